@@ -60,7 +60,7 @@ from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reas
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
-from fsm_agent.machine.process import SEPARATOR, Deadline, Driven, Owner
+from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.hosted_tool import merged
@@ -143,11 +143,11 @@ class AgentCall(Driven, Generic[Out]):
         "_seen",
         "after",
         "args",
+        "change",
         "client",
         "deps",
         "guard",
         "has_approver",
-        "is_narrowed",
         "problem",
         "prompt",
         "prompt_change",
@@ -191,7 +191,7 @@ class AgentCall(Driven, Generic[Out]):
         self.end_request = None
         self.driver = None
         self.journal = None
-        self.is_narrowed = False  # the last step removed the effect that was answered, and changed no other
+        self.change: Change | None = None
         self._effects: tuple[Effect, ...] | None = None
         self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
         self._folded = 0
@@ -342,7 +342,7 @@ class AgentCall(Driven, Generic[Out]):
         self._effects = None  # before the record: after an interruption in between they are computed anew
         self.record = record
         self._effects = left
-        self.is_narrowed = left is not None
+        self.change = None if left is None else NARROWED
 
     # Its journal
 

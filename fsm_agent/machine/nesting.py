@@ -14,8 +14,9 @@ More than 300 lines, because effects, steps and deadlines of children share the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from transitions import Machine, MachineError
@@ -23,7 +24,7 @@ from transitions import Machine, MachineError
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.machine.journal import Entry, steps_json
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Driven, Owner, Process
+from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, Driven, Owner, Process
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
 
@@ -39,7 +40,7 @@ class ParentRecord(Protocol):
 
     @property
     def children(self) -> Mapping[str, Any]:
-        """The records of the children that have not ended, by name; no name is used twice in the life of a process."""
+        """The records of the children that have not ended, by name, the newest last; no name is ever used twice."""
 
     @property
     def ending(self) -> Any:
@@ -62,12 +63,21 @@ class _Cursor:
         self.guard = ""
 
 
-class _Seen(NamedTuple):
+class _Look(NamedTuple):
     """The effects of a child, with the keys that they have in its parent."""
 
     record: Any  # of the child
-    effects: tuple[AnyEffect, ...]
+    effects: dict[str, AnyEffect]
     deadline: Deadline | None
+    is_in_order: bool = True  # the effects are
+
+
+class _News(NamedTuple):
+    """The changes that a step makes in the looks of a parent."""
+
+    change: Change
+    own: Mapping[str, AnyEffect | None]  # effects by place; None: there is none any more
+    looks: list[tuple[str, _Look | None]]  # of children, by name; None: it has ended
 
 
 class Parent(Driven, ABC):
@@ -86,14 +96,19 @@ class Parent(Driven, ABC):
 
     machine: Machine
 
+    _seen_in: Any = None  # the record in which the next three were seen
+    _own_wanted: dict[str, AnyEffect]  # by the process itself, by key
+    _looks: dict[str, _Look]  # at the children, in their order
+    _deadlines: list[Deadline]  # a heap of theirs; those of children that have ended are still there
+
     def __init__(self, record: Any) -> None:
         super().__init__()
         self.record = record
         self.steps: tuple[Event, ...] = ()
-        self.is_narrowed = False
+        self.change: Change | None = None
         self._effects: tuple[AnyEffect, ...] | None = None
         self._cells: dict[str, Process] = {}
-        self._looks: dict[str, _Seen] = {}
+        self._looks = {}
 
     # Defined by each kind of process
 
@@ -149,19 +164,30 @@ class Parent(Driven, ABC):
     def effects(self) -> tuple[AnyEffect, ...]:
         """The effects that the process and its children wait for now; empty once it has ended."""
         if self._effects is None:
-            self._effects = () if self.record.ending is not None else tuple(self._wanted())
+            if self._seen_in is not self.record:
+                self._look()
+            found = [*self._own_wanted.values()]
+            if self._looks:
+                for name, look in self._looks.items():
+                    found += look.effects.values() if look.is_in_order else self._ordered(name, look)
+            self._effects = tuple(found)
         return self._effects
 
     @property
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
-        found = [] if self.own_deadline_s is None else [Deadline(self.own_deadline_s, "")]
-        for name, record in self.record.children.items():
-            seen = self._looks.get(name)
-            deadline = seen.deadline if seen is not None and seen.record is record else self._look_at(name).deadline
-            if deadline is not None:
-                found.append(deadline)
-        return min(found, default=None)
+        if self._seen_in is not self.record:
+            self._look()
+        at_s = self.own_deadline_s
+        own = None if at_s is None else Deadline(at_s, "")
+        heap = self._deadlines
+        while heap and not self._is_due(heap[0]):
+            heappop(heap)
+        return own if not heap else heap[0] if own is None else min(own, heap[0])
+
+    def _is_due(self, deadline: Deadline) -> bool:
+        look = self._looks.get(deadline.key.partition(SEPARATOR)[0])
+        return look is not None and look.deadline == deadline
 
     def owner(self, key: str) -> Owner:
         """Return the process, this one or one inside of it, that waits for the effect with this key."""
@@ -188,14 +214,18 @@ class Parent(Driven, ABC):
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
         record = self._settled(*self._advanced(key, outcome, steps), steps)
-        left = self._left(key, record)
+        news = self._news(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
-        self._effects = None  # before the record: after an interruption in between they are computed anew
+        looks, self._looks = self._looks, {}  # before the record: after an interruption in between all are made anew
+        self._effects = None
         self.record = record
         self.steps = tuple(steps)
-        self._effects = left
-        self.is_narrowed = left is not None
+        self.change = None if news is None else news.change
+        if news is not None:
+            self._see(key, news, looks)
+            self._seen_in = record
+        self._looks = looks
 
     def encode(self, key: str, outcome: Any) -> str:
         """Return an outcome as JSON, as the process that waits for it writes it."""
@@ -218,33 +248,117 @@ class Parent(Driven, ABC):
 
     # Effects
 
-    def _wanted(self) -> Iterable[AnyEffect]:
-        for effect in self.own_effects():
-            if SEPARATOR in effect.key:
-                raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
-            yield effect
-        for name, record in self.record.children.items():
-            seen = self._looks.get(name)
-            yield from seen.effects if seen is not None and seen.record is record else self._look_at(name).effects
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects by `place`.
 
-    def _look_at(self, name: str) -> _Seen:
-        """Return what a child waits for, and keep it until the child takes its next step."""
-        child: Any = self._cell(self.record, name)
-        prefix = f"{name}{SEPARATOR}"
-        effects = tuple([effect.changed(key=f"{prefix}{effect.key}") for effect in child.effects])
-        inner = child.deadline
-        deadline = None if inner is None else Deadline(inner.at_s, f"{prefix}{inner.key}")
-        seen = self._looks[name] = _Seen(child.record, effects, deadline)
-        return seen
-
-    def _left(self, key: str, record: ParentRecord) -> tuple[AnyEffect, ...] | None:
-        """Return the effects without ``key``, if a child's step has changed no other; None: it has."""
+        These are the effects that are new, and None where there is none any more.  None in all: others may have
+        changed, too.
+        """
         name, is_inside, _ = key.partition(SEPARATOR)
-        if self._effects is None or not is_inside or record.trace is not self.record.trace:
+        return ((name,), {}) if is_inside and record.trace is self.record.trace else None
+
+    def _look(self) -> None:
+        """See what the process and its children wait for."""
+        record, old = self.record, self._looks
+        wanted: dict[str, AnyEffect] = {}
+        looks: dict[str, _Look] = {}
+        if record.ending is None:
+            for effect in self.own_effects():
+                if SEPARATOR in effect.key:
+                    raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
+                wanted[self.place(effect.key)] = effect
+            if record.children:
+                for name, inner in record.children.items():
+                    look = old.get(name)
+                    looks[name] = look if look is not None and look.record is inner else self._look_at(record, name)
+        self._own_wanted, self._looks = wanted, looks
+        self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None] if looks else []
+        if self._deadlines:
+            heapify(self._deadlines)
+        self._seen_in = record
+
+    def _ordered(self, name: str, look: _Look) -> Iterable[AnyEffect]:
+        """Return the effects of a look in their order, and keep them so."""
+        prefix = f"{name}{SEPARATOR}"
+        paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
+        ordered = {path: look.effects[path] for path in paths}
+        self._looks[name] = look._replace(effects=ordered, is_in_order=True)
+        return ordered.values()
+
+    def place(self, key: str) -> str:
+        """Return the name under which an own effect keeps its place among the others, when another follows it."""
+        return key
+
+    def _look_at(self, record: ParentRecord, name: str) -> _Look:
+        """Return what a child waits for."""
+        child: Any = self._cell(record, name)
+        prefix = f"{name}{SEPARATOR}"
+        effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
+        return _Look(child.record, effects, _under(prefix, child.deadline))
+
+    def _news(self, key: str, record: ParentRecord) -> _News | None:
+        """Return what the step to ``record`` changes in what is wanted; None: it has to be seen anew."""
+        if self._seen_in is not self.record or record.ending is not None:
             return None
-        if not self._cells[name].is_narrowed:
+        found = self.moved(key, record)
+        if found is None:
             return None
-        return tuple([effect for effect in self._effects if effect.key != key])
+        names, own = found
+        gone: list[str] = []
+        new = [effect for effect in own.values() if effect is not None]
+        looks, has_moved_deadline = list[tuple[str, _Look | None]](), False
+        for name in names:
+            before, after = self._looks.get(name), None
+            if name in record.children:
+                child: Any = self._cell(record, name)
+                change = None if before is None or not key.startswith(f"{name}{SEPARATOR}") else child.change
+                if before is not None and change is not None:
+                    after = self._look_again(name, before, child, change, gone, new)
+                else:
+                    after = self._look_at(record, name)
+                    was = {} if before is None else before.effects
+                    gone += [path for path in was if path not in after.effects and path != key]
+                    new += [effect for path, effect in after.effects.items() if path not in was]
+            elif before is not None:
+                gone += [path for path in before.effects if path != key]
+            looks.append((name, after))
+            if (before and before.deadline) != (after and after.deadline):
+                has_moved_deadline = True
+        is_more = gone or new or has_moved_deadline
+        return _News(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, looks)
+
+    def _look_again(
+        self, name: str, before: _Look, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
+    ) -> _Look:
+        """Return the look at a child that knows what has changed; `_see` brings its effects up to date."""
+        prefix = f"{name}{SEPARATOR}"
+        gone += [f"{prefix}{key}" for key in change.gone]
+        new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
+        deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
+        return _Look(child.record, before.effects, deadline, before.is_in_order and not change.new)
+
+    def _see(self, key: str, news: _News, looks: dict[str, _Look]) -> None:
+        """Bring what is wanted up to date."""
+        wanted = self._own_wanted
+        for place, effect in news.own.items():
+            if effect is None:
+                wanted.pop(place, None)
+            else:
+                wanted[place] = effect
+        for child, look in news.looks:
+            if look is None:
+                looks.pop(child, None)
+                continue
+            before = looks.get(child)
+            looks[child] = look
+            if before is not None and before.effects is look.effects:
+                look.effects.pop(key, None)
+                for path in news.change.gone:
+                    look.effects.pop(path, None)
+                prefix = f"{child}{SEPARATOR}"
+                look.effects.update([(e.key, e) for e in news.change.new if e.key.startswith(prefix)])
+            if look.deadline is not None and (before is None or before.deadline != look.deadline):
+                heappush(self._deadlines, look.deadline)
 
     def _cell(self, record: ParentRecord, name: str) -> Process:
         """Return the process around a child's record."""
@@ -278,17 +392,16 @@ class Parent(Driven, ABC):
 
     def _settled(self, record: Any, moved: list[str], steps: list[Event]) -> Any:
         """Begin children that are new, and take the ends of those that have ended."""
-        begun = set(self.record.children)
+        before, begun = self.record.children, set[str]()
         while record.ending is None:
-            for name in [name for name in record.children if name not in begun]:
+            for name in _newest(record.children, before, begun):
                 record = self._begun(record, name, steps)
                 begun.add(name)
                 moved.append(name)
             while moved:
                 name = moved.pop(0)
-                if name in record.children and not (child := self._cell(record, name)).effects:
+                if name in record.children and _has_ended(child := self._cell(record, name)):
                     end = self.end_of(name, child)
-                    begun.discard(name)
                     record = self._own_step(self._without(record, name), name, end, steps)
                     break
             else:
@@ -341,17 +454,19 @@ class Parent(Driven, ABC):
 
     def _without(self, record: Any, name: str) -> Any:
         self._cells.pop(name, None)
-        self._looks.pop(name, None)
-        return record.changed(children={other: r for other, r in record.children.items() if other != name})
+        children = dict(record.children)
+        del children[name]
+        return record.changed(children=children)
 
     def _check(self, key: str, outcome: Any) -> None:
-        for effect in self.own_effects() if self._effects is None else self._effects:
-            if effect.key == key:
-                if type(outcome) in effect.outcomes:
-                    return
-                right = " or ".join([kind.__name__ for kind in effect.outcomes])
-                raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
-        raise OutcomeError(self._unwanted(key))
+        if self._seen_in is not self.record:
+            self._look()
+        effect = self._own_wanted.get(self.place(key))
+        if effect is None or effect.key != key:
+            raise OutcomeError(self._unwanted(key))
+        if type(outcome) not in effect.outcomes:
+            right = " or ".join([kind.__name__ for kind in effect.outcomes])
+            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
 
     def _unwanted(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects])
@@ -363,6 +478,27 @@ def inside(name: str, event: Event) -> Inside:
     if isinstance(event, Inside):
         return Inside(_joined(name, event.path), event.event)
     return Inside(name, event)
+
+
+def _newest(children: dict[str, Any], before: Mapping[str, Any], begun: set[str]) -> list[str]:
+    """Return the children that have not begun, which are the last of them, in their order."""
+    found = []
+    for name in reversed(children):
+        if name in before or name in begun:
+            break
+        found.append(name)
+    found.reverse()
+    return found
+
+
+def _has_ended(child: Process) -> bool:
+    """Return whether a child has ended; one that knows what has changed has not."""
+    return child.change is None and not child.effects
+
+
+def _under(prefix: str, deadline: Deadline | None) -> Deadline | None:
+    """Return the deadline of a child as its parent has it."""
+    return None if deadline is None else Deadline(deadline.at_s, f"{prefix}{deadline.key}")
 
 
 def _joined(name: str, path: str) -> str:

@@ -103,6 +103,17 @@ class Deadline(NamedTuple):
     key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
 
 
+class Change(NamedTuple):
+    """The changes that an `advance` makes in the effects of a process, beside removing the one that is answered."""
+
+    gone: tuple[str, ...] = ()  # keys of others that are no longer wanted
+    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to begin
+    has_moved_deadline: bool = False  # the deadline may be another one
+
+
+NARROWED = Change()  # nothing else has changed
+
+
 class EndRequest(NamedTuple):
     """A request from outside to end a process."""
 
@@ -136,8 +147,8 @@ class Process(Protocol):
         """The steps of the last `advance`, in order: `Stepped`, and `Inside` with the path for those of children."""
 
     @property
-    def is_narrowed(self) -> bool:
-        """True if the last `advance` removed the effect that was answered, and changed no other."""
+    def change(self) -> Change | None:
+        """The changes that the last `advance` has made in the effects; None: not known, so all have to be read."""
 
     @property
     def deadline(self) -> Deadline | None:

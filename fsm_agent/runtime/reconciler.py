@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
-from fsm_agent.machine.process import SEPARATOR, Deadline, EndRequest, Process
+from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.logs.log import LOG, is_debugged, is_failure, log_steps
@@ -93,7 +93,8 @@ class Reconciler(ABC):
         self.waiting: deque[Activity] = deque()  # wanted and not started yet
         self.inbox: deque[Item] = deque()
         self.is_overdue = False  # the last wait ended at its time limit
-        self._record: Any = None  # the one from which `waiting` was read
+        self._record: Any = None  # the one whose effects are active, waiting, or nobody's here
+        self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
         self.is_to_write = False  # the next wait is for the journal to be written
         self._unreported: list[Event] = []  # until their entries are on disk
         self._undecided: set[str] = set()  # keys of effects that nobody here could answer
@@ -223,6 +224,7 @@ class Reconciler(ABC):
             self.recorder.opened(letter, error)
             return ()
         self.recorder.opened(letter)
+        self._withdraw(letter.key)  # a change tells of others alone
         return steps
 
     def _assign(self, activity: Activity) -> None:
@@ -244,7 +246,7 @@ class Reconciler(ABC):
 
     def _reconcile(self) -> bool:
         """Take up effects newly wanted, let go of those no longer wanted; return False when the process has ended."""
-        process, active, waiting = self.process, self.active, self.waiting
+        process, active = self.process, self.active
         effects = process.effects
         if active:
             wanted = {effect.key for effect in effects}
@@ -252,29 +254,56 @@ class Reconciler(ABC):
                 self.drop(key)
         if not effects:
             return False
-        waiting.clear()
+        self.waiting.clear()
+        self._withdrawn.clear()
         self._record = process.record
         self._deadline = process.deadline
         self.is_timed = self._deadline is not None
         self._is_brief = not self.is_timed
-        has_last = False
+        self._is_mixed = False
+        self._take_up(effects)
+        return True
+
+    def _follow(self, change: Change) -> None:
+        """Do the same where a step has told what it changed, which costs the same however many effects there are."""
+        if change.has_moved_deadline:
+            self._deadline = self.process.deadline
+            if self._deadline is not None:
+                self.is_timed, self._is_brief = True, False
+        for key in change.gone:
+            self._withdraw(key)
+        if change.new:
+            self._take_up(change.new)
+
+    def _withdraw(self, key: str) -> None:
+        """Let go of an effect that is no longer wanted: an activity, or one that waits for its turn."""
+        if key in self.active:
+            self.drop(key)
+        else:
+            self._withdrawn.add(key)
+
+    def _take_up(self, effects: Iterable[AnyEffect]) -> None:
+        """Let activities of effects wait for their turns, but of those that are active."""
+        active, waiting, has_last = self.active, self.waiting, False
         for effect in effects:
-            activity = active.get(effect.key)
-            if activity is None:
+            if effect.key in active:
+                activity = active[effect.key]
+            else:
                 activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
                 if SEPARATOR in effect.key:
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
+                if waiting and type(waiting[0]) is not type(activity):
+                    self._is_mixed = True
                 (waiting.appendleft if activity.is_instant else waiting.append)(activity)
                 has_last |= activity.is_last
             if activity.timeout_s is not None:
                 self.is_timed, self._is_brief = True, False
             elif not activity.is_brief:
                 self._is_brief = False
-        self._is_mixed = len(waiting) > 1 and len(set(map(type, waiting))) > 1
-        self.waiting = deque(sorted(waiting, key=_turn)) if has_last else waiting
-        return True
+        if has_last:
+            self.waiting = deque(sorted(waiting, key=_turn))
 
     def _can_join(self) -> bool:
         """Bring one that may be performed beside those in progress to the front; return False if there is none."""
@@ -302,6 +331,8 @@ class Reconciler(ABC):
         return sum([self.is_bounded(other) for other in self.active.values()]) < max(1, self.world.threads)
 
     def _begin(self, activity: Activity) -> Iterable[Event]:
+        if activity.key in self._withdrawn:
+            return ()
         if activity.is_instant:
             return activity.finish(performer(activity.effect)(activity.effect, activity))
         if self.is_heard:
@@ -346,9 +377,13 @@ class Reconciler(ABC):
         process = self.process
         if self.recorder is not None and self.recorder.redact is not None:
             outcome = self.recorder.redact(outcome)
+        before = process.record
         process.advance(key, outcome)
-        if process.is_narrowed:
+        change = process.change
+        if change is not None and before is self._record:  # otherwise somebody else has advanced it meanwhile
             self._record = process.record
+            if change is not NARROWED:
+                self._follow(change)
         steps = process.steps
         for step in steps:
             if self._is_debugged or is_failure(step):

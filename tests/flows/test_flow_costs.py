@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from bench import flow_steps
@@ -18,11 +19,21 @@ from test_costs import count
 from fsm_agent.cli.bench.bench import exponent
 from fsm_agent.flows import Flow, FlowLimits, each, end, execute
 from fsm_agent.lifecycle.outcomes import Begun, Returned
+from fsm_agent.store.memory.memory_store import MemoryStore
 
 A_STEP = {  # calls of functions, Python's and C's: a tenth more than there are (November 2026)
     "core": 112,
     "sync driver": 182,
     "asyncio driver": 188,
+}
+A_MEMBER = {  # the same, of 100 to 200 at once
+    "core": 197,
+    "sync driver": 304,
+    "asyncio driver": 312,
+    "sync driver, heard": 299,
+    "asyncio driver, heard": 327,
+    "sync driver, stored": 345,
+    "asyncio driver, stored": 348,
 }
 SIZES = (100, 200, 400, 800)
 
@@ -84,14 +95,19 @@ def doubled(n: int) -> int:
     return 2 * n
 
 
-all_doubled = each("all_doubled", doubled, lambda d: range(d.limit))
-fan = Flow(
-    "fan",
-    Count,
-    start=all_doubled,
-    rows=[all_doubled.done(over, do=lambda d, given: replace(d, n=sum(given)))],
-    world={"threads": 0},  # one after another: what is counted is the work of this thread
-)
+@execute
+async def doubled_async(n: int) -> int:
+    return 2 * n
+
+
+def fan_of(member: Any, parallel: int | None, store: Any = None) -> Flow[Count]:
+    members = each("members", member, lambda d: range(d.limit), parallel=parallel)
+    row = members.done(over, do=lambda d, given: replace(d, n=sum(given)))
+    world = {"threads": 0}  # one after another: what is counted is the work of this thread
+    return Flow("fan", Count, start=members, rows=[row], world=world, store=store)
+
+
+fan = fan_of(doubled, 32)
 
 
 async def core(steps: int) -> None:
@@ -111,12 +127,24 @@ async def asyncio_driver(steps: int) -> None:
     assert (await onward.acall(Count(steps))).data.n == steps
 
 
-async def members(n: int) -> None:
-    run = fan.seed(Count(n))
-    run.advance("begin", Begun(id="r", at_s=0.0))
-    while run.effects:
-        run.advance(run.effects[0].key, Returned(text="2"))
-    assert run.data.n == 2 * n
+def members(way: str, parallel: int | None):
+    async def work(n: int) -> None:
+        driver, _, besides = way.partition(", ")
+        store = MemoryStore() if besides == "stored" else None
+        flow = fan_of(doubled_async if driver == "asyncio driver" else doubled, parallel, store)
+        sink = (lambda _: None) if besides == "heard" else None
+        run = flow.seed(Count(n), run_id="r" if store else None)
+        if driver == "core":
+            run.advance("begin", Begun(id="r", at_s=0.0))
+            while run.effects:
+                run.advance(run.effects[0].key, Returned(text="2"))
+            assert run.data.n == 2 * n
+        elif driver == "sync driver":
+            assert flow.run(run, sink).data.n == n * (n - 1)
+        else:
+            assert (await flow.arun(run, sink)).data.n == n * (n - 1)
+
+    return work
 
 
 WAYS = {"core": core, "sync driver": sync_driver, "asyncio driver": asyncio_driver}
@@ -136,9 +164,18 @@ def test_steps_are_linear(name):
     assert exponent(SIZES, [calls(WAYS[name], n) for n in SIZES]) < 1.01
 
 
-def test_a_thousand_members_are_linear():
+@pytest.mark.parametrize("parallel", [32, None])
+@pytest.mark.parametrize("name", A_MEMBER)
+def test_members_are_linear_and_cost_no_more(name, parallel):
+    few, many = (calls(members(name, parallel), n) for n in (100, 200))
+    assert (many - few) / 100 <= A_MEMBER[name]
+    assert exponent((100, 200), (few, many)) < 1.03
+
+
+@pytest.mark.parametrize("name", ["core", "sync driver", "asyncio driver"])
+def test_a_thousand_members_are_linear(name):
     sizes = (125, 250, 500, 1000)
-    assert exponent(sizes, [calls(members, n) for n in sizes]) < 1.05
+    assert exponent(sizes, [calls(members(name, None), n) for n in sizes]) < 1.03
 
 
 def test_a_thousand_members_give_what_they_should():

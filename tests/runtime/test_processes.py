@@ -35,7 +35,7 @@ from fsm_agent.lifecycle.effects import AskApproval, CallModel, RunFunction
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned, Stopped
 from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.machine.process import EffectValue, Process
+from fsm_agent.machine.process import NARROWED, EffectValue, Process
 from fsm_agent.messages.event import (
     Done,
     FunctionEnded,
@@ -224,14 +224,17 @@ def test_effects_of_children_keep_their_kind_and_have_a_prefixed_key():
 
 def test_a_step_that_changes_no_other_effect_narrows_them():
     one = started(pair())
+    assert keys(one) == ["warm/model:0", "terse/model:0"]
     answer(one, "warm/model:0", call("double", n=1), call("triple", n=2))
-    assert not one.is_narrowed
+    assert one.change is not None
+    assert [effect.key for effect in one.change.new] == ["warm/run:1.0", "warm/run:1.1"]
     assert keys(one) == ["warm/run:1.0", "warm/run:1.1", "terse/model:0"]
     one.advance("warm/run:1.0", Returned(text="2", at_s=3.0))
-    assert one.is_narrowed
+    assert one.change is NARROWED
     assert keys(one) == ["warm/run:1.1", "terse/model:0"]
     one.advance("warm/run:1.1", Returned(text="6", at_s=3.0))
-    assert not one.is_narrowed
+    assert one.change is not None
+    assert [effect.key for effect in one.change.new] == ["warm/model:1"]
     assert keys(one) == ["warm/model:1", "terse/model:0"]
 
 

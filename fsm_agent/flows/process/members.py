@@ -6,6 +6,7 @@ same however many there are.  Results are kept as JSON, and are read again in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from fsm_agent.flows.process.works import (
     process_of,
     seeded,
 )
-from fsm_agent.machine.process import AnyEffect
+from fsm_agent.machine.process import SEPARATOR, AnyEffect
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
@@ -90,19 +91,30 @@ class Members(Working):
     def watch(self, step: Stepped) -> None:
         """Nobody watches: the table is the same for all."""
 
+    def place(self, key: str) -> str:
+        """Return the name of the member that a key is about."""
+        return name_in(key)
+
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+        """Return the members that have moved or begun: children by name, the effects of the others."""
+        begun = self.record.begun
+        if key in ("", "begin"):
+            return None
+        first = key.partition(SEPARATOR)[0]
+        names = [first if first in self.record.children else name_in(first)]
+        if record.begun != begun:
+            names += [name for name, _, _ in self.members[begun : record.begun]]
+        own: dict[str, AnyEffect | None] = {}
+        for name in names:
+            if name in record.once:
+                own[name] = self.effect_of(name, record.once[name])
+            elif name in self.record.once:
+                own[name] = None
+        return [name for name in names if name in self.record.children or name in record.children], own
+
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
         return settled.failure or self.work(name)[0].kinds.load(settled.text)
-
-    def _left(self, key: str, record: Any) -> tuple[AnyEffect, ...] | None:
-        """Return the effects without ``key`` if a member that is no process was answered, and none began."""
-        if (
-            self._effects is None
-            or name_in(key) not in self.record.once
-            or len(record.once) != len(self.record.once) - 1
-        ):
-            return super()._left(key, record)
-        return tuple([effect for effect in self._effects if effect.key != key])
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, Came) or key not in ("", "begin"):
@@ -141,8 +153,10 @@ def breaks_all(r: MembersRecord, came: Came, members: Members) -> bool:
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     """Begin as many members as may go on at once."""
-    room = members.state.parallel or len(members.members)
-    once, children, begun = dict(r.once), dict(r.children), r.begun
+    room, begun = members.state.parallel or len(members.members), r.begun
+    if begun == len(members.members) or len(r.once) + len(r.children) >= room:
+        return r
+    once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
         child = seeded(state, data, r.depth, members.surroundings)
@@ -187,7 +201,10 @@ def _settled(r: MembersRecord, came: Came, members: Members) -> MembersRecord:
     name = came.where
     kinds = members.work(name)[0].kinds
     settled = Settled(failure=came.answer) if came.trigger == "failed" else Settled(kinds.dump(came.answer))
-    once = {other: run for other, run in r.once.items() if other != name}
+    once = r.once
+    if name in once:
+        once = dict(once)
+        del once[name]
     return r.changed(once=once, settled={**r.settled, name: settled})
 
 

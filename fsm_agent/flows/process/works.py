@@ -175,11 +175,18 @@ class Working(Parent):
         if not r.trace:
             yield from BEGINNING
         for name, once in r.once.items():
-            state, data = self.work(name)
-            if isinstance(state, WaitState):
-                yield AwaitAnswer(f"answer:{name}", state, state.question(data))
-            elif isinstance(state, FunctionState):
-                yield _function_effect(state, data, name, once)
+            effect = self.effect_of(name, once)
+            if effect is not None:
+                yield effect
+
+    def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
+        """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
+        state, data = self.work(name)
+        if isinstance(state, WaitState):
+            return AwaitAnswer(f"answer:{name}", state, state.question(data))
+        if isinstance(state, FunctionState):
+            return _function_effect(state, data, name, once)
+        return None
 
     def came_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], Came]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
@@ -261,7 +268,7 @@ class Working(Parent):
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)
-            trial.journal, trial._cells, trial._looks = None, {}, {}
+            trial.journal, trial._cells, trial._looks, trial._seen_in = None, {}, {}, None
             trial._give(state, outcome)
         self._give(state, outcome)
 

@@ -1,0 +1,295 @@
+"""Does an advance tell rightly what it has changed, and does a driver heed what came in another way?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Approved, Begun, Denied, Limits, Message, Replied, Reply, function
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Flow, FlowRun, call, each, each_settled, end, execute, gather, race, subflow, wait
+from fsm_agent.lifecycle.outcomes import (
+    Cancelled,
+    Expired,
+    FunctionFailed,
+    Interrupted,
+    Outcome,
+    Returned,
+    RunAgain,
+    Slept,
+    Started,
+)
+from fsm_agent.machine.process import prefix_of
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.recorder import Letter
+from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.runtime.world import World
+from fsm_agent.testing import FakeClock
+
+
+@dataclass(frozen=True)
+class Batch:
+    count: int = 0
+    results: tuple[Any, ...] = ()
+
+
+def numbers(d: Batch) -> range:
+    return range(d.count)
+
+
+@function(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@function
+def look_up(word: str) -> str:
+    """Look up."""
+    return word
+
+
+@execute(once=True)
+def transfer(n: int) -> str:
+    return str(n)
+
+
+@execute
+def double(n: int) -> str:
+    return str(2 * n)
+
+
+@wait(str)
+def someone(n: int) -> str:
+    return "?"
+
+
+over = end("over")
+patient = Agent("openai:gpt-5-mini", name="patient", functions=[pay, look_up], limits=Limits(deadline_s=1000.0))
+hasty = Agent("openai:gpt-5-mini", name="hasty", functions=[pay, look_up], limits=Limits(deadline_s=100.0))
+asking = call(patient, name="asking")(lambda n: f"Pay {n}.")
+hurrying = call(hasty, name="hurrying")(lambda n: f"Pay {n}.")
+first = race("first", asking, someone, double)
+inner = Flow("inner", int, start=first, rows=[first.done(over)])
+all_of = gather("all_of", hurrying, transfer, subflow("inner_flow", inner, lambda n: n))
+deep = Flow("deep", int, start=all_of, rows=[all_of.done(over)])
+doubling = each("doubling", double, range)
+doubled = Flow("doubled", int, start=doubling, rows=[doubling.done(over)])
+MEMBERS = {
+    "functions": double,
+    "functions that must not run twice": transfer,
+    "calls": asking,
+    "flows that may end where they begin": subflow("each_of", doubled, lambda n: n % 3),
+    "flows with members": subflow("nested", deep, lambda n: n),
+}
+
+
+def flow_of(member: Any, parallel: int | None) -> Flow[Batch]:
+    many = each_settled("many", member, numbers, parallel=parallel)
+    return Flow("many of them", Batch, start=many, rows=[many.done(over, do=lambda d, a: replace(d, results=a))])
+
+
+def reply(random: Random, number: int) -> Reply:
+    if random.random() < 0.4:
+        return Reply(message=Message.of("assistant", "done"))
+    calls = [
+        FunctionCall(id=f"c{number}.{i}", name=name, arguments_json=arguments)
+        for i, (name, arguments) in enumerate([("pay", '{"amount": 1}'), ("look_up", '{"word": "a"}')])
+    ]
+    return Reply(message=Message(role="assistant", parts=tuple(calls)))
+
+
+def an_outcome(random: Random, key: str, number: int, at_s: float) -> Outcome:
+    match prefix_of(key):
+        case "begin":
+            return Begun(id="r", at_s=at_s)
+        case "model":
+            return Replied(reply=reply(random, number), at_s=at_s)
+        case "ask":
+            return random.choice([Approved(at_s=at_s), Denied(at_s=at_s)])
+        case "start":
+            return Started(at_s=at_s)
+        case "doubt":
+            return random.choice([Returned(text='"x"', at_s=at_s), RunAgain(at_s=at_s)])
+        case "sleep":
+            return Slept(at_s=at_s)
+        case "answer":
+            return Returned(text='"x"', at_s=at_s)
+    if "transfer" in key and random.random() < 0.3:
+        return Interrupted(at_s=at_s)
+    return Returned(text='"x"', at_s=at_s) if random.random() < 0.8 else FunctionFailed(text="broken", at_s=at_s)
+
+
+def keys(run: FlowRun[Any]) -> set[str]:
+    return {effect.key for effect in run.effects}
+
+
+@pytest.mark.parametrize("parallel", [2, None])
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | None) -> None:
+    told = 0
+    for seed in range(12):
+        random, flow = Random(seed), flow_of(MEMBERS[name], parallel)
+        run = flow.seed(Batch(8))
+        for number in range(300):
+            before = keys(run)
+            if not before:
+                break
+            assert run.deadline == FlowRun(flow, run.record, run.surroundings).deadline
+            key = random.choice(sorted(before))
+            outcome = an_outcome(random, key, number, at_s=1.0 + number)
+            if random.random() < 0.02 and key.count("/") > 1:  # a process inside is ended
+                key, outcome = f"{key.rpartition('/')[0]}/", Cancelled(at_s=1.0 + number)
+            elif random.random() < 0.02 and run.deadline is not None:
+                key, outcome = run.deadline.key, Expired(at_s=1.0 + number)
+            if random.random() < 0.1:
+                with pytest.raises(OutcomeError):
+                    run.advance(f"{key}?", outcome)
+            record, deadline = run.record, run.deadline
+            run.advance(key, outcome)
+            assert run.record is not record
+            anew = FlowRun(flow, run.record, run.surroundings)
+            change, after = run.change, keys(run)
+            assert run.effects == anew.effects
+            if change is None:
+                continue
+            told += 1
+            assert before - after - {key} == set(change.gone)
+            assert [effect.key for effect in change.new] == [e.key for e in run.effects if e.key not in before]
+            assert key not in after
+            assert all(effect in anew.effects for effect in change.new)
+            assert change.has_moved_deadline or run.deadline == deadline
+        assert run.record.ending is not None
+    assert told > 50  # most steps tell
+
+
+class Letters:
+    """A recorder that writes nothing, with the letters of a test."""
+
+    run, lost, patience_s, is_instant, redact, is_behind = "r", None, None, True, None, False
+
+    def __init__(self) -> None:
+        self.letters: deque[Letter] = deque()
+        self.driver: Any = None
+
+    def attach(self, driver: Any) -> None:
+        self.driver = driver
+
+    def post(self, key: str, text: str) -> None:
+        self.letters.append(Letter(1, key, f'{{"kind":"returned","text":"{text}"}}', ""))
+        self.driver.notice()
+
+    def opened(self, letter: Letter, error: Exception | None = None) -> None:
+        assert error is None, error
+
+    def insist(self) -> None: ...
+    def detach(self) -> None: ...
+    def finish(self, *, is_stopped: bool) -> None: ...
+    def write(self) -> None: ...
+    def submit(self) -> None: ...
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("answered", [1, 2, 49])
+def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(answered: int, is_heard: bool) -> None:
+    recorder, begun = Letters(), list[int]()
+
+    @execute
+    def doubled(n: int) -> int:
+        begun.append(n)
+        if n == 0:
+            recorder.post(f"many#1/run:{answered}", "-1")
+        return 2 * n
+
+    flow = flow_of(doubled, None)
+    run = flow.seed(Batch(50))
+    with SyncDriver(run, flow._world(run.surroundings).changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+        assert None not in list(driver.events())
+    assert begun == [n for n in range(50) if n != answered]
+    assert run.data.results == tuple([-1 if n == answered else 2 * n for n in range(50)])
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("parallel", [3, None])
+def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | None, is_heard: bool) -> None:
+    recorder, ended = Letters(), list[int]()
+
+    @execute
+    async def doubled(n: int) -> int:
+        try:
+            if n == 1:
+                await asyncio.sleep(60)
+            if n == 3:
+                recorder.post("many#1/run:1", "-1")
+        finally:
+            ended.append(n)
+        return 2 * n
+
+    flow = flow_of(doubled, parallel)
+    run = flow.seed(Batch(5))
+
+    async def main() -> None:
+        world = flow._world(run.surroundings)
+        async with asyncio.timeout(10), AsyncDriver(run, world, is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+            for event in driver.events():
+                if event is None:
+                    await driver.wait()
+
+    asyncio.run(main())
+    assert sorted(ended) == [0, 1, 2, 3, 4]
+    assert run.data.results == (0, -1, 4, 6, 8)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_what_a_step_inside_ends_is_let_go_of_at_once(is_heard: bool) -> None:
+    seen = list[str]()
+
+    @execute
+    async def slow(n: int) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append(f"slow {n} is let go of")
+            raise
+        return "slow"
+
+    @execute
+    async def quick(n: int) -> str:
+        await asyncio.sleep(0)
+        seen.append(f"quick {n}")
+        return f"quick {n}"
+
+    flow = flow_of(race("either", slow, quick), 1)
+    sink = (lambda _: None) if is_heard else None
+    result = asyncio.run(asyncio.wait_for(flow.arun(flow.seed(Batch(4)), sink), 10))
+    assert result.data.results == tuple([f"quick {n}" for n in range(4)])
+    assert seen.index("slow 0 is let go of") < seen.index("quick 2")
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_the_deadline_of_a_member_holds_from_its_own_start(is_heard: bool) -> None:
+    clock = FakeClock()
+
+    class Slow:
+        name = "slow"
+
+        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+            n = int(request.messages[-1].text.strip("Pay ."))
+            clock.advance(80)  # of 100 seconds
+            return Reply(message=Message.of("assistant", f"paid {n}"))
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield self.complete(request)
+
+    flow = replace(flow_of(hurrying, 1), world={"clock": clock})
+    client: Any = Slow()
+    run = flow.seed(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
+    flow.run(run, (lambda _: None) if is_heard else None)
+    assert run.data.results == ("paid 0", "paid 1", "paid 2")
