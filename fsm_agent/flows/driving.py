@@ -141,13 +141,13 @@ class FlowDriving(ABC, Generic[D]):
             FlowSuspended: As `call` does.
         """
         one, recorder = self._held(one)
-        run(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         return one.result()
 
     async def arun(self, one: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]:
         """`run` for asyncio."""
         one, recorder = await self._aheld(one)
-        await arun(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        await arun(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         return one.result()
 
     def stream(self, one: D | FlowRun[D], /, **options: Any) -> Generator[Event]:
@@ -159,7 +159,7 @@ class FlowDriving(ABC, Generic[D]):
             FlowFailed: It ended in a failure.
         """
         given, recorder = self._held(self._given(one, options))
-        tell = listener(self._flow)
+        tell = listener(self._flow, given)
         with closing(drive(given, self._world(given.surroundings), recorder=recorder)) as events:
             for event in events:
                 if tell is not None:
@@ -171,7 +171,7 @@ class FlowDriving(ABC, Generic[D]):
     async def astream(self, one: D | FlowRun[D], /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         given, recorder = await self._aheld(self._given(one, options))
-        tell = listener(self._flow)
+        tell = listener(self._flow, given)
         async with aclosing(adrive(given, self._world(given.surroundings), recorder=recorder)) as events:
             async for event in events:
                 if tell is not None:
@@ -212,7 +212,7 @@ class FlowDriving(ABC, Generic[D]):
             FlowSuspended: It waits for somebody again.
         """
         one, recorder = self._resumed(run_id, answers, by, self._around(deps, clients))
-        run(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         result: FlowResult[D] = one.result()
         return result
 
@@ -229,7 +229,7 @@ class FlowDriving(ABC, Generic[D]):
         """`resume` for asyncio."""
         around = self._around(deps, clients)
         one, recorder = await aheld(partial(self._resumed, run_id, answers, by, around))
-        await arun(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        await arun(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         result: FlowResult[D] = one.result()
         return result
 
@@ -248,7 +248,7 @@ class FlowDriving(ABC, Generic[D]):
         """Return the parts with which a `Worker` drives its runs."""
         around = self._around(deps, None)
         world = self._world(around)
-        return Keeper(definition_of(self._flow, around, world), lambda _: world, lambda _: listener(self._flow))
+        return Keeper(definition_of(self._flow, around, world), lambda _: world, lambda run: listener(self._flow, run))
 
     @cached_property
     def runs(self) -> Runs:
@@ -283,8 +283,8 @@ class FlowDriving(ABC, Generic[D]):
             raise UsageError(f"{name} is given with a FlowRun, which has its own: seed(…, {name}=…) is right")
         return one
 
-    def _with_hooks(self, sink: Sink | None) -> Sink | None:
-        return both(listener(self._flow), sink)
+    def _with_hooks(self, one: FlowRun[D], sink: Sink | None) -> Sink | None:
+        return both(listener(self._flow, one), sink)
 
     def _held(self, one: FlowRun[D]) -> Held:
         """Return a run and what records it; of one that has begun before, as it is in the store."""

@@ -8,12 +8,15 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.kinds import dumped
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
@@ -31,12 +34,20 @@ from fsm_agent.flows.definition.table import (
 from fsm_agent.flows.driving import FlowDriving
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import plain_json, shown
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.runtime.world import Approve
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,6 +180,76 @@ class Flow(FlowDriving[D], Generic[D]):
             limits=self.limits,
             **kept,
         )
+
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: Callable[P, D],
+        returns: Callable[[D], R],
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[P, R]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: Callable[P, D],
+        returns: None = ...,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[P, D]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: None = ...,
+        returns: Callable[[D], R],
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., R]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: None = ...,
+        returns: None = ...,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., D]: ...
+    @spelled_out(Policy, without=PYTHONS_OWN)
+    def as_function(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        start: Callable[..., D] | None = None,
+        returns: Callable[[D], Any] | None = None,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., Any]:
+        """This flow as a function of an agent, such as ``Agent(…, functions=[letters.as_function(…)])``.
+
+        Its run is part of the call that asks: what it waits for, that one waits for, under ``run:2.0/answer:review#3``,
+        say; its events are that one's, `Inside`; its tokens, its deps and its budgets are that one's, too.  The run is
+        in no store of its own.  When it fails, the model that asked is told.
+
+        Args:
+            name: What the model calls it; the flow's name by default.
+            description: What it does, for the model; the docstring of ``start``, or of the data, by default.
+            start: Returns the data that it begins with, of the arguments that its signature describes; pure.  None:
+                the fields of the data are the arguments; of data that are no object in JSON there is one, ``data``.
+            returns: Returns the result for the model, of the data that the flow ended with; pure.  None: these data.
+            policy: As of `Function.of`, as far as it makes sense for a flow; ``timeout_s`` is a deadline of each run.
+
+        Raises:
+            UsageError: The policy makes no sense for a flow, or ``start`` is no function of arguments alone.
+        """
+        check_policy("flow", name or self.name, policy)
+        return function_of(self, name, description, start, returns, {**policy})
 
 
 def _fingerprints(states: Sequence[Work[Any, Any]]) -> list[str]:

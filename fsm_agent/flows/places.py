@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
 from fsm_agent.flows.process.works import name_in
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned
 from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.event import Event, Inside
+from fsm_agent.messages.event import Event
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.process.flow_run import FlowRun
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
@@ -44,19 +45,32 @@ def agents_of(works: Iterable[Work[Any, Any]]) -> list[Agent[Any, Any]]:
     return found
 
 
-def listener(flow: Flow[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a flow of an event, and those of its agents of theirs; None: nobody listens."""
-    if not flow.hooks and not any(agent.hooks for agent in agents_of(flow.live)):
+def is_heard(flow: Flow[Any]) -> bool:
+    """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
+    return bool(flow.hooks) or _is_heard(flow.live)
+
+
+def _is_heard(works: Iterable[Work[Any, Any]]) -> bool:
+    for work in works:
+        match work:
+            case CallState(agent=Agent() as agent):
+                offers = agent.prompt.offers
+                found = bool(agent.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
+            case SubflowState():
+                found = is_heard(work.flow)
+            case _:
+                found = isinstance(work, CallState) or _is_heard(work.members)
+        if found:
+            return True
+    return False
+
+
+def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
+    """Return what tells the hooks of a flow of an event, and those of what is inside of theirs; None: nobody listens."""
+    if not is_heard(flow):
         return None
-
-    def tell(event: Event) -> None:
-        notify(flow.hooks, event)
-        if isinstance(event, Inside):
-            state, rest = state_at(flow, event.path)
-            if isinstance(state, CallState) and isinstance(state.agent, Agent) and not rest:
-                notify(state.agent.hooks, event.event)
-
-    return tell
+    run.surroundings.is_heard = True
+    return telling(flow.hooks, run)
 
 
 def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str]) -> dict[str, Outcome]:

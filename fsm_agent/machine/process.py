@@ -183,6 +183,14 @@ class Process(Protocol):
         """
 
 
+def wakes_at_s(process: Process) -> float | None:
+    """Return the moment (Unix time) at which a process goes on by itself; None: it waits for others alone."""
+    moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
+    if process.deadline is not None:
+        moments.append(process.deadline.at_s)
+    return min(moments, default=None)
+
+
 class Driven:
     """The part of a process that its driver and its listeners share; a base for processes."""
 

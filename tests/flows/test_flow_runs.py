@@ -429,7 +429,7 @@ class TestInside:
         flow = Flow("f", Word, start=heard, rows=[heard.done(over, do=put)], hooks=[outer])
         flow.call(Word(), clients={heard: Script("hi")})
         assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
-        assert inner.seen == ["begun", "answered"]
+        assert inner.seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
 
     @LOOPS
     def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:

@@ -143,6 +143,8 @@ class FlowRun(Working, Generic[D]):
             return "begun", None, "", None
         if key == "":
             limit = self.record.limits.deadline_s
+            if kind == "expired" and limit is None:
+                return "cancelled", None, "the time of what it is inside of is over", None
             return kind, None, getattr(outcome, "reason", f"{limit:g} s are over" if limit else ""), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)

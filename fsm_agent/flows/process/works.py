@@ -7,7 +7,7 @@ process itself: a function, an answer.  What came of either is read into one tri
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -19,11 +19,14 @@ from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitS
 from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.lifecycle.call import AgentCall, call_class
+from fsm_agent.lifecycle.costs.budget import within_limits
+from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
-from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.nesting import Inner, Parent
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process
+from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.world import World
@@ -51,6 +54,9 @@ class Surroundings:
         clients: Models of states, in place of those of their agents.
         answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
         has_approver: Whether the driver has an approver.
+
+    Attributes:
+        is_heard: Hooks are told of what happens, also when it has ended by then.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Surroundings:
         self.clients = dict(clients or {})
         self.answer = answer
         self.has_approver = has_approver
+        self.is_heard = False
         self._worlds: dict[tuple[int, int], World] = {}
 
     def world(self, state: CallState[Any, Any], data: Any) -> World:
@@ -120,6 +127,8 @@ class Working(Parent):
     def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
         super().__init__(record)
         self.surroundings = surroundings
+        self._inners: dict[str, Inner] = {}
+        self._ended: list[str] = []  # children, in the last advance
 
     @property
     def deps(self) -> Any:
@@ -134,13 +143,38 @@ class Working(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
-        return process_of(state, data, record, self.surroundings)
+        process = process_of(state, data, record, self.surroundings)
+        whose = state.agent_for(data) if isinstance(state, CallState) else getattr(state, "flow", None)
+        hooks = () if whose is None else whose.hooks
+        self._inners[name] = Inner(process, hooks, hears_inside=not isinstance(state, CallState))
+        return process
+
+    def inside_of(self, name: str) -> Inner:
+        """Return the process of a work, and its listeners; it may have ended, in the last advance or, if any, before."""
+        return self._inners[name]
+
+    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        return tuple(with_functions(self, steps))
+
+    def advance(self, key: str, outcome: Any) -> None:
+        if not self.surroundings.is_heard:
+            for name in self._ended:
+                self._inners.pop(name, None)
+        self._ended.clear()
+        super().advance(key, outcome)
+
+    def _without(self, record: Any, name: str) -> Any:
+        self._ended.append(name)
+        return super()._without(record, name)
 
     def world_of(self, name: str) -> Any:
         state, data = self.work(name)
         return self.surroundings.world(state, data) if isinstance(state, CallState) else None
 
     def begin(self, record: Any, name: str, child: Any) -> None:
+        if record.lent is not None:
+            child.record = within_limits(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def end_of(self, name: str, child: Any) -> Came:
