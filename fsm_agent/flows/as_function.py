@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import UsageError
+from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.places import agents_of, is_heard
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import document_of, restore
@@ -39,6 +39,7 @@ def function_of(
 ) -> Function[..., Any, Any]:
     """Return a flow as a function; see `Flow.as_function`."""
     check("returns", returns, returns is None or callable(returns), "a function of the data that the flow ended with")
+    check_agents(flow, flow.agents)
     begun = _of_data(flow) if start is None else _of_start(flow, start)
     delegate = FlowDelegate(_within(flow, policy.get("timeout_s")), begun, returns)
     made: Function[..., Any, Any] = replace(
@@ -76,7 +77,8 @@ def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
     adapter, schema = flow.adapter, flow.adapter.json_schema()
     is_object = "properties" in schema
     if not is_object:
-        adapter = pydantic.TypeAdapter(pydantic.create_model("Arguments", **{_DATA: (flow.data, ...)}))
+        fields: Any = {_DATA: (flow.data, ...)}
+        adapter = pydantic.TypeAdapter(pydantic.create_model("Arguments", **fields))
         schema = adapter.json_schema()
     schema.pop("title", None)
     text = schema.pop("description", "")
@@ -146,7 +148,7 @@ class FlowDelegate:
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:
-        return agents_of(self.flow.live)
+        return agents_of(self.flow)
 
     @property
     def fingerprint(self) -> str:
@@ -192,7 +194,8 @@ class FlowDelegate:
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
     def _around(self, deps: Any, has_approver: bool) -> Surroundings:
-        around = Surroundings(deps, None, self.flow.answer, has_approver or self.flow.approve is not None)
+        around = self.flow._around(deps, None)
+        around.has_approver |= has_approver
         around.is_heard = self.is_heard
         return around
 

@@ -16,6 +16,7 @@ from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
+from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep
 from fsm_agent.flows.places import agents_of, listener, outcomes_of
@@ -48,6 +49,7 @@ class FlowDriving(ABC, Generic[D]):
         store: Any
         approve: Any
         answer: Any
+        agents: Agents
         world: Mapping[str, Any]
 
     @property
@@ -267,11 +269,12 @@ class FlowDriving(ABC, Generic[D]):
         right = "clients by state, such as {triage: Script('…')}"
         given = clients or {}
         check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
-        return Surroundings(deps, given, self.answer, self.approve is not None)
+        check_agents(self._flow, self.agents)
+        return Surroundings(deps, given, self.answer, self.approve is not None, self.agents)
 
     def _world(self, around: Surroundings) -> World:
         """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
-        models = [*around.clients.values(), *[agent.model for agent in agents_of(self._flow.live)]]
+        models = [*around.clients.values(), *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
         return World.of(double, **{"approve": self.approve, **self.world})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
@@ -19,6 +19,7 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.kinds import dumped
+from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
 from fsm_agent.flows.definition.table import (
     CANCELLED,
@@ -71,6 +72,7 @@ class Flow(FlowDriving[D], Generic[D]):
         answer: Asked the questions of its people who are here: called with an `AwaitAnswer`, it returns the answer, or
             None if it has to wait for somebody else.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        agents: The agents by role, for states that name roles; see `bound`.
         world: More of what performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
 
     Raises:
@@ -89,6 +91,7 @@ class Flow(FlowDriving[D], Generic[D]):
     approve: Approve[Any] | None = None
     answer: Callable[[Any], Any] | None = None
     hooks: Sequence[Any] = ()
+    agents: Agents = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
     table: tuple[Row[Any], ...] = field(init=False)  # with the rows for what the user's leave open
@@ -110,6 +113,8 @@ class Flow(FlowDriving[D], Generic[D]):
             if end is not EXPIRED or self.limits.deadline_s is not None:
                 states[end.name] = end
         _ = self.state_enum  # refuses names that Python keeps for itself
+        if self.agents:
+            check_agents(self, self.agents)
 
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
@@ -150,7 +155,7 @@ class Flow(FlowDriving[D], Generic[D]):
     def fingerprint(self) -> str:
         """A fingerprint of its table, and of the prompts of its agents."""
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries]
-        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live))])
+        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def data_json(self, data: D) -> str:
@@ -180,6 +185,25 @@ class Flow(FlowDriving[D], Generic[D]):
             limits=self.limits,
             **kept,
         )
+
+    def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
+        """Return this flow with agents for its roles, the names that states have in the place of agents.
+
+        ``flow.bound(researcher=one, editor=another)``; or ``flow.bound(base.agents)`` with the sub-agents of an
+        `AgentBase`, which a configuration describes, by the names in its group.  A flow inside that is bound to agents
+        of its own keeps them.
+
+        Args:
+            agents: Agents by role; there may be more than states name, for `call_chosen` to choose from.
+            by_role: The same, over these.
+
+        Raises:
+            FlowError: A role has no agent, or one that does not give what is asked for; or there is no such role.
+        """
+        check_names(self, by_role)
+        given = {**self.agents, **agents, **by_role}
+        check_agents(self, given)
+        return replace(self, agents=given)
 
     @overload
     def as_function(
@@ -252,12 +276,13 @@ class Flow(FlowDriving[D], Generic[D]):
         return function_of(self, name, description, start, returns, {**policy})
 
 
-def _fingerprints(states: Sequence[Work[Any, Any]]) -> list[str]:
+def _fingerprints(states: Sequence[Work[Any, Any]], agents: Agents) -> list[str]:
     found = list[str]()
     for state in states:
-        if isinstance(state, CallState) and isinstance(state.agent, Agent):
-            found.append(f"{state.name}: {state.kinds!r}: {state.agent.prompt.fingerprint}")
+        if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
+            found.append(f"{state.name}: {state.kinds!r}: {agent.prompt.fingerprint}")
         elif isinstance(state, SubflowState):
-            found.append(f"{state.name}: {state.flow.fingerprint}")
-        found += _fingerprints(state.members)
+            inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
+            found.append(f"{state.name}: {inner.fingerprint}")
+        found += _fingerprints(state.members, agents)
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
 from fsm_agent.flows.process.works import name_in
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned
@@ -33,40 +34,42 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
     return state, rest
 
 
-def agents_of(works: Iterable[Work[Any, Any]]) -> list[Agent[Any, Any]]:
-    """Return the agents that states ask, those of flows and members inside of them included."""
-    found = list[Agent[Any, Any]]()
+def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
+    """Return the agents that the states of a flow ask, those of flows and members inside of it included."""
+    return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+
+
+def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
+    """Yield the states that ask agents, here and inside, each with the agents by role that are bound there."""
     for work in works:
-        if isinstance(work, CallState) and isinstance(work.agent, Agent):
-            found.append(work.agent)
+        if isinstance(work, CallState):
+            yield work, agents
         elif isinstance(work, SubflowState):
-            found += agents_of(work.flow.live)
-        found += agents_of(work.members)
-    return found
+            yield from _works(work.flow.live, work.flow.agents or agents)
+        yield from _works(work.members, agents)
 
 
 def is_heard(flow: Flow[Any]) -> bool:
     """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
-    return bool(flow.hooks) or _is_heard(flow.live)
+    if flow.hooks or _has_hooks_inside(flow.live):
+        return True
+    asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
+    return any(
+        agent is None or agent.hooks or any(f.delegate.is_heard for f in agent.prompt.offers if f.delegate is not None)
+        for agent in asked
+    )
 
 
-def _is_heard(works: Iterable[Work[Any, Any]]) -> bool:
-    for work in works:
-        match work:
-            case CallState(agent=Agent() as agent):
-                offers = agent.prompt.offers
-                found = bool(agent.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
-            case SubflowState():
-                found = is_heard(work.flow)
-            case _:
-                found = isinstance(work, CallState) or _is_heard(work.members)
-        if found:
-            return True
-    return False
+def _has_hooks_inside(works: Iterable[Work[Any, Any]]) -> bool:
+    return any(
+        _has_hooks_inside(work.members)
+        or (isinstance(work, SubflowState) and (bool(work.flow.hooks) or _has_hooks_inside(work.flow.live)))
+        for work in works
+    )
 
 
 def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a flow of an event, and those of what is inside of theirs; None: nobody listens."""
+    """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
     if not is_heard(flow):
         return None
     run.surroundings.is_heard = True

@@ -34,7 +34,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.agents.keeping import Options
-from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, pause, subflow, wait
+from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, subflow, wait
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store.memory import MemoryStore
@@ -421,10 +421,8 @@ def test_deadlines_end_what_is_inside(way: Way, whose: str):
     agent = Agent(Script(asks("napping"), last, clock=clock), functions=[made], limits=limits)
     one = suspended(agent)
     clock.advance(21)
-    try:
+    with suppress(CallFailed):
         way(agent, one, [])
-    except CallFailed:
-        pass
     if whose == "call":
         assert one.record.ending is not None
         assert one.record.ending.reason == "expired"

@@ -9,12 +9,13 @@ More than 300 lines, because each kind of state stands beside the others, with t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
+from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
@@ -171,7 +172,7 @@ class CallState(_Failing[D, A]):
 
     Args:
         task: Returns what the agent is asked; pure.
-        agent: The agent, or a function of the data that chooses one.
+        agent: The agent, or its role; or a function of the data that chooses one, or a role.
         kinds: The types of the answer.
         name: By default that of ``task``.
         within_s: See `Work`.
@@ -180,7 +181,7 @@ class CallState(_Failing[D, A]):
     def __init__(
         self,
         task: Callable[[D], Task],
-        agent: Agent[Any, Any] | Callable[[D], Agent[Any, Any]],
+        agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         kinds: Sequence[Any],
         name: str | None,
         within_s: float | None,
@@ -201,9 +202,25 @@ class CallState(_Failing[D, A]):
         """Return the prompt of a call of this agent: its own, if that asks for the same."""
         return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
 
-    def agent_for(self, data: D) -> Agent[Any, Any]:
-        """Return the agent that is asked."""
-        return self.agent if isinstance(self.agent, Agent) else self.agent(data)
+    def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
+        """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
+        if isinstance(self.agent, str):
+            return agents.get(self.agent)
+        return self.agent if isinstance(self.agent, Agent) else None
+
+    def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
+        """Return the agent that is asked.
+
+        Raises:
+            FlowError: No agent is bound to its role.
+        """
+        found = self.agent if isinstance(self.agent, Agent | str) else self.agent(data)
+        if isinstance(found, Agent):
+            return found
+        if found not in agents:
+            bound = ", ".join(agents) or "none"
+            raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
+        return agents[found]
 
 
 class FunctionState(_Failing[D, A]):

@@ -35,7 +35,7 @@ class FlowRun(Working, Generic[D]):
     record: FlowRecord
 
     def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
-        super().__init__(record, surroundings or Surroundings())
+        super().__init__(record, surroundings or Surroundings(agents=flow.agents))
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
@@ -196,7 +196,7 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
 
 @process_of.register(SubflowState)
 def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings)
+    return FlowRun(state.flow, record, surroundings.inside(state.flow.agents))
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, Work
+from fsm_agent.flows.definition.roles import NO_AGENTS, Agents
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, SubflowState, WaitState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.lifecycle.call import AgentCall, call_class
@@ -54,24 +57,50 @@ class Surroundings:
         clients: Models of states, in place of those of their agents.
         answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
         has_approver: Whether the driver has an approver.
-
-    Attributes:
-        is_heard: Hooks are told of what happens, also when it has ended by then.
+        agents: The agents by role.
     """
 
     def __init__(
-        self, deps: Any = None, clients: Mapping[Any, Any] | None = None, answer: Any = None, has_approver: bool = False
+        self,
+        deps: Any = None,
+        clients: Mapping[Any, Any] | None = None,
+        answer: Any = None,
+        has_approver: bool = False,
+        agents: Agents = NO_AGENTS,
     ) -> None:
         self.deps = deps
         self.clients = dict(clients or {})
         self.answer = answer
         self.has_approver = has_approver
-        self.is_heard = False
+        self.agents = agents
+        self._is_heard = False
+        self._outermost = self
         self._worlds: dict[tuple[int, int], World] = {}
+
+    @property
+    def is_heard(self) -> bool:
+        """True if hooks are told of what happens, also in what has ended by then."""
+        return self._outermost._is_heard
+
+    @is_heard.setter
+    def is_heard(self, value: bool) -> None:
+        self._outermost._is_heard = value
+
+    def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
+        """Return the agent that a state asks."""
+        return state.agent_for(data, self.agents)
+
+    def inside(self, agents: Agents) -> Surroundings:
+        """Return the surroundings of a flow inside that may be bound to agents of its own."""
+        if not agents:
+            return self
+        made = copy(self)
+        made.agents = agents
+        return made
 
     def world(self, state: CallState[Any, Any], data: Any) -> World:
         """Return the world of the agent call of a state."""
-        agent = state.agent_for(data)
+        agent = self.agent(state, data)
         client = self.clients.get(state)
         if client is None:
             return agent._world
@@ -100,14 +129,14 @@ def process_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -
 
 @seeded.register(CallState)
 def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
-    agent = state.agent_for(data)
+    agent = surroundings.agent(state, data)
     messages, *_ = agent._asked(state.task(data), {}, Options(deps=surroundings.deps))
     return CallRecord.of(messages, limits=agent.limits, depth=depth)
 
 
 @process_of.register(CallState)
 def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> AgentCall[Any]:
-    agent = state.agent_for(data)
+    agent = surroundings.agent(state, data)
     prompt = agent._governed_for(state.prompt_for(agent), Options(deps=surroundings.deps))
     parts = agent._kept(prompt, None, surroundings.deps)
     parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
@@ -144,13 +173,15 @@ class Working(Parent):
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
         process = process_of(state, data, record, self.surroundings)
-        whose = state.agent_for(data) if isinstance(state, CallState) else getattr(state, "flow", None)
-        hooks = () if whose is None else whose.hooks
+        if isinstance(state, CallState):
+            hooks = self.surroundings.agent(state, data).hooks
+        else:
+            hooks = state.flow.hooks if isinstance(state, SubflowState) else ()
         self._inners[name] = Inner(process, hooks, hears_inside=not isinstance(state, CallState))
         return process
 
     def inside_of(self, name: str) -> Inner:
-        """Return the process of a work, and its listeners; it may have ended, in the last advance or, if any, before."""
+        """Return the process of a work, and its listeners; it may have ended."""
         return self._inners[name]
 
     def told(self, steps: Sequence[Event]) -> Sequence[Event]:

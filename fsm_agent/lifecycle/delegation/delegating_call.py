@@ -127,7 +127,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
     def child(self, name: str, record: Any) -> Process:
         delegate = self._delegate(name)
-        call: Any = delegate.call_of(record, self.deps, self.has_approver)
+        call: Process = delegate.call_of(record, self.deps, self.has_approver)
         self.inners[name] = delegate, call
         return call
 
