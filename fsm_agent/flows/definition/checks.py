@@ -13,6 +13,7 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
 from fsm_agent.flows.definition.roles import check_output
 from fsm_agent.flows.definition.states import (
@@ -76,6 +77,7 @@ def check_flow(flow: Flow[Any]) -> None:
         _check_row(where, row)
     _check_takers(where, flow)
     _check_ways(where, flow)
+    check_annotations(flow)
 
 
 # The data

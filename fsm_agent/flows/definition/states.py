@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import hint
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
@@ -28,6 +29,7 @@ D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
 Task: TypeAlias = str | Message | Dialog
+_ROWS = ("done", "failed", "elapsed")  # methods that make rows
 
 
 class State(Generic[D]):
@@ -43,6 +45,15 @@ class State(Generic[D]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _ROWS:
+                raise AttributeError(f"the state {self!r} has no {name!r}{hint(name, _ROWS)}")
+            made = " and ".join([row for row in _ROWS if hasattr(type(self), row)])
+            right = f"it makes those of {made}" if made else "a row leads to an end, and none out of it"
+            raise AttributeError(f"the state {self!r} makes no rows of {name!r}: {right}")
 
 
 class End(State[Any]):
