@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.machine.nesting import along
+from fsm_agent.machine.process import along
 from fsm_agent.messages.event import Done, Event, Inside, Stepped
 from fsm_agent.mistakes import check
 

@@ -14,10 +14,10 @@ from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.places import agents_of, is_heard
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import document_of, restore
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
-from fsm_agent.lifecycle.record import ProcessRecord
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check
 from fsm_agent.runtime.world import World
@@ -228,8 +228,15 @@ class InnerRun:
 
     @property
     def output(self) -> Any:
-        """The result for the model."""
-        return self._delegate.output_of(self.run.data)
+        """The result for the model.
+
+        Raises:
+            UsageError: `returns` has raised something.
+        """
+        try:
+            return self._delegate.output_of(self.run.data)
+        except Exception as error:  # of user code
+            raise UsageError(f"{type(error).__name__}: {error}") from error
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take an outcome; a flow that is stopped is cancelled, since there is no answer before its end."""

@@ -24,7 +24,7 @@ from fsm_agent.flows.process import members  # noqa: F401  # registers the membe
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check
 from fsm_agent.runtime.drive import adrive, arun, drive, run

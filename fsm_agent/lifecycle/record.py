@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.values import Read, Value, Written, from_data, from_json, to_json
+from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.delegation.process_record import InnerRecords, ProcessRecord
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.machine.process import SEPARATOR
@@ -238,93 +239,5 @@ class CallRecord(Value, frozen=True, kw_only=True):
         return any(f.needs_approval and not f.is_settled for f in self.round)
 
 
-class ProcessRecord(Written):
-    """The record of a process inside of a call that is no agent call, such as a run of a flow.
-
-    Read from JSON it has but an outline of that record, until the process around it is made.
-
-    Args:
-        record: The process's own record, or the outline; what is not here is looked up there.
-        write: Returns the record as JSON; None: there is the document.
-        document: The JSON.
-    """
-
-    __slots__ = ("_document", "_write", "record")
-
-    def __init__(self, record: Any, write: Callable[[Any], str] | None, document: str = "") -> None:
-        self.record = record
-        self._write = write
-        self._document = document
-
-    @property
-    def is_outline(self) -> bool:
-        """True if it was read from JSON, and no process was made of it yet."""
-        return self._write is None
-
-    @property
-    def document(self) -> str:
-        """The record as JSON."""
-        if not self._document and self._write is not None:
-            self._document = self._write(self.record)
-        return self._document
-
-    def changed(self, **changes: Any) -> ProcessRecord:
-        """Return it with a record that differs in these fields."""
-        return ProcessRecord(self.record.changed(**changes), self._write)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "record"), name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProcessRecord):
-            return NotImplemented
-        if self.is_outline or other.is_outline:
-            return self.document == other.document
-        return bool(self.record == other.record)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ProcessRecord({self.record!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.document,)
-
-
-class _Outline(NamedTuple):
-    """The part of a record in JSON that the call around it needs to know."""
-
-    depth: int
-    total_usage: Usage
-
-
-def _used(data: Mapping[str, Any]) -> Usage:
-    """Return the tokens in a record as JSON, and in those inside of it."""
-    used: Usage = from_data(data.get("usage", {}), Usage)
-    inside = [child.get("record", child) for child in data.get("children", {}).values()]
-    return sum([_used(child) for child in inside], used)
-
-
-def _unpickled(document: str) -> Any:
-    return _inner(from_json(document, Any))
-
-
-class _Children(dict[str, Any], Read):
-    """The records of the processes inside of a call, as they are read from JSON."""
-
-    @classmethod
-    def read(cls, data: Any) -> _Children:
-        return cls({name: _inner(child) for name, child in from_data(data, dict[str, Any]).items()})
-
-
-def _inner(data: Any) -> CallRecord | ProcessRecord:
-    """Return the record of an agent call, or that of another process."""
-    if isinstance(data, dict) and "dialog" not in data and isinstance(inner := data.get("record"), dict):
-        depth = from_data(inner.get("depth", 0), int)
-        return ProcessRecord(_Outline(depth, _used(inner)), None, to_json(data))
-    record: CallRecord = from_data(data, CallRecord)
-    return record
-
-
 if not TYPE_CHECKING:
-    Children = _Children
+    Children = InnerRecords  # which reads them from JSON

@@ -14,7 +14,7 @@ More than 300 lines, because effects, steps and deadlines of children share the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -68,14 +68,6 @@ class _Seen(NamedTuple):
     record: Any  # of the child
     effects: tuple[AnyEffect, ...]
     deadline: Deadline | None
-
-
-class Inner(NamedTuple):
-    """A process inside of another, and its listeners."""
-
-    process: Any
-    hooks: Sequence[Any]  # of the agent or the flow that it is of
-    hears_inside: bool = False  # they are told of what happens further inside, too
 
 
 class Parent(Driven, ABC):
@@ -364,15 +356,6 @@ class Parent(Driven, ABC):
     def _unwanted(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects])
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys or 'nothing: it has ended'}"
-
-
-def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
-    """Yield each process on a path, from the outside, and the rest of the path beyond it; some may have ended."""
-    while path:
-        name, _, path = path.partition(SEPARATOR)
-        inner: Inner = process.inside_of(name)
-        process = inner.process
-        yield inner, path
 
 
 def inside(name: str, event: Event) -> Inside:

@@ -79,10 +79,10 @@ def _given(row: Row[Any]) -> tuple[Any, ...]:
 def _check(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
     try:
         hints = typing.get_type_hints(function)
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]  # type: ignore[attr-defined]
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
     except (NameError, TypeError, AttributeError):  # local types, or what is no plain function
         return
-    hint = hints.get(names[index]) if index < len(names) else None
+    hint: Any = hints.get(names[index]) if index < len(names) else None
     if _is_plain(hint) and _is_plain(kind) and not _fits(kind, hint):
         name = getattr(function, "__name__", "")
         takes = f"{name} takes {case_name(hint)}"

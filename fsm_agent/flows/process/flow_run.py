@@ -12,7 +12,8 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, process_of, seeded
+from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, process_of, seeded
 from fsm_agent.machine.process import AnyEffect, Deadline
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped

@@ -17,7 +17,7 @@ from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified

@@ -7,32 +7,29 @@ process itself: a function, an answer.  What came of either is read into one tri
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.roles import NO_AGENTS, Agents
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, SubflowState, WaitState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, BoundFunction
 from fsm_agent.flows.process.record import WorksRecord
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.costs.budget import within_limits
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
-from fsm_agent.machine.nesting import Inner, Parent
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process
+from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.world import World
 
 NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
@@ -47,68 +44,6 @@ class Came(NamedTuple):
     at_s: float
     usage: Usage = UNUSED  # of a child
     where: str = ""
-
-
-class Surroundings:
-    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
-
-    Args:
-        deps: What functions find in their `Context`.
-        clients: Models of states, in place of those of their agents.
-        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
-        has_approver: Whether the driver has an approver.
-        agents: The agents by role.
-    """
-
-    def __init__(
-        self,
-        deps: Any = None,
-        clients: Mapping[Any, Any] | None = None,
-        answer: Any = None,
-        has_approver: bool = False,
-        agents: Agents = NO_AGENTS,
-    ) -> None:
-        self.deps = deps
-        self.clients = dict(clients or {})
-        self.answer = answer
-        self.has_approver = has_approver
-        self.agents = agents
-        self._is_heard = False
-        self._outermost = self
-        self._worlds: dict[tuple[int, int], World] = {}
-
-    @property
-    def is_heard(self) -> bool:
-        """True if hooks are told of what happens, also in what has ended by then."""
-        return self._outermost._is_heard
-
-    @is_heard.setter
-    def is_heard(self, value: bool) -> None:
-        self._outermost._is_heard = value
-
-    def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
-        """Return the agent that a state asks."""
-        return state.agent_for(data, self.agents)
-
-    def inside(self, agents: Agents) -> Surroundings:
-        """Return the surroundings of a flow inside that may be bound to agents of its own."""
-        if not agents:
-            return self
-        made = copy(self)
-        made.agents = agents
-        return made
-
-    def world(self, state: CallState[Any, Any], data: Any) -> World:
-        """Return the world of the agent call of a state."""
-        agent = self.agent(state, data)
-        client = self.clients.get(state)
-        if client is None:
-            return agent._world
-        key = id(state), id(agent)
-        if key not in self._worlds:
-            options = {"approve": agent.approve, "results": agent.results, **agent.world}
-            self._worlds[key] = World.of(client, **options)
-        return self._worlds[key]
 
 
 @singledispatch

@@ -26,8 +26,8 @@ from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
 from fsm_agent.lifecycle.table import MACHINE
-from fsm_agent.machine.nesting import Inner, Parent
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.nesting import Parent
+from fsm_agent.machine.process import SEPARATOR, Inner
 from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
@@ -146,8 +146,8 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         if (why := r.failure) is None:
             try:
                 return _returned(function, f, child.output, r, at_s)
-            except Exception as error:  # of `returns` of a flow, which is user code
-                why = f"{type(error).__name__}: {error}"
+            except UsageError as error:  # of `returns` of a flow, say
+                why = str(error)
         match function.on_error:
             case "fail":
                 return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)

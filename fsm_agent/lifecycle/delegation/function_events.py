@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.machine.nesting import along, inside
-from fsm_agent.machine.process import SEPARATOR, prefix_of
+from fsm_agent.machine.nesting import inside
+from fsm_agent.machine.process import SEPARATOR, along, prefix_of
 from fsm_agent.messages.event import Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
