@@ -172,6 +172,10 @@ class TestTime:
         with pytest.raises(FlowSuspended) as e:
             Flow("f", Word, start=anybody, rows=[anybody.done(over)]).call(Word())
         assert e.value.wake_at_s is None
+        hurried = replace(e.value.run.flow, limits=FlowLimits(deadline_s=100), world={"clock": (clock := FakeClock())})
+        with pytest.raises(FlowSuspended) as e:
+            hurried.call(Word())
+        assert e.value.wake_at_s == clock.now() + 100
 
     def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
         hurried = call(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
