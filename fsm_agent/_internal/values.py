@@ -5,6 +5,7 @@ pydantic stays where users bring types of their own: outputs, arguments of funct
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -22,8 +23,10 @@ else:
     json = deferred("json")
 
 __all__ = [
+    "Read",
     "Tagged",
     "Value",
+    "Written",
     "defaults_of",
     "differing",
     "field_names",
@@ -203,11 +206,39 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, dec_hook=_restored)
 
 
+class Written(ABC):
+    """A base for what says itself how it is written as JSON."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def document(self) -> str:
+        """The JSON."""
+
+
+class Read(ABC):
+    """A base for types of fields that say themselves how they are read from JSON."""
+
+    __slots__ = ()
+
+    @classmethod
+    @abstractmethod
+    def read(cls, data: Any) -> Any:
+        """Return what the dictionaries, lists and plain values of the JSON stand for.
+
+        Raises:
+            ValueError: They stand for nothing.
+        """
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Vector):
         return list(value)
     if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
         return json.loads(bytes(value))
+    if isinstance(value, Written):
+        return msgspec.json.decode(value.document)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
@@ -217,6 +248,8 @@ def _restored(kind: Any, data: Any) -> Any:
             return Vector(msgspec.convert(data, list.__class_getitem__(get_args(kind)), dec_hook=_restored))
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None  # a ValueError is given the path to this vector
+    if isinstance(kind, type) and issubclass(kind, Read):
+        return kind.read(data)
     raise TypeError(f"a {kind} cannot be read from JSON")
 
 

@@ -515,7 +515,7 @@ class Agent(Driving[Deps, Out], Classifying):
             UsageError: The policy makes no sense for an agent.
         """
         name = name or self.name
-        delegates.check_policy_of_agent(name, policy)
+        delegates.check_policy("agent", name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
         needy = self.prompt.needs_deps
         delegate = delegates.AgentDelegate(self, policy.get("timeout_s"))

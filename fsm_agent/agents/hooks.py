@@ -11,16 +11,16 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.record import FINAL
+from fsm_agent.machine.process import along
 from fsm_agent.messages.event import Done, Event, Inside, Stepped
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
-    from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
+    from fsm_agent.machine.process import Process
 
 
 def _method(event: type) -> str:
@@ -77,15 +77,24 @@ def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], No
     prompt = call.prompt
     if not prompt.delegates or not any(f.delegate.is_heard for f in prompt.offers if f.delegate):
         return partial(notify, hooks) if hooks else None
-    outer = cast("DelegatingCall", call)
+    return telling(hooks, call)
+
+
+def telling(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
+    """Return what tells the hooks of a process of an event, and those of the processes inside of it of theirs."""
 
     def tell(event: Event) -> None:
         notify(hooks, event)
-        if isinstance(event, Inside):
-            delegate, inner = outer.inner(event.path)
-            notify(delegate.hooks, event.event)
-            if isinstance(event.event, Stepped) and event.event.to in FINAL:
-                notify(delegate.hooks, Done(inner.outcome))
+        if not isinstance(event, Inside):
+            return
+        for inner, rest in along(process, event.path):
+            if not rest:
+                notify(inner.hooks, event.event)
+                r = inner.process.record
+                if isinstance(event.event, Stepped) and r.ending is not None and event.event == r.trace[-1]:
+                    notify(inner.hooks, Done(inner.process.outcome))
+            elif inner.hears_inside:
+                notify(inner.hooks, Inside(rest, event.event))
 
     return tell
 

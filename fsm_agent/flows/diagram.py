@@ -163,7 +163,8 @@ def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
 def _waits_for(state: State[Any]) -> Iterator[str]:
     """Yield the notes of a state: what it waits for, and how long."""
     if isinstance(state, CallState):
-        yield f"agent {getattr(state.agent, 'name', '') or 'by the data'}"
+        name = getattr(state.agent, "name", "") or "by the data"
+        yield f"role {state.agent}" if isinstance(state.agent, str) else f"agent {name}"
     elif (kind := _KINDS.get(type(state))) is not None:
         once = isinstance(state, FunctionState) and state.function.once
         yield f"{kind}, once" if once else kind

@@ -16,6 +16,7 @@ from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
+from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep
 from fsm_agent.flows.places import agents_of, listener, outcomes_of
@@ -23,7 +24,7 @@ from fsm_agent.flows.process import members  # noqa: F401  # registers the membe
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check
 from fsm_agent.runtime.drive import adrive, arun, drive, run
@@ -48,6 +49,7 @@ class FlowDriving(ABC, Generic[D]):
         store: Any
         approve: Any
         answer: Any
+        agents: Agents
         world: Mapping[str, Any]
 
     @property
@@ -141,13 +143,13 @@ class FlowDriving(ABC, Generic[D]):
             FlowSuspended: As `call` does.
         """
         one, recorder = self._held(one)
-        run(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         return one.result()
 
     async def arun(self, one: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]:
         """`run` for asyncio."""
         one, recorder = await self._aheld(one)
-        await arun(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        await arun(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         return one.result()
 
     def stream(self, one: D | FlowRun[D], /, **options: Any) -> Generator[Event]:
@@ -159,7 +161,7 @@ class FlowDriving(ABC, Generic[D]):
             FlowFailed: It ended in a failure.
         """
         given, recorder = self._held(self._given(one, options))
-        tell = listener(self._flow)
+        tell = listener(self._flow, given)
         with closing(drive(given, self._world(given.surroundings), recorder=recorder)) as events:
             for event in events:
                 if tell is not None:
@@ -171,7 +173,7 @@ class FlowDriving(ABC, Generic[D]):
     async def astream(self, one: D | FlowRun[D], /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         given, recorder = await self._aheld(self._given(one, options))
-        tell = listener(self._flow)
+        tell = listener(self._flow, given)
         async with aclosing(adrive(given, self._world(given.surroundings), recorder=recorder)) as events:
             async for event in events:
                 if tell is not None:
@@ -212,7 +214,7 @@ class FlowDriving(ABC, Generic[D]):
             FlowSuspended: It waits for somebody again.
         """
         one, recorder = self._resumed(run_id, answers, by, self._around(deps, clients))
-        run(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         result: FlowResult[D] = one.result()
         return result
 
@@ -229,7 +231,7 @@ class FlowDriving(ABC, Generic[D]):
         """`resume` for asyncio."""
         around = self._around(deps, clients)
         one, recorder = await aheld(partial(self._resumed, run_id, answers, by, around))
-        await arun(one, self._world(one.surroundings), self._with_hooks(sink), recorder)
+        await arun(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         result: FlowResult[D] = one.result()
         return result
 
@@ -248,7 +250,7 @@ class FlowDriving(ABC, Generic[D]):
         """Return the parts with which a `Worker` drives its runs."""
         around = self._around(deps, None)
         world = self._world(around)
-        return Keeper(definition_of(self._flow, around, world), lambda _: world, lambda _: listener(self._flow))
+        return Keeper(definition_of(self._flow, around, world), lambda _: world, lambda run: listener(self._flow, run))
 
     @cached_property
     def runs(self) -> Runs:
@@ -267,11 +269,12 @@ class FlowDriving(ABC, Generic[D]):
         right = "clients by state, such as {triage: Script('…')}"
         given = clients or {}
         check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
-        return Surroundings(deps, given, self.answer, self.approve is not None)
+        check_agents(self._flow, self.agents)
+        return Surroundings(deps, given, self.answer, self.approve is not None, self.agents)
 
     def _world(self, around: Surroundings) -> World:
         """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
-        models = [*around.clients.values(), *[agent.model for agent in agents_of(self._flow.live)]]
+        models = [*around.clients.values(), *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
         return World.of(double, **{"approve": self.approve, **self.world})
 
@@ -283,8 +286,8 @@ class FlowDriving(ABC, Generic[D]):
             raise UsageError(f"{name} is given with a FlowRun, which has its own: seed(…, {name}=…) is right")
         return one
 
-    def _with_hooks(self, sink: Sink | None) -> Sink | None:
-        return both(listener(self._flow), sink)
+    def _with_hooks(self, one: FlowRun[D], sink: Sink | None) -> Sink | None:
+        return both(listener(self._flow, one), sink)
 
     def _held(self, one: FlowRun[D]) -> Held:
         """Return a run and what records it; of one that has begun before, as it is in the store."""

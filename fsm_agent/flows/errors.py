@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import FsmAgentError, UsageError
+from fsm_agent.machine.process import wakes_at_s
 
 if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_run import FlowRun
@@ -26,3 +27,8 @@ class FlowFailed(_OfRun):
 
 class FlowSuspended(_OfRun):
     """A flow waits for somebody who is not here, or for a moment far away; ``run.effects`` says for what."""
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """Unix time at which it goes on by itself, whatever is answered until then; None: never."""
+        return wakes_at_s(self.run)

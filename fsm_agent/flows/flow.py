@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.kinds import dumped
+from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
 from fsm_agent.flows.definition.table import (
     CANCELLED,
@@ -31,12 +35,20 @@ from fsm_agent.flows.definition.table import (
 from fsm_agent.flows.driving import FlowDriving
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import plain_json, shown
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.runtime.world import Approve
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +72,7 @@ class Flow(FlowDriving[D], Generic[D]):
         answer: Asked the questions of its people who are here: called with an `AwaitAnswer`, it returns the answer, or
             None if it has to wait for somebody else.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
+        agents: The agents by role, for states that name roles; see `bound`.
         world: More of what performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
 
     Raises:
@@ -78,6 +91,7 @@ class Flow(FlowDriving[D], Generic[D]):
     approve: Approve[Any] | None = None
     answer: Callable[[Any], Any] | None = None
     hooks: Sequence[Any] = ()
+    agents: Agents = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
     table: tuple[Row[Any], ...] = field(init=False)  # with the rows for what the user's leave open
@@ -99,6 +113,8 @@ class Flow(FlowDriving[D], Generic[D]):
             if end is not EXPIRED or self.limits.deadline_s is not None:
                 states[end.name] = end
         _ = self.state_enum  # refuses names that Python keeps for itself
+        if self.agents:
+            check_agents(self, self.agents)
 
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
@@ -139,7 +155,7 @@ class Flow(FlowDriving[D], Generic[D]):
     def fingerprint(self) -> str:
         """A fingerprint of its table, and of the prompts of its agents."""
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries]
-        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live))])
+        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def data_json(self, data: D) -> str:
@@ -170,13 +186,103 @@ class Flow(FlowDriving[D], Generic[D]):
             **kept,
         )
 
+    def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
+        """Return this flow with agents for its roles, the names that states have in the place of agents.
 
-def _fingerprints(states: Sequence[Work[Any, Any]]) -> list[str]:
+        ``flow.bound(researcher=one, editor=another)``; or ``flow.bound(base.agents)`` with the sub-agents of an
+        `AgentBase`, which a configuration describes, by the names in its group.  A flow inside that is bound to agents
+        of its own keeps them.
+
+        Args:
+            agents: Agents by role; there may be more than states name, for `call_chosen` to choose from.
+            by_role: The same, over these.
+
+        Raises:
+            FlowError: A role has no agent, or one that does not give what is asked for; or there is no such role.
+        """
+        check_names(self, by_role)
+        given = {**self.agents, **agents, **by_role}
+        check_agents(self, given)
+        return replace(self, agents=given)
+
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: Callable[P, D],
+        returns: Callable[[D], R],
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[P, R]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: Callable[P, D],
+        returns: None = ...,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[P, D]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: None = ...,
+        returns: Callable[[D], R],
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., R]: ...
+    @overload
+    def as_function(
+        self,
+        name: str | None = ...,
+        description: str | None = ...,
+        *,
+        start: None = ...,
+        returns: None = ...,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., D]: ...
+    @spelled_out(Policy, without=PYTHONS_OWN)
+    def as_function(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        start: Callable[..., D] | None = None,
+        returns: Callable[[D], Any] | None = None,
+        **policy: Unpack[AgentPolicy],
+    ) -> Function[..., Any]:
+        """This flow as a function of an agent, such as ``Agent(…, functions=[letters.as_function(…)])``.
+
+        Its run is part of the call that asks: what it waits for, that one waits for, under ``run:2.0/answer:review#3``,
+        say; its events are that one's, `Inside`; its tokens, its deps and its budgets are that one's, too.  The run is
+        in no store of its own.  When it fails, the model that asked is told.
+
+        Args:
+            name: What the model calls it; the flow's name by default.
+            description: What it does, for the model; the docstring of ``start``, or of the data, by default.
+            start: Returns the data that it begins with, of the arguments that its signature describes; pure.  None:
+                the fields of the data are the arguments; of data that are no object in JSON there is one, ``data``.
+            returns: Returns the result for the model, of the data that the flow ended with; pure.  None: these data.
+            policy: As of `Function.of`, as far as it makes sense for a flow; ``timeout_s`` is a deadline of each run.
+
+        Raises:
+            UsageError: The policy makes no sense for a flow, or ``start`` is no function of arguments alone.
+        """
+        check_policy("flow", name or self.name, policy)
+        return function_of(self, name, description, start, returns, {**policy})
+
+
+def _fingerprints(states: Sequence[Work[Any, Any]], agents: Agents) -> list[str]:
     found = list[str]()
     for state in states:
-        if isinstance(state, CallState) and isinstance(state.agent, Agent):
-            found.append(f"{state.name}: {state.kinds!r}: {state.agent.prompt.fingerprint}")
+        if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
+            found.append(f"{state.name}: {state.kinds!r}: {agent.prompt.fingerprint}")
         elif isinstance(state, SubflowState):
-            found.append(f"{state.name}: {state.flow.fingerprint}")
-        found += _fingerprints(state.members)
+            inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
+            found.append(f"{state.name}: {inner.fingerprint}")
+        found += _fingerprints(state.members, agents)
     return found

@@ -11,7 +11,7 @@ from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore, snapshot
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.machine.journal import VERSION, Header, Journal
 from fsm_agent.runtime.world import World
 from fsm_agent.store.runs import Definition

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import notify
+from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
 from fsm_agent.flows.process.works import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.event import Event, Inside
+from fsm_agent.messages.event import Event
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.process.flow_run import FlowRun
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
@@ -31,31 +33,46 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
     return state, rest
 
 
-def agents_of(works: Iterable[Work[Any, Any]]) -> list[Agent[Any, Any]]:
-    """Return the agents that states ask, those of flows and members inside of them included."""
-    found = list[Agent[Any, Any]]()
+def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
+    """Return the agents that the states of a flow ask, those of flows and members inside of it included."""
+    return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+
+
+def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
+    """Yield the states that ask agents, here and inside, each with the agents by role that are bound there."""
     for work in works:
-        if isinstance(work, CallState) and isinstance(work.agent, Agent):
-            found.append(work.agent)
+        if isinstance(work, CallState):
+            yield work, agents
         elif isinstance(work, SubflowState):
-            found += agents_of(work.flow.live)
-        found += agents_of(work.members)
-    return found
+            yield from _works(work.flow.live, work.flow.agents or agents)
+        yield from _works(work.members, agents)
 
 
-def listener(flow: Flow[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a flow of an event, and those of its agents of theirs; None: nobody listens."""
-    if not flow.hooks and not any(agent.hooks for agent in agents_of(flow.live)):
+def is_heard(flow: Flow[Any]) -> bool:
+    """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
+    if flow.hooks or _has_hooks_inside(flow.live):
+        return True
+    asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
+    return any(
+        agent is None or agent.hooks or any(f.delegate.is_heard for f in agent.prompt.offers if f.delegate is not None)
+        for agent in asked
+    )
+
+
+def _has_hooks_inside(works: Iterable[Work[Any, Any]]) -> bool:
+    return any(
+        _has_hooks_inside(work.members)
+        or (isinstance(work, SubflowState) and (bool(work.flow.hooks) or _has_hooks_inside(work.flow.live)))
+        for work in works
+    )
+
+
+def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
+    """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
+    if not is_heard(flow):
         return None
-
-    def tell(event: Event) -> None:
-        notify(flow.hooks, event)
-        if isinstance(event, Inside):
-            state, rest = state_at(flow, event.path)
-            if isinstance(state, CallState) and isinstance(state.agent, Agent) and not rest:
-                notify(state.agent.hooks, event.event)
-
-    return tell
+    run.surroundings.is_heard = True
+    return telling(flow.hooks, run)
 
 
 def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str]) -> dict[str, Outcome]:

@@ -1,4 +1,4 @@
-"""The protocol of delegates: agents that do the work of a function call, inside the agent call that asks for it."""
+"""The protocol of delegates: agents and flows that do the work of a function call, inside the call that asks for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsm_agent.messages.message import FunctionCall
 
 
 class Delegate(Protocol):
-    """An agent as a function; see `fsm_agent.lifecycle.delegation`."""
+    """An agent or a flow as a function; see `fsm_agent.lifecycle.delegation`."""
 
     @property
     def is_handoff(self) -> bool:
@@ -24,15 +24,23 @@ class Delegate(Protocol):
         """The objects that are told of the events of its calls."""
 
     @property
+    def hears_inside(self) -> bool:
+        """True if they are told of the events of what is inside of it, too."""
+
+    @property
     def is_heard(self) -> bool:
         """True if it has hooks, or an agent among its functions has."""
+
+    @property
+    def agents(self) -> Sequence[Any]:
+        """The agents whose models it may ask, without those among their functions."""
 
     @property
     def fingerprint(self) -> str:
         """A text that changes with what decides the steps of its calls."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
-        """Return the record of a call that has not begun; pure, as it is part of a step.
+        """Return the record of a call, or of a run of a flow, that has not begun; pure, as it is part of a step.
 
         Args:
             f: The function call whose work it does.
@@ -55,7 +63,7 @@ class Delegate(Protocol):
         """The agent's name."""
 
     def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:
-        """Return the agent call around a record.
+        """Return the agent call around a record, or the process around a `ProcessRecord`.
 
         Args:
             record: Its state.

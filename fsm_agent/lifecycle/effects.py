@@ -176,7 +176,7 @@ def _next_step(effect: Effect, run: str) -> str:
         AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
         RunFunction: "Returned(text=…)",
         FindOut: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
-    }[type(effect)]
+    }.get(type(effect), "Returned(text=…)")
     later = "" if run else _LATER
     first = answers.partition(")")[0] + ")"
     step = f"advance the call with {answers}, as in error.call.advance({effect.key!r}, {first}); agent.run(error.call)"
@@ -187,4 +187,6 @@ def _next_step(effect: Effect, run: str) -> str:
             return f"{step}; or give the agent an approver with approve=…{later}"
         case FindOut():
             return f"it had begun, must not run twice, and nobody knows what became of it; {step}{later}"
-    return f"the function has no callable; {step}; or link() one to it{later}"
+        case RunFunction():
+            return f"the function has no callable; {step}; or link() one to it{later}"
+    return f"somebody has to answer; {step}{later}"  # a flow inside

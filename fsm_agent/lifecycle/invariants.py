@@ -137,7 +137,7 @@ def _of_children(r: CallRecord) -> Iterator[str]:
             yield f"there is an agent call inside under {shown(name)}, and no pending function call is it"
         if child.depth != r.depth + (name != successor):
             yield f"the agent call inside under {shown(name)} is {shown(child.depth)} deep, and this one {r.depth}"
-        if problem := inconsistency(child):
+        if isinstance(child, CallRecord) and (problem := inconsistency(child)):
             yield f"the agent call inside under {shown(name)} contradicts itself: {problem}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import field
 from msgspec.structs import astuple
@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.delegation.process_record import InnerRecords, ProcessRecord
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.machine.process import SEPARATOR
@@ -95,6 +96,10 @@ def successor_name(path: str) -> str:
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 
+if TYPE_CHECKING:
+    Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
+
+
 class CallRecord(Value, frozen=True, kw_only=True):
     """All there is to know about an agent call: a value whose JSON is the snapshot.
 
@@ -117,7 +122,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     pruned: tuple[Message, ...] = ()  # branches of the past
     round: tuple[FunctionCall, ...] = ()  # requested by the last reply
     injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
-    children: Mapping[str, CallRecord] = field(default_factory=dict)  # calls of agents inside of it, not yet taken up
+    children: Children = field(default_factory=dict)  # calls of agents inside of it, not yet taken up
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty: the call's own
     handoffs: int = 0  # before this call, since the user's turn
     successor: CallRecord | None = None  # of the agent that took the dialog over, at its end, without the dialog
@@ -178,6 +183,13 @@ class CallRecord(Value, frozen=True, kw_only=True):
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
 
     @property
+    def failure(self) -> str | None:
+        """The reason why it has failed, for the model that asked for it; None: it has not."""
+        if self.ending is None or self.state is State.COMPLETED:
+            return None
+        return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
+
+    @property
     def total_usage(self) -> Usage:
         """Tokens of all replies, those to agents inside of the call included."""
         return sum([child.total_usage for child in self.children.values()], self.usage)
@@ -225,3 +237,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     def waits_for_approval(self) -> bool:
         """True if a function of this round waits for approval."""
         return any(f.needs_approval and not f.is_settled for f in self.round)
+
+
+if not TYPE_CHECKING:
+    Children = InnerRecords  # which reads them from JSON

@@ -12,7 +12,7 @@ one, so the text before the first is a child's name, and it reads as a path.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fsm_agent._internal.values import Value
@@ -192,6 +192,31 @@ class Process(Protocol):
         Raises:
             ValueError: It is damaged, or of no kind that there is.
         """
+
+
+class Inner(NamedTuple):
+    """A process inside of another, and its listeners."""
+
+    process: Any
+    hooks: Sequence[Any]  # of the agent or the flow that it is of
+    hears_inside: bool = False  # they are told of what happens further inside, too
+
+
+def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
+    """Yield each process on a path, from the outside, and the rest of the path beyond it; some may have ended."""
+    while path:
+        name, _, path = path.partition(SEPARATOR)
+        inner: Inner = process.inside_of(name)
+        process = inner.process
+        yield inner, path
+
+
+def wakes_at_s(process: Process) -> float | None:
+    """Return the moment (Unix time) at which a process goes on by itself; None: it waits for others alone."""
+    moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
+    if process.deadline is not None:
+        moments.append(process.deadline.at_s)
+    return min(moments, default=None)
 
 
 class Driven:

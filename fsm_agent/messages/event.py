@@ -194,6 +194,7 @@ class Suspended(Value, frozen=True):
     """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
     keys: tuple[str, ...]
+    wake_at_s: float | None = None  # Unix time at which it goes on by itself; None: never
 
 
 class Done(Value, Generic[Out], frozen=True):

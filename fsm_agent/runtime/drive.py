@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from fsm_agent.machine.process import Process
+from fsm_agent.machine.process import Process, wakes_at_s
 from fsm_agent.messages.event import Done, Event, Suspended
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.recorder import Recorder
@@ -90,5 +90,5 @@ async def adrive(
 
 def _last(process: Process) -> Event:
     if process.effects:
-        return Suspended(tuple([effect.key for effect in process.effects]))
+        return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
     return Done(process.outcome)

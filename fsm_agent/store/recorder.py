@@ -22,7 +22,7 @@ import msgspec
 from fsm_agent._internal.values import Value, to_json
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.machine.journal import Chain, Journal
-from fsm_agent.machine.process import SEPARATOR, Process, with_prefix
+from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import Letter
@@ -341,7 +341,4 @@ def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     questions = tuple([question for effect in effects if (question := effect.question) is not None])
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)
-    moments = [moment for effect in effects if (moment := effect.wakes_at_s) is not None]
-    if process.deadline is not None:
-        moments.append(process.deadline.at_s)
-    return Rest(state=state, due_s=min(moments, default=None), questions=questions)
+    return Rest(state=state, due_s=wakes_at_s(process), questions=questions)

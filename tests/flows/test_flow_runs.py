@@ -58,6 +58,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle.outcomes import Expired, Started
+from fsm_agent.messages.event import Suspended
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -148,6 +149,33 @@ class TestTime:
         assert run.state == "Expired"
         with pytest.raises(FlowFailed, match="100 s are over"):
             run.result()
+
+    @LOOPS
+    def test_beyond_patience_it_says_when_it_goes_on_as_the_store_does(self, driven: Driver) -> None:
+        clock, store = FakeClock(), MemoryStore()
+        nap = pause("nap", 500)
+        flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], store=store, world={"clock": clock})
+        heard = driven(replace(flow, store=None), replace(flow, store=None).seed(Word()))
+        assert not heard or heard[-1] == Suspended(("sleep:nap#1",), clock.now() + 500)
+        with pytest.raises(FlowSuspended) as e:
+            flow.call(Word(), run_id="r")
+        assert e.value.wake_at_s == clock.now() + 500
+        assert store.load("r").run.due_s == e.value.wake_at_s
+        clock.advance(500)
+        assert flow.resume("r").state == "over"
+
+    def test_what_waits_for_people_alone_does_not_go_on_by_itself(self) -> None:
+        @wait(str)
+        def anybody(d: Word) -> str:
+            return "?"
+
+        with pytest.raises(FlowSuspended) as e:
+            Flow("f", Word, start=anybody, rows=[anybody.done(over)]).call(Word())
+        assert e.value.wake_at_s is None
+        hurried = replace(e.value.run.flow, limits=FlowLimits(deadline_s=100), world={"clock": (clock := FakeClock())})
+        with pytest.raises(FlowSuspended) as e:
+            hurried.call(Word())
+        assert e.value.wake_at_s == clock.now() + 100
 
     def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
         hurried = call(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
@@ -424,7 +452,7 @@ class TestInside:
         flow = Flow("f", Word, start=heard, rows=[heard.done(over, do=put)], hooks=[outer])
         flow.call(Word(), clients={heard: Script("hi")})
         assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
-        assert inner.seen == ["begun", "answered"]
+        assert inner.seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
 
     @LOOPS
     def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:

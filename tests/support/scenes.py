@@ -229,12 +229,13 @@ WHOLE = [
 BUSY = [http({"error": {"message": "slow down"}}, status=429, retry_after="3")]
 WHO = f"fsm-agent ask 'Who are you?' {MODEL}"
 _AT_IMPORT = """
-import signal, sys
+import sys, time
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "fsm_agent.cli.commands":
             sys.stderr.write("it begins\\n")
-            signal.pause()
+            for _ in range(600):  # a signal that came before a pause would not end it
+                time.sleep(0.1)
 sys.meta_path.insert(0, Finder())
 """
 _AT_COMMIT = """

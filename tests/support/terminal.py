@@ -30,7 +30,7 @@ _SHELL = f"""  # as a shell does: the terminal's Ctrl-C is for the command, whos
 import fcntl, os, signal, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 modes = termios.tcgetattr(0)
-modes[3] |= termios.NOFLSH  # no output is thrown away by Ctrl-C
+modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHOCTL  # all output is kept, and none but that of the command
 termios.tcsetattr(0, termios.TCSANOW, modes)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 if child := os.fork():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, assert_type
 
@@ -53,6 +53,8 @@ from fsm_agent import (
     restore,
     tagged,
 )
+from fsm_agent.flows import Flow, end
+from fsm_agent.flows import call as ask
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
 from fsm_agent.testing import Script
@@ -370,3 +372,31 @@ async def classifications_under_asyncio() -> None:
     agent = Agent("openai:gpt-4o")
     assert_type((await agent.achoose(UserIntent, "x")).label, UserIntent)
     assert_type((await agent.aclassify("x", ["a", "b"])).label, str)
+
+
+# Flows as functions of agents, and roles
+
+
+@dataclass(frozen=True)
+class Draft:
+    topic: str
+    text: str = ""
+
+
+@ask("editor", str)
+def editing(d: Draft) -> str:
+    return d.topic
+
+
+drafts = Flow("drafts", Draft, start=editing, rows=[editing.done(end("over"), do=lambda d, a: Draft(a))])
+
+
+def begun(topic: str) -> Draft:
+    return Draft(topic)
+
+
+bound = drafts.bound(editor=Agent("openai:gpt-5-mini"))
+assert_type(bound, Flow[Draft])
+assert_type(bound.as_function(), Function[..., Draft])
+assert_type(bound.as_function(start=begun, returns=lambda d: len(d.text))("rain"), int)
+Agent("openai:gpt-5-mini", functions=[bound, bound.as_function(returns=lambda d: d.text)])

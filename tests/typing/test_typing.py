@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import planted_flows
 import pytest
 from support.paths import ROOT
 from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
@@ -15,6 +17,7 @@ from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyrigh
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.options import CallOptions, RestoreOptions
+from fsm_agent.flows import Flow, FlowError
 from fsm_agent.functions.options import PolicyOptions
 from fsm_agent.functions.policy import Policy
 from fsm_agent.messages.event import Done
@@ -25,6 +28,7 @@ HERE = Path(__file__).parent
 ACCEPTED, REFUSED, BANK = HERE / "accepted.py", HERE / "refused.py", HERE / "bank.py"
 REFUSED_FLOWS = HERE / "refused_flows.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FINDERS = ("mypy", "pyright", "definition")
 CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
 
@@ -51,7 +55,41 @@ class TestCheckers:
     def test_mistakes_in_flows_are_found(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
         wrong = expected(REFUSED_FLOWS, check.__name__)
         assert len({line for _, line, _ in wrong}) >= 13
-        assert set(check([REFUSED_FLOWS])) == wrong
+        found = set(check([REFUSED_FLOWS, Path(planted_flows.__file__)]))
+        assert {finding for finding in found if finding[0] == REFUSED_FLOWS.name} == wrong
+        planted = {mistake.__name__ for mistake, finders, _ in planted_flows.MISTAKES if check.__name__ in finders}
+        assert {place_of(line) for _, line, _ in found - wrong} == planted
+
+
+def place_of(line: int) -> str:
+    """Return the name of the planted mistake on a line; empty: there is none."""
+    for mistake, _, _ in planted_flows.MISTAKES:
+        lines, first = inspect.getsourcelines(mistake)
+        if first <= line < first + len(lines):
+            return mistake.__name__
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "finders", "says"),
+    planted_flows.MISTAKES,
+    ids=[mistake.__name__ for mistake, _, _ in planted_flows.MISTAKES],
+)
+def test_planted_mistakes_are_found_before_anything_runs(
+    mistake: Callable[[], object], finders: str, says: str
+) -> None:
+    """By type checkers, see above, or by the definition, whose errors say what would be right."""
+    assert finders
+    if "definition" not in finders:
+        assert isinstance(mistake(), Flow)
+        return
+    with pytest.raises((FlowError, AttributeError, NameError), match=says):
+        mistake()
+
+
+def test_sixteen_mistakes_are_planted_and_each_finder_finds_as_many_as_it_can() -> None:
+    counts = {name: sum(name in finders for _, finders, _ in planted_flows.MISTAKES) for name in FINDERS}
+    assert (len(planted_flows.MISTAKES), counts) == (16, {"mypy": 11, "pyright": 9, "definition": 12})
 
 
 def test_the_classes_take_types_at_run_time() -> None:

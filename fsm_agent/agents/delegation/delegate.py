@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 # Policies of a Python function; what they are for has another place in an agent.
 _ELSEWHERE = {
-    "acall": "an agent is driven as the call that asks it is",
-    "blocking": "an agent holds up nobody",
+    "acall": "{a} is driven as the call that asks it is",
+    "blocking": "{a} holds up nobody",
     "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent say how often it tries",
-    "once": "what must not run twice is one of the agent's own functions",
-    "reconcile": "what must not run twice is one of the agent's own functions",
-    "middleware": "an agent has hooks=[…], and its functions may have middleware",
+    "once": "what must not run twice is one of {the}'s own functions",
+    "reconcile": "what must not run twice is one of {the}'s own functions",
+    "middleware": "{a} has hooks=[…], and its functions may have middleware",
 }
 
 
@@ -37,6 +37,7 @@ class AgentDelegate:
     """
 
     is_handoff = False
+    hears_inside = False
 
     def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
         self.agent = agent
@@ -60,6 +61,10 @@ class AgentDelegate:
     def is_heard(self) -> bool:
         offers = self.agent.prompt.offers
         return bool(self.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
+
+    @property
+    def agents(self) -> Sequence[Agent[Any, Any]]:
+        return (self.agent,)
 
     @property
     def fingerprint(self) -> str:
@@ -89,21 +94,22 @@ def check_prices_inside(prompt: Prompt) -> None:
     left, seen = [prompt], {id(prompt)}  # agents may hand over to one another
     while left:
         offers = left.pop().offers
-        for delegate in [f.delegate for f in offers]:
-            if isinstance(delegate, AgentDelegate) and id(delegate.agent.prompt) not in seen:
-                delegate.world.price_list.check()
-                seen.add(id(delegate.agent.prompt))
-                left.append(delegate.agent.prompt)
+        for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
+            if id(agent.prompt) not in seen:
+                agent._world.price_list.check()
+                seen.add(id(agent.prompt))
+                left.append(agent.prompt)
 
 
-def check_policy_of_agent(name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that an agent as a function cannot have.
+def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
+    """Refuse policies that an agent or a flow as a function cannot have.
 
     Raises:
         UsageError: It says what to do instead.
     """
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
-            raise UsageError(f"the agent {name!r} as a function takes no {policy_name}: {instead}")
+            told = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
+            raise UsageError(f"the {kind} {name!r} as a function takes no {policy_name}: {told}")
     if policy.get("on_error") == "retry":
-        raise UsageError(f"the agent {name!r} as a function is not retried: {_ELSEWHERE['retries']}")
+        raise UsageError(f"the {kind} {name!r} as a function is not retried: {_ELSEWHERE['retries']}")

@@ -13,7 +13,9 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
+from fsm_agent.flows.definition.roles import check_output
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -76,6 +78,7 @@ def check_flow(flow: Flow[Any]) -> None:
         _check_row(where, row)
     _check_takers(where, flow)
     _check_ways(where, flow)
+    check_annotations(flow)
 
 
 # The data
@@ -178,13 +181,13 @@ def _check_given_up(here: str, state: Work[Any, Any]) -> None:
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
-    if not isinstance(state.agent, Agent):
-        if not callable(state.agent):
-            raise FlowError(f"{here} asks {shown(state.agent)}: an Agent would be right")
-        return
-    if state.kinds.kinds == (str,) and state.agent.output is not str:
-        output = case_name(state.agent.output)
-        raise FlowError(f"{here} shall give str, and its agent gives {output}: call(agent, {output}) would be right")
+    if isinstance(state.agent, Agent):
+        check_output(here, state, state.agent)
+    elif isinstance(state.agent, str):
+        if not state.agent.isidentifier():
+            raise FlowError(f"{here} has the role {state.agent!r}: a name as Python has them would be right")
+    elif not callable(state.agent):
+        raise FlowError(f"{here} asks {shown(state.agent)}: an Agent, or its role, would be right")
 
 
 # Rows

@@ -67,15 +67,21 @@ class _ChosenCalls(Generic[D, A]):
 def call(agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None) -> _Calls[A]: ...
 @overload
 def call(
-    agent: Agent[Any, Any], a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
 ) -> _Calls[A1]: ...
 @overload
 def call(
-    agent: Agent[Any, Any], a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str,
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
 ) -> _Calls[A1 | A2]: ...
 @overload
 def call(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
@@ -86,7 +92,7 @@ def call(
 ) -> _Calls[A1 | A2 | A3]: ...
 @overload
 def call(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
@@ -96,23 +102,30 @@ def call(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _Calls[A1 | A2 | A3 | A4]: ...
-def call(agent: Agent[Any, Any], /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> _Calls[Any]:
+def call(
+    agent: Agent[Any, Any] | str, /, *kinds: Any, name: str | None = None, within_s: float | None = None
+) -> _Calls[Any]:
     """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
     Args:
-        agent: The agent.
-        kinds: The types of the answer, one or several; none: the agent's own output.
+        agent: The agent; or its role, a name that `Flow.bound` binds to an agent.
+        kinds: The types of the answer, one or several; none: the agent's own output, unless it is a role.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
-    if not isinstance(agent, Agent):
+    if isinstance(agent, Agent):
+        return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if not isinstance(agent, str):
         raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
-    return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if not kinds:
+        right = f"an Agent; or a role with the types of its answer, as in @call({agent!r}, str), would be right"
+        raise FlowError(f"call was given {agent!r}: {right}")
+    return _Calls(agent, kinds, name, within_s)
 
 
 @overload
 def call_chosen(
-    choose: Callable[[D], Agent[Any, Any]],
+    choose: Callable[[D], Agent[Any, Any] | str],
     a1: type[A1],
     /,
     *,
@@ -121,7 +134,7 @@ def call_chosen(
 ) -> _ChosenCalls[D, A1]: ...
 @overload
 def call_chosen(
-    choose: Callable[[D], Agent[Any, Any]],
+    choose: Callable[[D], Agent[Any, Any] | str],
     a1: type[A1],
     a2: type[A2],
     /,
@@ -130,7 +143,7 @@ def call_chosen(
     within_s: float | None = None,
 ) -> _ChosenCalls[D, A1 | A2]: ...
 def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
-    """Declare a state as `call` does, with an agent that a pure function of the data chooses."""
+    """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
     return _ChosenCalls(choose, kinds, name, within_s)
 
 

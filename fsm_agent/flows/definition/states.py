@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import hint
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
 from fsm_agent.flows.definition.result_kinds import ResultKinds
 from fsm_agent.flows.errors import FlowError
@@ -31,6 +32,7 @@ D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
 Task: TypeAlias = str | Message | Dialog
+_ROWS = ("done", "failed", "elapsed")  # methods that make rows
 
 
 class State(Generic[D]):
@@ -46,6 +48,15 @@ class State(Generic[D]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _ROWS:
+                raise AttributeError(f"the state {self!r} has no {name!r}{hint(name, _ROWS)}")
+            made = " and ".join([row for row in _ROWS if hasattr(type(self), row)])
+            right = f"it makes those of {made}" if made else "a row leads to an end, and none out of it"
+            raise AttributeError(f"the state {self!r} makes no rows of {name!r}: {right}")
 
 
 class End(State[Any]):
@@ -175,7 +186,7 @@ class CallState(_Failing[D, A]):
 
     Args:
         task: Returns what the agent is asked; pure.
-        agent: The agent, or a function of the data that chooses one.
+        agent: The agent, or its role; or a function of the data that chooses one, or a role.
         kinds: The types of the answer.
         name: By default that of ``task``.
         within_s: See `Work`.
@@ -184,7 +195,7 @@ class CallState(_Failing[D, A]):
     def __init__(
         self,
         task: Callable[[D], Task],
-        agent: Agent[Any, Any] | Callable[[D], Agent[Any, Any]],
+        agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         kinds: Sequence[Any],
         name: str | None,
         within_s: float | None,
@@ -205,18 +216,27 @@ class CallState(_Failing[D, A]):
         """Return the prompt of a call of this agent: its own, if that asks for the same."""
         return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
 
-    def agent_for(self, data: D) -> Agent[Any, Any]:
+    def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
+        """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
+        if isinstance(self.agent, str):
+            return agents.get(self.agent)
+        return self.agent if isinstance(self.agent, Agent) else None
+
+    def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
         """Return the agent that is asked.
 
         Raises:
-            FlowError: What the data choose is none.
+            FlowError: No agent is bound to its role, or what the data choose is none.
         """
-        if isinstance(self.agent, Agent):
-            return self.agent
-        chosen = self.agent(data)
-        if not isinstance(chosen, Agent):
-            raise FlowError(f"{self.name} asks {shown(chosen)}, which the data have chosen: an Agent would be right")
-        return chosen
+        found = self.agent if isinstance(self.agent, Agent | str) else self.agent(data)
+        if isinstance(found, Agent):
+            return found
+        if not isinstance(found, str):
+            raise FlowError(f"{self.name} asks {shown(found)}, which the data have chosen: an Agent would be right")
+        if found not in agents:
+            bound = ", ".join(agents) or "none"
+            raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
+        return agents[found]
 
 
 class WholeCallState(CallState[D, CallResult[A]]):

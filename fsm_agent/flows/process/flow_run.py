@@ -12,7 +12,8 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Surroundings, Working, in_doubt, process_of, seeded
+from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, process_of, seeded
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -37,7 +38,7 @@ class FlowRun(Working, Generic[D]):
     record: FlowRecord
 
     def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
-        super().__init__(record, surroundings or Surroundings())
+        super().__init__(record, surroundings or Surroundings(agents=flow.agents))
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
@@ -172,6 +173,8 @@ class FlowRun(Working, Generic[D]):
         if key == "":
             limit = self.record.limits.deadline_s
             reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
+            if kind == "expired" and limit is None:
+                kind, reason = "cancelled", "the time of what it is inside of is over"
             return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
@@ -225,7 +228,7 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
 
 @process_of.register(SubflowState)
 def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings)
+    return FlowRun(state.flow, record, surroundings.inside(state.flow.agents))
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:

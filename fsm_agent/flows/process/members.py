@@ -14,11 +14,11 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.flows.process.works import (
     NOT_BEGUN,
     NOTES,
     Came,
-    Surroundings,
     Working,
     in_doubt,
     name_in,

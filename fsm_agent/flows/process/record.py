@@ -12,7 +12,9 @@ from msgspec.structs import astuple
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import OnceRun
+from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
 
@@ -46,6 +48,7 @@ class WorksRecord(Value, frozen=True, kw_only=True):
     once: Mapping[str, OnceRun] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNUSED  # of agent calls that have ended
+    lent: Limits | None = None  # what the agent call around it had left of its budgets
     ending: FlowEnding | None = None
     trace: Vector[Stepped] = Vector()
 
@@ -62,6 +65,22 @@ class WorksRecord(Value, frozen=True, kw_only=True):
     def total_usage(self) -> Usage:
         """Tokens of all replies, those to agent calls that go on included."""
         return sum([child.total_usage for child in self.children.values()], self.usage)
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """Tokens by the path of the agent call; those of calls that have ended together, under the empty path."""
+        used = {"": self.usage}
+        for name, child in self.children.items():
+            for path, usage in child.usage_by_agent.items():
+                used[f"{name}{SEPARATOR}{path}" if path else name] = usage
+        return used
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why it has failed, for the model that asked for it; None: it has not."""
+        if self.ending is None or not self.ending.is_failure:
+            return None
+        return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")
 
 
 class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):

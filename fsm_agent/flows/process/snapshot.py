@@ -17,7 +17,7 @@ from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
-from fsm_agent.flows.process.works import Surroundings
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
@@ -69,11 +69,20 @@ def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> st
     Raises:
         SnapshotError: The record holds a value that could not be read again.
     """
+    text = document_of(run.flow, run.record)
+    return text if signing_key is None else signed(text, signing_key)
+
+
+def document_of(flow: Flow[Any], record: FlowRecord) -> str:
+    """Return the record of a run as `snapshot` returns the run.
+
+    Raises:
+        SnapshotError: It holds a value that could not be read again.
+    """
     try:
-        text = to_json(_Document(FORMAT, run.flow.name, _flow_json(run.flow, run.record)))
+        return to_json(_Document(FORMAT, flow.name, _flow_json(flow, record)))
     except (ValueError, OutcomeError) as error:
         raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from None
-    return text if signing_key is None else signed(text, signing_key)
 
 
 def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -19,18 +19,21 @@ from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, SubflowState, WaitState, WholeCallState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
+from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.call import AgentCall, call_class
+from fsm_agent.lifecycle.costs.budget import within_limits
+from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
 from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Process, prefix_of
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
+from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.world import World
 
 NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
@@ -45,38 +48,6 @@ class Came(NamedTuple):
     at_s: float
     usage: Usage = UNUSED  # of a child
     where: str = ""
-
-
-class Surroundings:
-    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
-
-    Args:
-        deps: What functions find in their `Context`.
-        clients: Models of states, in place of those of their agents.
-        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
-        has_approver: Whether the driver has an approver.
-    """
-
-    def __init__(
-        self, deps: Any = None, clients: Mapping[Any, Any] | None = None, answer: Any = None, has_approver: bool = False
-    ) -> None:
-        self.deps = deps
-        self.clients = dict(clients or {})
-        self.answer = answer
-        self.has_approver = has_approver
-        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
-
-    def world(self, state: CallState[Any, Any], data: Any) -> World:
-        """Return the world of the agent call of a state."""
-        agent = state.agent_for(data)
-        client = self.clients.get(state)
-        if client is None:
-            return agent._world
-        key = id(state), id(agent)
-        if key not in self._worlds:
-            options = {"approve": agent.approve, "results": agent.results, **agent.world}
-            self._worlds[key] = World.of(client, **options), agent
-        return self._worlds[key][0]
 
 
 @singledispatch
@@ -102,14 +73,14 @@ def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundi
 
 @seeded.register(CallState)
 def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
-    agent = state.agent_for(data)
+    agent = surroundings.agent(state, data)
     messages, *_ = agent._asked(state.task(data), {}, Options(deps=surroundings.deps))
     return CallRecord.of(messages, limits=agent.limits, depth=depth)
 
 
 @process_of.register(CallState)
 def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> AgentCall[Any]:
-    agent = state.agent_for(data)
+    agent = surroundings.agent(state, data)
     prompt = agent._governed_for(state.prompt_for(agent), Options(deps=surroundings.deps))
     parts = agent._kept(prompt, None, surroundings.deps)
     parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
@@ -129,6 +100,8 @@ class Working(Parent):
     def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
         super().__init__(record)
         self.surroundings = surroundings
+        self._inners: dict[str, Inner] = {}
+        self._ended: list[str] = []  # children, in the last advance
 
     @property
     def deps(self) -> Any:
@@ -143,13 +116,40 @@ class Working(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
-        return process_of(state, data, record, self.surroundings)
+        process = process_of(state, data, record, self.surroundings)
+        if isinstance(state, CallState):
+            hooks = self.surroundings.agent(state, data).hooks
+        else:
+            hooks = state.flow.hooks if isinstance(state, SubflowState) else ()
+        self._inners[name] = Inner(process, hooks, hears_inside=not isinstance(state, CallState))
+        return process
+
+    def inside_of(self, name: str) -> Inner:
+        """Return the process of a work, and its listeners; it may have ended."""
+        return self._inners[name]
+
+    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        return tuple(with_functions(self, steps))
+
+    def advance(self, key: str, outcome: Any) -> None:
+        if not self.surroundings.is_heard:
+            for name in self._ended:
+                self._inners.pop(name, None)
+        self._ended.clear()
+        super().advance(key, outcome)
+
+    def _without(self, record: Any, name: str) -> Any:
+        self._ended.append(name)
+        return super()._without(record, name)
 
     def world_of(self, name: str) -> Any:
         state, data = self.work(name)
         return self.surroundings.world(state, data) if isinstance(state, CallState) else None
 
     def begin(self, record: Any, name: str, child: Any) -> None:
+        if record.lent is not None:
+            child.record = within_limits(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def end_of(self, name: str, child: Any) -> Came:

@@ -49,15 +49,26 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
     return None
 
 
-def within(r: CallRecord, outer: CallRecord) -> CallRecord:
-    """Return the record of a call that has not begun, with no larger budgets than the call around it has left."""
-    if not has_budget(outer.limits):
-        return r
-    used, left = outer.total_usage, dict[str, Any]()
-    if outer.limits.tokens is not None:
-        left["tokens"] = max(0, outer.limits.tokens - used.total_tokens)
-    if outer.limits.cost_usd is not None:
-        left["cost_usd"] = max(0, round(outer.limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+def within(r: Any, outer: CallRecord) -> Any:
+    """Return the record of a process that has not begun, with no larger budgets than the call around it has left."""
+    return within_limits(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
+
+
+def within_limits(r: Any, limits: Limits, used: Usage) -> Any:
+    """Return the record of a call that has not begun, with no larger budgets than the process around it has left.
+
+    Args:
+        r: The record; one that is of no agent call hands the budgets on to those inside of it.
+        limits: Those of the process around it.
+        used: The tokens that it has used so far.
+    """
+    left = dict[str, Any]()
+    if limits.tokens is not None:
+        left["tokens"] = max(0, limits.tokens - used.total_tokens)
+    if limits.cost_usd is not None:
+        left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+    if not isinstance(r, CallRecord):
+        return r.changed(lent=Limits(**left))
     own = {name: getattr(r.limits, name) for name in left}
     lent = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
     return r.changed(limits=r.limits.changed(**lent), lent=tuple(lent))

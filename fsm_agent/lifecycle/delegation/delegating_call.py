@@ -1,4 +1,4 @@
-"""An agent call whose functions include agents: their calls are processes inside of it.
+"""An agent call whose functions include agents or flows: their calls and runs are processes inside of it.
 
 The call of such an agent stands in for the effect that runs its function, under the same key: it begins when the
 function would be run, what it waits for is wanted under ``run:2.0/…``, and its end is the function's outcome.  So its
@@ -27,7 +27,7 @@ from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcom
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
 from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.process import SEPARATOR, Inner
 from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
@@ -80,7 +80,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         self._own = _Own(record, prompt, **parts)
         self._cells: dict[str, Process] = {}
         self._looks = {}
-        self.inners: dict[str, tuple[Delegate, AgentCall[Any]]] = {}
+        self.inners: dict[str, tuple[Delegate, Any]] = {}
 
     outcome = AgentCall.outcome
     definition = AgentCall.definition
@@ -109,11 +109,10 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 
-    def inner(self, path: str) -> tuple[Delegate, AgentCall[Any]]:
-        """Return the agent at a path, and its call; it may have ended."""
-        name, is_deeper, rest = path.partition(SEPARATOR)
+    def inside_of(self, name: str) -> Inner:
+        """Return the call that is or was a child, and its listeners."""
         delegate, call = self.inners[name]
-        return call.inner(rest) if is_deeper and isinstance(call, DelegatingCall) else (delegate, call)
+        return Inner(call, delegate.hooks, delegate.hears_inside)
 
     # What its children need; see `Parent`
 
@@ -128,7 +127,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
     def child(self, name: str, record: Any) -> Process:
         delegate = self._delegate(name)
-        call: AgentCall[Any] = delegate.call_of(record, self.deps, self.has_approver)
+        call: Process = delegate.call_of(record, self.deps, self.has_approver)
         self.inners[name] = delegate, call
         return call
 
@@ -144,10 +143,11 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
             return Relayed(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
         function, f = self._function(name)
         at_s = r.trace[-1].at_s
-        if r.state is State.COMPLETED:
-            return _returned(function, f, child.output, r, at_s)
-        assert r.ending is not None
-        why = f"{r.ending.reason}: {r.ending.detail}".rstrip(": ")
+        if (why := r.failure) is None:
+            try:
+                return _returned(function, f, child.output, r, at_s)
+            except UsageError as error:  # of `returns` of a flow, say
+                why = str(error)
         match function.on_error:
             case "fail":
                 return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.machine.nesting import inside
-from fsm_agent.machine.process import SEPARATOR, prefix_of
+from fsm_agent.machine.process import SEPARATOR, along, prefix_of
 from fsm_agent.messages.event import Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
-    from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
+    from fsm_agent.machine.process import Process
 
 _ENDS = ("returned", "function_failed")
 
 
-def with_functions(outer: DelegatingCall, steps: Sequence[Event]) -> Iterator[Event]:
+def with_functions(outer: Process, steps: Sequence[Event]) -> Iterator[Event]:
     """Yield steps, with `FunctionStarted` before the first of an agent inside and `FunctionEnded` behind its last."""
     for event in steps:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
@@ -36,11 +36,14 @@ def with_functions(outer: DelegatingCall, steps: Sequence[Event]) -> Iterator[Ev
         yield event
 
 
-def _at(outer: DelegatingCall, path: str) -> AgentCall:
-    return outer.inner(path)[1] if path else outer
+def _at(outer: Process, path: str) -> Any:
+    process = outer
+    for inner, _ in along(outer, path):
+        process = inner.process
+    return process
 
 
-def _inside(call: AgentCall, name: str) -> AgentCall | None:
+def _inside(call: Any, name: str) -> Any:
     """Return the call of an agent that did the work of a function; None: it was no agent's, or never began."""
     found = getattr(call, "inners", {}).get(name)
     return None if found is None else found[1]

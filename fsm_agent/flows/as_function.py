@@ -1,0 +1,253 @@
+"""Flows as functions of agents: what the call of an agent needs of a flow that does the work of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import UsageError
+from fsm_agent.flows.definition.roles import check_agents
+from fsm_agent.flows.places import agents_of, is_heard
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.snapshot import document_of, restore
+from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
+from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.mistakes import check
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.process.record import FlowRecord
+
+_DATA = "data"  # the argument, of a flow whose data are no object in JSON
+
+
+def function_of(
+    flow: Flow[Any],
+    name: str | None,
+    description: str | None,
+    start: Callable[..., Any] | None,
+    returns: Callable[[Any], Any] | None,
+    policy: dict[str, Any],
+) -> Function[..., Any, Any]:
+    """Return a flow as a function; see `Flow.as_function`."""
+    check("returns", returns, returns is None or callable(returns), "a function of the data that the flow ended with")
+    check_agents(flow, flow.agents)
+    begun = _of_data(flow) if start is None else _of_start(flow, start)
+    delegate = FlowDelegate(_within(flow, policy.get("timeout_s")), begun, returns)
+    made: Function[..., Any, Any] = replace(
+        begun,
+        name=name or flow.name,
+        description=begun.description if description is None else description,
+        call=delegate.call,
+        acall=delegate.acall,
+        delegate=delegate,
+        **policy,
+    )
+    return made
+
+
+def _within(flow: Flow[Any], timeout_s: float | None) -> Flow[Any]:
+    """Return the flow with a deadline that is no later."""
+    own_s = flow.limits.deadline_s
+    if timeout_s is None or (own_s is not None and own_s <= timeout_s):
+        return flow
+    return replace(flow, limits=flow.limits.changed(deadline_s=timeout_s))
+
+
+def _of_start(flow: Flow[Any], start: Callable[..., Any]) -> Function[..., Any, Any]:
+    made: Function[..., Any, Any] = Function.of(start)
+    what = f"start of the flow {flow.name!r} as a function"
+    if made.is_async:
+        raise UsageError(f"{what} is a coroutine function: a plain, pure one would be right")
+    if made.takes_context:
+        raise UsageError(f"{what} takes a Context, and begins a step, which is pure: arguments alone would be right")
+    return made
+
+
+def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
+    """Return the function that makes data of arguments: of the fields of the data, or of one that is called so."""
+    adapter, schema = flow.adapter, flow.adapter.json_schema()
+    is_object = "properties" in schema
+    if not is_object:
+        fields: Any = {_DATA: (flow.data, ...)}
+        adapter = pydantic.TypeAdapter(pydantic.create_model("Arguments", **fields))
+        schema = adapter.json_schema()
+    schema.pop("title", None)
+    text = schema.pop("description", "")
+    schema["additionalProperties"] = False
+    return Function(
+        name="start",
+        description=text or f"Run the flow {flow.name}.",
+        parameters=schema,
+        call=lambda data: data,
+        validator=_Validator(adapter, schema["properties"], is_object),  # type: ignore[arg-type]
+    )
+
+
+class _Validator:
+    """A validator of arguments that are the fields of data."""
+
+    def __init__(self, adapter: pydantic.TypeAdapter[Any], known: dict[str, Any], is_object: bool) -> None:
+        self._adapter = adapter
+        self._known = known
+        self._is_object = is_object
+
+    def validate_json(self, document: str) -> dict[str, Any]:
+        """Return the data by the name of the argument.
+
+        Raises:
+            ValueError: There are none in the document.
+        """
+        given = pydantic_core.from_json(document)
+        if isinstance(given, dict) and (unknown := [name for name in given if name not in self._known]):
+            raise ValueError(f"there is no argument {unknown[0]!r:.60}; there are {', '.join(self._known)}")
+        value = self._adapter.validate_json(document)
+        return {_DATA: value if self._is_object else getattr(value, _DATA)}
+
+
+class FlowDelegate:
+    """A flow as a function of an agent; see `fsm_agent.functions.delegate`.
+
+    Args:
+        flow: The flow.
+        start: The function that makes data of arguments.
+        returns: Makes the result of the data that the flow ended with; None: these are the result.
+    """
+
+    is_handoff = False
+    hears_inside = True
+
+    def __init__(self, flow: Flow[Any], start: Function[..., Any, Any], returns: Callable[[Any], Any] | None) -> None:
+        self.flow = flow
+        self._start = start
+        self._returns = returns
+
+    @property
+    def agent_name(self) -> str:
+        return self.flow.name
+
+    @cached_property
+    def world(self) -> World:
+        return self.flow._world(self._around(None, False))
+
+    @property
+    def hooks(self) -> Sequence[Any]:
+        return self.flow.hooks
+
+    @cached_property
+    def is_heard(self) -> bool:
+        return is_heard(self.flow)
+
+    @property
+    def agents(self) -> Sequence[Agent[Any, Any]]:
+        return agents_of(self.flow)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.flow.fingerprint
+
+    def seeded(self, f: FunctionCall, depth: int, deps: Any) -> ProcessRecord:
+        try:
+            record = self.flow.record_of(self._start.run(f.arguments_json), depth)
+        except Exception as error:  # the user's own code, at arguments of a model
+            raise UsageError(f"{f.name} was not begun: {type(error).__name__}: {error}") from error
+        return ProcessRecord(record, self._written)
+
+    def succeeding(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
+        raise UsageError(f"the flow {self.flow.name!r} as a function takes no dialog over: handoff(…) does")
+
+    def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:
+        around = self._around(deps, has_approver)
+        if record.is_outline:
+            return InnerRun(restore(record.document, self.flow, around), record, self)
+        return InnerRun(FlowRun(self.flow, record.record, around), record, self)
+
+    def kept(self, record: FlowRecord) -> ProcessRecord:
+        """Return the record of a run as the call around it has it."""
+        return ProcessRecord(record, self._written)
+
+    def output_of(self, data: Any) -> Any:
+        """Return the result for the model."""
+        return data if self._returns is None else self._returns(data)
+
+    def call(self, /, *args: Any, **arguments: Any) -> Any:
+        """Run the flow by itself, with the arguments that a model would give."""
+        return self.output_of(self.flow.call(self._begun(args, arguments)).data)
+
+    async def acall(self, /, *args: Any, **arguments: Any) -> Any:
+        """`call` for asyncio."""
+        return self.output_of((await self.flow.acall(self._begun(args, arguments))).data)
+
+    def _begun(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        if self._start.source is not None:
+            return self._start(*args, **arguments)
+        if args:
+            raise TypeError(f"the function of the flow {self.flow.name!r} takes its arguments by name")
+        return self._start.run(pydantic_core.to_json(arguments).decode())
+
+    def _around(self, deps: Any, has_approver: bool) -> Surroundings:
+        around = self.flow._around(deps, None)
+        around.has_approver |= has_approver
+        around.is_heard = self.is_heard
+        return around
+
+    def _written(self, record: FlowRecord) -> str:
+        return document_of(self.flow, record)
+
+
+class InnerRun:
+    """A run of a flow inside of an agent call: the run, but for its record, which is written in its own way.
+
+    Args:
+        run: The run.
+        record: Its record, as the call around it has it.
+        delegate: The flow as a function.
+    """
+
+    def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
+        self.run = run
+        self._of = run.record
+        self._record = record
+        self._delegate = delegate
+
+    @property
+    def record(self) -> ProcessRecord:
+        """Its record."""
+        if self.run.record is not self._of:
+            self._of = self.run.record
+            self._record = self._delegate.kept(self._of)
+        return self._record
+
+    @property
+    def output(self) -> Any:
+        """The result for the model.
+
+        Raises:
+            UsageError: `returns` has raised something.
+        """
+        try:
+            return self._delegate.output_of(self.run.data)
+        except Exception as error:  # of user code
+            raise UsageError(f"{type(error).__name__}: {error}") from error
+
+    def advance(self, key: str, outcome: Any) -> None:
+        """Take an outcome; a flow that is stopped is cancelled, since there is no answer before its end."""
+        if isinstance(outcome, Stopped):
+            outcome = Cancelled(reason=outcome.reason, at_s=outcome.at_s)
+        self.run.advance(key, outcome)
+
+    def closed_again(self) -> ProcessRecord:
+        """Return the record with the policies of functions applied again to the pending calls inside of it."""
+        self.run.record = self.run.closed_again()
+        return self._delegate.kept(self.run.record)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.run, name)

@@ -1,0 +1,82 @@
+"""Roles: names of agents in the states of a flow, which stand for agents once the flow is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fsm_agent._internal.hints import nearest
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.kinds import case_name
+from fsm_agent.flows.definition.states import CallState, SubflowState, Work
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
+NO_AGENTS: Agents = {}
+
+
+def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
+    """Return the roles of a flow, and of flows inside of it that are not bound; each with its states."""
+    found: dict[str, list[CallState[Any, Any]]] = {}
+    for state in _calls(flow.live):
+        if isinstance(state.agent, str):
+            found.setdefault(state.agent, []).append(state)
+    return found
+
+
+def _calls(works: Iterable[Work[Any, Any]]) -> Iterator[CallState[Any, Any]]:
+    for work in works:
+        if isinstance(work, CallState):
+            yield work
+        elif isinstance(work, SubflowState) and not work.flow.agents:
+            yield from _calls(work.flow.live)
+        yield from _calls(work.members)
+
+
+def check_agents(flow: Flow[Any], agents: Agents) -> None:
+    """Refuse agents of a flow, by role, that leave a role without one, or cannot do what its states ask for.
+
+    Raises:
+        FlowError: It names the role, the state and what is bound.
+    """
+    where = f"flow {flow.name!r}"
+    for role, states in roles_of(flow).items():
+        here = f"{where}: the role {role!r} of the state {states[0].name}"
+        agent = agents.get(role)
+        if agent is None:
+            bound = f"; bound: {', '.join(agents)}" if agents else ""
+            raise FlowError(f"{here} has no agent{bound}: bound({role}=agent) would be right")
+        if not isinstance(agent, Agent):
+            raise FlowError(f"{here} is {shown(agent)}: an Agent, such as one of an AgentBase's agents, would be right")
+        for state in states:
+            check_output(f"{where}: {state.name}, by the role {role!r},", state, agent)
+
+
+def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
+    """Refuse names that are no roles of a flow.
+
+    Raises:
+        FlowError: It names the roles that there are.
+    """
+    roles = roles_of(flow)
+    for name in names:
+        if name not in roles:
+            meant = nearest(name, roles)
+            known = f"its roles are {', '.join(roles)}" if roles else "it has no roles"
+            hint = f": did you mean {meant!r}?" if meant else ""
+            raise FlowError(f"flow {flow.name!r} has no role {name!r}; {known}{hint}")
+
+
+def check_output(here: str, state: CallState[Any, Any], agent: Agent[Any, Any]) -> None:
+    """Refuse an agent that gives a type where a state shall give text.
+
+    Raises:
+        FlowError: It names the type.
+    """
+    if state.kinds.kinds == (str,) and agent.output is not str:
+        output = case_name(agent.output)
+        raise FlowError(f"{here} shall give str, and its agent gives {output}: call(agent, {output}) would be right")

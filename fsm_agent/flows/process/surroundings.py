@@ -1,0 +1,74 @@
+"""The surroundings of a run of a flow: all that it has besides its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.roles import NO_AGENTS, Agents
+from fsm_agent.flows.definition.states import CallState
+from fsm_agent.runtime.world import World
+
+
+class Surroundings:
+    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
+
+    Args:
+        deps: What functions find in their `Context`.
+        clients: Models of states, in place of those of their agents.
+        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
+        has_approver: Whether the driver has an approver.
+        agents: The agents by role.
+    """
+
+    def __init__(
+        self,
+        deps: Any = None,
+        clients: Mapping[Any, Any] | None = None,
+        answer: Any = None,
+        has_approver: bool = False,
+        agents: Agents = NO_AGENTS,
+    ) -> None:
+        self.deps = deps
+        self.clients = dict(clients or {})
+        self.answer = answer
+        self.has_approver = has_approver
+        self.agents = agents
+        self._is_heard = False
+        self._outermost = self
+        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
+
+    @property
+    def is_heard(self) -> bool:
+        """True if hooks are told of what happens, also in what has ended by then."""
+        return self._outermost._is_heard
+
+    @is_heard.setter
+    def is_heard(self, value: bool) -> None:
+        self._outermost._is_heard = value
+
+    def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
+        """Return the agent that a state asks."""
+        return state.agent_for(data, self.agents)
+
+    def inside(self, agents: Agents) -> Surroundings:
+        """Return the surroundings of a flow inside that may be bound to agents of its own."""
+        if not agents:
+            return self
+        made = copy(self)
+        made.agents = agents
+        return made
+
+    def world(self, state: CallState[Any, Any], data: Any) -> World:
+        """Return the world of the agent call of a state."""
+        agent = self.agent(state, data)
+        client = self.clients.get(state)
+        if client is None:
+            return agent._world
+        key = id(state), id(agent)
+        if key not in self._worlds:
+            options = {"approve": agent.approve, "results": agent.results, **agent.world}
+            self._worlds[key] = World.of(client, **options), agent
+        return self._worlds[key][0]

@@ -1,0 +1,580 @@
+"""Is the run of a flow part of the call that asks for it: its questions, events, tokens, limits, snapshot, journal?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pydantic
+import pytest
+from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    CallSuspended,
+    Context,
+    Default,
+    Limits,
+    Reply,
+    Retries,
+    Returned,
+    SnapshotError,
+    Usage,
+    UsageError,
+    Worker,
+    function,
+    snapshot,
+)
+from fsm_agent.agents.keeping import Options
+from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, subflow, wait
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import call as asks
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter to be written and reviewed."""
+
+    about: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+
+@dataclass(frozen=True)
+class Reject:
+    why: str
+
+
+@function(needs_approval=True)
+def look_up(name: str) -> str:
+    """Look something up."""
+    return f"{name} is late"
+
+
+def letters(*replies: Any, hooks: Any = (), agent_hooks: Any = (), **options: Any) -> Flow[Letter]:
+    """Return a flow of two agents at once, of which one asks for approval; then of a person, and a function."""
+    replies = replies or (asks("look_up", name="it"), "Dear friend")
+    clerk = Agent(Script(*replies), name="clerk", functions=[look_up], hooks=agent_hooks)
+    terse = Agent(Script("Hi.", "Hi."), name="terse")
+
+    @call(clerk)
+    def warmly(d: Letter) -> str:
+        return f"Write about {d.about}."
+
+    @call(terse)
+    def tersely(d: Letter) -> str:
+        return d.about
+
+    drafting = gather("drafting", warmly, tersely)
+
+    @wait(Approve, Reject)
+    def review(d: Letter) -> str:
+        return d.text
+
+    @execute
+    def sending(d: Letter, context: Context[Any]) -> str:
+        return f"{d.text} ({context.deps})"
+
+    rows = [
+        drafting.done(review, do=lambda d, a: replace(d, text=a[0])),
+        review.done(sending, of=Approve),
+        review.done(failure("refused", "not like this"), of=Reject),
+        sending.done(end("sent"), do=lambda d, a: replace(d, text=a)),
+    ]
+    return Flow("letters", Letter, start=drafting, rows=rows, hooks=hooks, **options)
+
+
+def text_of(d: Letter) -> str:
+    return d.text
+
+
+def last(request: Any) -> str:
+    return f"It said: {request.messages[-1].text}"
+
+
+def boss(flow: Any, *replies: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*(replies or (asks("letters", about="delay"), last))), functions=[flow], name="boss", **options)
+
+
+def here(question: Any) -> Any:
+    return Approve("ann") if question.state.name == "review" else None
+
+
+def by_arun_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
+    asyncio.run(agent.arun(one))
+
+
+HEARD: list[Way] = [by_run, by_stream, by_arun, by_astream]
+WAYS: list[Way] = [*HEARD, by_run_unheard, by_arun_unheard]
+ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+heard_ways = pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
+
+
+def suspended(agent: Agent[Any, Any], task: Any = "Go.", **options: Any) -> AgentCall[Any]:
+    with pytest.raises(CallSuspended) as e:
+        agent.call(task, **options)
+    return e.value.call
+
+
+ASK, REVIEW = "run:1.0/drafting#1/warmly/ask:1.0", "run:1.0/answer:review#2"
+YES = Returned(text='{"by": "ann"}')
+
+
+@ways
+def test_the_record_is_the_same_whoever_drives(way: Way):
+    def driven(way: Way) -> AgentCall[Any]:
+        agent = boss(letters(answer=here).as_function(returns=text_of), approve=lambda f: True)
+        one = agent.seed("Go.", deps="the post")
+        way(agent, one, [])
+        return one
+
+    one, other = driven(way), driven(by_run)
+    assert one.output == "It said: Dear friend (the post)"
+    assert one.record == other.record
+    assert one.record.children == {}
+
+
+def test_a_flow_itself_among_the_functions_is_one():
+    agent = boss(letters(answer=here), approve=lambda f: True)
+    assert json.loads(agent.call("Go.").function_calls[0].result or "") == {
+        "about": "delay",
+        "text": "Dear friend (None)",
+    }
+
+
+# Questions and snapshots
+
+
+@ways
+def test_questions_suspend_the_call_and_are_answered_under_their_path_in_snapshots_of_each_moment(way: Way):
+    agent = boss(letters().as_function(returns=text_of))
+    one = suspended(agent, deps="the post")
+    assert [effect.key for effect in one.effects] == [ASK]
+    later = boss(letters("Dear friend").as_function(returns=text_of), last)
+    for key, outcome in [(ASK, Approved()), (REVIEW, YES)]:
+        document = snapshot(one)
+        restored = later.restore(document, deps="the post")
+        assert (restored.record, snapshot(restored)) == (one.record, document)
+        assert [effect.key for effect in restored.effects] == [key]
+        one = restored
+        one.advance(key, outcome)
+        with suppress(CallSuspended):
+            way(later, one, [])
+    assert one.output == "It said: Dear friend (the post)"
+
+
+def test_the_error_says_what_somebody_can_do():
+    agent = boss(letters("Dear friend"))
+    with pytest.raises(CallSuspended, match=rf"{REVIEW}': somebody has to answer; advance the call with Returned"):
+        agent.call("Go.")
+
+
+def test_an_answer_of_another_type_changes_nothing():
+    agent = boss(letters("Dear friend"))
+    one = suspended(agent)
+    before = one.record
+    with pytest.raises(Exception, match=r"JSON of Approve \| Reject would be right"):
+        one.advance(REVIEW, Returned(text="17"))
+    assert one.record is before
+    assert [effect.key for effect in one.effects] == [REVIEW]
+
+
+def test_a_snapshot_whose_flow_has_changed_is_refused():
+    document = snapshot(suspended(boss(letters("Dear friend"))))
+    with pytest.raises(SnapshotError, match="stands in the state 'gone'"):
+        boss(letters("x")).restore(document.replace('"state":"review"', '"state":"gone"'))
+
+
+def test_a_flow_that_is_a_function_no_more_is_dropped_and_its_tokens_are_kept():
+    flow = letters(Reply.of("Dear friend").changed(usage=Usage(input_tokens=7)))
+    document = snapshot(suspended(boss(flow)))
+    plain = function(lambda about: "ok", name="letters")
+    restored = boss(plain, last).restore(document)
+    assert restored.record.total_usage.input_tokens == 7
+    assert restored.record.children == {}
+
+
+_OTHER_PROCESS = """
+import sys
+sys.path[:0] = [{tests!r}, {flows!r}]
+from test_flow_as_function import *
+agent = boss(letters("Dear friend").as_function(returns=text_of), last)
+one = agent.restore(sys.stdin.read(), deps="the post")
+one.advance(ASK, Approved())
+agent.run(one) if one.effects else None
+one.advance(REVIEW, YES)
+print(agent.run(one).output)
+"""
+
+
+def test_another_os_process_goes_on():
+    document = snapshot(suspended(boss(letters())))
+    flows = Path(__file__).parent
+    code = _OTHER_PROCESS.format(tests=str(flows.parent), flows=str(flows)).replace(
+        "agent.run(one) if one.effects else None",
+        "import contextlib\nwith contextlib.suppress(CallSuspended): agent.run(one)",
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=document, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "It said: Dear friend (the post)\n", done.stderr
+
+
+def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
+    store = MemoryStore()
+    with pytest.raises(CallSuspended, match=r"agent.resume\('r1', {'run:1.0/drafting#1/warmly/ask:1.0': …}\)"):
+        boss(letters(), asks("letters", about="delay"), store=store).call("x", run_id="r1")
+    later = boss(letters("Dear friend").as_function(returns=text_of), last, store=store)
+    for key, outcome in [(ASK, Approved()), (REVIEW, YES)]:
+        assert [question.key for question in store.load("r1").run.waits] == [key]
+        later.runs.answer("r1", {key: outcome})
+        assert Worker([later], store).run(once=True) == 1
+    result = later.resume("r1")
+    assert result.output == "It said: Dear friend (None)"
+    assert later.runs.replay("r1", later._definition(None, Options())).record == result.record
+
+
+def test_the_calls_inside_are_forked_step_by_step():
+    agent = boss(letters("Dear friend", "Dear friend").as_function(returns=text_of), asks("letters", about="x"), last)
+    one = suspended(agent)
+    other = agent.restore(snapshot(one))
+    other.advance(REVIEW, Returned(text='["Reject", {"why": "too long"}]'))
+    assert agent.run(other).output == "It said: letters failed: refused: not like this"
+    assert [effect.key for effect in one.effects] == [REVIEW]
+
+
+# Arguments and results
+
+
+class Order(pydantic.BaseModel, frozen=True):
+    number: int = pydantic.Field(description="Of the order.", ge=1)
+    note: str = ""
+
+
+class Pair(NamedTuple):
+    one: int
+    two: int
+
+
+def adding(data: Any) -> Flow[Any]:
+    @execute
+    def adds(d: Any) -> str:
+        return repr(d)
+
+    return Flow("adding", data, start=adds, rows=[adds.done(end("over"))])
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "result"),
+    [
+        (Order, {"number": 3}, Order(number=3)),
+        (Letter, {"about": "x"}, Letter("x")),
+        (int, {"data": 5}, 5),
+        (Pair, {"data": [1, 2]}, Pair(1, 2)),
+    ],
+)
+def test_arguments_are_the_data(data: Any, arguments: dict[str, Any], result: Any):
+    made = adding(data).as_function()
+    assert set(made.parameters["required"]) <= set(arguments)
+    assert made.parameters["additionalProperties"] is False
+    assert made(**arguments) == result
+    told: list[Any] = []
+    made = adding(data).as_function(returns=lambda d: told.append(d) or "ok")  # type: ignore[func-returns-value]
+    agent = Agent(Script(asks("adding", **arguments), "Done."), functions=[made])
+    assert agent.call("Go.").function_calls[0].result == "ok"
+    assert told == [result]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"number": 0}, "greater than or equal to 1"),
+        ({}, "number"),
+        ({"number": 1, "nmuber": 2}, "there is no argument 'nmuber'; there are number, note"),
+    ],
+)
+def test_arguments_that_are_no_data_are_told_to_the_model_before_anything_begins(arguments: Any, told: str):
+    agent = Agent(Script(asks("adding", **arguments), "Alas."), functions=[adding(Order)])
+    (f,) = agent.call("Go.").function_calls
+    assert told in (f.error or "")
+
+
+def start(subject: str, lines: int = 3) -> Letter:
+    """Have a letter written.
+
+    Args:
+        subject: What about.
+        lines: How long.
+    """
+    if lines > 9:
+        raise ValueError("that is no letter")
+    return Letter(f"{subject} in {lines} lines")
+
+
+def test_start_has_arguments_of_its_own():
+    made = letters("Dear friend").as_function("write", start=start, returns=lambda d: d.about)
+    assert (made.name, made.description) == ("write", "Have a letter written.")
+    assert made.parameters["properties"]["subject"]["description"] == "What about."
+    agent = boss(made, asks("write", subject="rain"), "Done.")
+    one = suspended(agent)
+    one.advance(REVIEW, YES)
+    assert agent.run(one).function_calls[0].result == "rain in 3 lines"
+
+
+def test_what_start_raises_is_told():
+    made = letters().as_function(start=start)
+    (f,) = boss(made, asks("letters", subject="rain", lines=10), "Alas.").call("Go.").function_calls
+    assert f.error == "letters was not begun: ValueError: that is no letter"
+
+
+def test_what_returns_raises_is_told():
+    made = letters("Dear friend", answer=here).as_function(returns=lambda d: 1 // 0)
+    (f,) = boss(made, asks("letters", about="rain"), "Alas.").call("Go.").function_calls
+    assert f.error == "letters failed: ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_it_is_called_by_itself_as_well():
+    made = letters("Dear friend", answer=here).as_function(start=start, returns=text_of)
+    assert made("rain") == "Dear friend (None)"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"retries": Retries()}, r"the flow 'letters' as a function takes no retries"),
+        ({"once": True}, r"takes no once: what must not run twice is one of the flow's own functions"),
+        ({"blocking": False}, r"takes no blocking: a flow holds up nobody"),
+        ({"on_error": "retry"}, r"is not retried"),
+        ({"returns": 17}, r"returns is 17: a function of the data"),
+        ({"name": "a b"}, r"function name 'a b'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, error: str):
+    with pytest.raises(UsageError, match=error):
+        letters().as_function(**options)
+
+
+def test_a_start_that_waits_or_asks_for_a_context_is_refused():
+    async def later(about: str) -> Letter:
+        return Letter(about)
+
+    def with_context(context: Context[Any], about: str) -> Letter:
+        return Letter(about)
+
+    with pytest.raises(UsageError, match="start of the flow 'letters' as a function is a coroutine function"):
+        letters().as_function(start=later)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="takes a Context"):
+        letters().as_function(start=with_context)
+
+
+# Failures, limits, ends
+
+
+def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
+    def ended(**policy: Any) -> Any:
+        flow = letters("Dear friend", answer=lambda question: Reject("no"))
+        return boss(flow.as_function(**policy)).call("Go.")
+
+    assert ended().output == "It said: letters failed: refused: not like this"
+    assert ended(on_error=Default("nothing")).output == "It said: nothing"
+    with pytest.raises(CallFailed, match="refused: not like this"):
+        ended(on_error="fail")
+
+
+@dataclass(frozen=True)
+class Nap:
+    n: int = 0
+
+
+def napping(**options: Any) -> Flow[Nap]:
+    @wait(str, within_s=500)
+    def nap(d: Nap) -> str:
+        return "Psst?"
+
+    inner = Flow("inner", Nap, start=nap, rows=[nap.done(end("woken")), nap.elapsed(end("awake"))])
+    sub = subflow("sub", inner, lambda d: d)
+    return Flow("napping", Nap, start=sub, rows=[sub.done(end("over"))], **options)
+
+
+@ways
+@pytest.mark.parametrize("whose", ["call", "function", "flow"])
+def test_deadlines_end_what_is_inside(way: Way, whose: str):
+    from fsm_agent.flows import FlowLimits
+
+    clock = FakeClock()
+    flow = napping(limits=FlowLimits(deadline_s=20)) if whose == "flow" else napping()
+    made = flow.as_function(timeout_s=20 if whose == "function" else None)
+    limits = Limits(deadline_s=20) if whose == "call" else Limits()
+    agent = Agent(Script(asks("napping"), last, clock=clock), functions=[made], limits=limits)
+    one = suspended(agent)
+    clock.advance(21)
+    with suppress(CallFailed):
+        way(agent, one, [])
+    if whose == "call":
+        assert one.record.ending is not None
+        assert one.record.ending.reason == "expired"
+    else:
+        assert one.output == "It said: napping failed: Expired: 20 s are over"
+
+
+@ways
+def test_a_timer_inside_goes_on_by_itself_when_it_is_due(way: Way):
+    clock = FakeClock()
+    agent = Agent(Script(asks("napping"), last, clock=clock), functions=[napping()])
+    (*_, suspension) = agent.stream("Go.")
+    assert suspension.wake_at_s == 1_000_000_500.0
+    one = suspended(Agent(Script(asks("napping"), clock=clock), functions=[napping()]))
+    clock.advance(500)
+    way(agent, one, [])
+    assert one.output == 'It said: {"n":0}'
+
+
+@ways
+def test_a_call_that_is_cancelled_or_stopped_ends_what_is_inside(way: Way):
+    for kind in ("cancelled", "stopped"):
+        agent = boss(letters("Dear friend"))
+        one = suspended(agent)
+        one.request_end(kind, "enough")
+        try:
+            way(agent, one, [])
+        except CallFailed:
+            assert kind == "cancelled"
+        assert (one.effects, one.record.children["run:1.0"].ending.state) == ((), "Cancelled")
+        assert agent.restore(snapshot(one)).record.ending == one.record.ending
+
+
+def spending(text: str, tokens: int, dollars: float = 0.0) -> Reply:
+    return Reply.of(text).changed(usage=Usage(input_tokens=tokens, cost_pico_usd=round(dollars * 10**12)))
+
+
+def test_its_tokens_are_the_call_s_too_while_it_goes_on_and_when_it_has_ended():
+    agent = boss(letters(spending("Dear friend", 40)), Reply.of(asks("letters", about="x")), spending("ok", 2))
+    one = suspended(agent)
+    assert (one.record.usage.input_tokens, one.record.total_usage.input_tokens) == (None, 40)
+    assert one.record.usage_by_agent["run:1.0"].input_tokens == 40
+    one.advance(REVIEW, YES)
+    assert agent.run(one).usage.input_tokens == 42
+
+
+def test_agents_inside_have_no_larger_budget_than_the_call_has_left():
+    seen: list[Any] = []
+
+    class Hook:
+        def on_done(self, event: Any) -> None:
+            seen.append(event.result)
+
+    flow = letters(spending("Dear friend", 40), agent_hooks=[Hook()])
+    agent = boss(flow, asks("letters", about="x"), limits=Limits(tokens=30))
+    with pytest.raises(CallFailed, match=r"limits.tokens is 30, and 40 tokens were used: 40 tokens by letters"):
+        agent.call("Go.")
+    assert [result.ending.detail for result in seen] == [
+        "limits.tokens is 30, all that the call around this one had left, and 40 tokens were used"
+    ]
+
+
+def test_a_model_of_which_nobody_knows_the_price_is_refused_under_a_budget_in_dollars():
+    with pytest.raises(UsageError, match="price"):
+        boss(letters(), asks("letters", about="x"), limits=Limits(cost_usd=1.0)).call("Go.")
+
+
+# Events and hooks
+
+
+class Hook:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.inside: list[str] = []
+
+    def on_stepped(self, event: Stepped) -> None:
+        self.told.append(str(event.to))
+
+    def on_done(self, event: Done[Any]) -> None:
+        self.told.append(type(event.result).__name__)
+
+    def on_function_ended(self, event: FunctionEnded) -> None:
+        self.told.append(event.name)
+
+    def on_inside(self, event: Inside) -> None:
+        self.inside.append(event.path)
+
+
+@heard_ways
+def test_events_carry_their_path_and_hooks_at_every_level_are_told(way: Way):
+    top, of_flow, of_clerk = Hook(), Hook(), Hook()
+    flow = letters(hooks=[of_flow], agent_hooks=[of_clerk], answer=here)
+    agent = boss(flow, hooks=[top], approve=lambda f: True)
+    heard: list[Event] = []
+    way(agent, agent.seed("Go."), heard)
+    assert {event.path for event in heard if isinstance(event, Inside)} == {
+        "run:1.0",
+        "run:1.0/drafting#1",
+        "run:1.0/drafting#1/warmly",
+        "run:1.0/drafting#1/tersely",
+    }
+    functions = [event for event in heard if isinstance(event, FunctionStarted | FunctionEnded)]
+    assert [(type(event).__name__, event.name) for event in functions] == [
+        ("FunctionStarted", "letters"),
+        ("FunctionEnded", "letters"),
+    ]
+    assert of_flow.told[:2] == ["drafting", "review"]
+    assert of_flow.told[-2:] == ["sent", "FlowResult"]
+    assert set(of_flow.inside) == {"drafting#1", "drafting#1/warmly", "drafting#1/tersely"}
+    steps = ["Calling", "ToolInterrupt", "ToolInterrupt"]
+    assert [name for name in of_clerk.told if name != "look_up"] == [*steps, "Calling", "Completed", "CallResult"]
+    assert top.told[-2:] == ["Completed", "CallResult"]
+
+
+@heard_ways
+def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told(way: Way):
+    of_chosen, of_inner = Hook(), Hook()
+    inner = Agent(Script("yes"), name="inner", hooks=[of_inner])
+    agent = Agent(Script(asks("inner", task="?"), "done"), name="chosen", functions=[inner], hooks=[of_chosen])
+
+    def choose(d: Letter) -> Agent[Any, Any]:
+        return agent
+
+    asking = call_chosen(choose, str, name="asking")(lambda d: "?")
+    flow = Flow("f", Letter, start=asking, rows=[asking.done(end("over"))])
+    run, heard = flow.seed(Letter("x")), list[Event]()
+    way(flow, run, heard)  # type: ignore[arg-type]
+    assert of_chosen.told == ["Calling", "ToolInterrupt", "inner", "Calling", "Completed", "CallResult"]
+    assert of_inner.told == ["Calling", "Completed", "CallResult"]
+    started = [event.path for event in heard if isinstance(event, Inside) and isinstance(event.event, FunctionStarted)]
+    assert started == ["asking#1"]
+
+
+def test_a_flow_in_a_flow_of_an_agent_of_a_flow():
+    flow = letters("Dear friend")
+    asking = call(boss(flow.as_function(returns=text_of)), name="asking")(lambda d: "?")
+    outer = Flow("outer", Letter, start=asking, rows=[asking.done(end("over"), do=lambda d, a: replace(d, text=a))])
+    from fsm_agent.flows import FlowSuspended
+    from fsm_agent.flows import snapshot as flow_snapshot
+
+    with pytest.raises(FlowSuspended) as e:
+        outer.call(Letter("x"))
+    run = e.value.run
+    assert [effect.key for effect in run.effects] == [f"asking#1/{REVIEW}"]
+    document = flow_snapshot(run)
+    again = outer.restore(document)
+    assert again.record == run.record
+    again.advance(f"asking#1/{REVIEW}", YES)
+    assert outer.run(again).data.text == "It said: Dear friend (None)"
+
+
+def test_the_fingerprint_of_an_agent_changes_with_the_flow():
+    one, other = boss(letters()), boss(letters(version=2))
+    assert one.prompt.fingerprint != other.prompt.fingerprint
+    assert one.prompt.fingerprint == boss(letters()).prompt.fingerprint
