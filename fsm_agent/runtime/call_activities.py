@@ -109,8 +109,8 @@ class FunctionStart(Activity):
     is_instant = True
 
     def finish(self, outcome: Any) -> Sequence[Event]:
+        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # the step may make an activity of it
         steps = self.driver.step(self.key, outcome)
-        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))
         if self.driver.recorder is not None:
             self.driver.recorder.insist()
         return steps

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, Approved, Begun, Denied, Limits, Message, Replied, Reply, function
 from fsm_agent.errors import OutcomeError
@@ -293,3 +294,12 @@ def test_the_deadline_of_a_member_holds_from_its_own_start(is_heard: bool) -> No
     run = flow.seed(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
     flow.run(run, (lambda _: None) if is_heard else None)
     assert run.data.results == ("paid 0", "paid 1", "paid 2")
+
+
+@pytest.mark.parametrize("parallel", [2, None])
+@LOOPS
+def test_members_that_must_not_run_twice_run_once(driven: Driver, parallel: int | None) -> None:
+    flow = flow_of(transfer, parallel)
+    run = flow.seed(Batch(5))
+    driven(flow, run)
+    assert run.data.results == ("0", "1", "2", "3", "4")
