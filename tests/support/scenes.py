@@ -239,7 +239,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 """
 _AT_COMMIT = """
-import signal, sqlite3, sys
+import sqlite3, sys, time
 connect = sqlite3.connect
 class Connection(sqlite3.Connection):
     has_reply = is_over = False
@@ -247,7 +247,8 @@ class Connection(sqlite3.Connection):
         if statement == "COMMIT" and Connection.has_reply:
             Connection.has_reply, Connection.is_over = False, True
             sys.stderr.write("it writes\\n")
-            signal.pause()
+            for _ in range(600):
+                time.sleep(0.1)
         return super().execute(statement, *self.seen(values))
     def executemany(self, statement, *values):
         return super().executemany(statement, *self.seen([[*rows] for rows in values]))

@@ -133,10 +133,11 @@ class Working(Parent):
         return tuple(with_functions(self, steps))
 
     def advance(self, key: str, outcome: Any) -> None:
-        if not self.surroundings.is_heard:
-            for name in self._ended:
-                self._inners.pop(name, None)
-        self._ended.clear()
+        if self._ended:
+            if not self.surroundings.is_heard:
+                for name in self._ended:
+                    self._inners.pop(name, None)
+            self._ended = []
         super().advance(key, outcome)
 
     def _without(self, record: Any, name: str) -> Any:
