@@ -13,6 +13,7 @@ from fsm_agent.mistakes import wrong
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step
+MOST_NAME = 200  # characters of each of its names
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,11 @@ class Step:
     def __post_init__(self) -> None:
         if not self.step_id:
             raise FlowError("a step is called '': a name that is not empty would be right")
-        for name in ("step_id", "description", "intent_template", "expected_output", "output_key", "ends_if"):
-            if (size := len(getattr(self, name))) > MOST_TEXT:
-                raise wrong(f"{name} of a step", size, f"{MOST_TEXT} characters or fewer", FlowError)
+        names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
+        texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
+        for name, most in {**names, **texts}.items():
+            if (size := len(getattr(self, name))) > most:
+                raise wrong(f"{name} of a step", size, f"{most} characters or fewer", FlowError)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ class Strategy:
         if not ids:
             raise FlowError(f"the strategy {self.goal!r:.80} has no steps: one or more would be right")
         if len(ids) > MOST_STEPS:
-            raise FlowError(f"the strategy {self.goal!r:.80} has {len(ids)} steps: at most {MOST_STEPS} are right")
+            what = f"the strategy {self.goal!r:.80} has {len(ids)} steps"
+            raise FlowError(f"{what}: {MOST_STEPS} or fewer would be right")
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise FlowError(f"two steps are called {twice[0]!r}: a name of its own for each would be right")
         for name in [name for step in self.steps for name in step.depends_on or ()]:
