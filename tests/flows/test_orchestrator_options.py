@@ -122,13 +122,13 @@ def test_a_person_is_asked_at_a_limit(
 
 def test_of_several_failures_that_of_the_step_which_failed_most_often_is_told() -> None:
     plan = strategy(
-        step("a", depends_on=(), assigned_agent="worker", requires_validation=True),
-        step("b", "{{ nothing }}", depends_on=(), assigned_agent="worker"),
+        step("first", depends_on=()),
+        step("late", "{{ nothing }}", depends_on=("first",)),
+        step("often", "{{ nothing }}", depends_on=()),
     )
-    config = OrchestratorConfig(max_step_remediations=2, parallel=1)
-    ones = Ones("A", "A", validator=[PASS], planner=["RETRY"], strategy=plan, config=config)
-    result = ones.call()
-    assert (result.status, result.failed_step) == ("step_spent", "b")
+    config = OrchestratorConfig(max_step_remediations=2)
+    result = Ones("A", planner=["RETRY"], strategy=plan, config=config).call()
+    assert (result.status, result.failed_step) == ("step_spent", "often")
 
 
 # Types of one shape
