@@ -184,3 +184,15 @@ def test_every_way_of_the_table(escalate: bool) -> None:
     assert found.missed == ()
     assert {"completed", "unrecoverable", "given_up"} <= set(found.ends)
     assert ({"step_spent", "total_spent"} <= set(found.ends)) is not escalate
+
+
+def test_hooks_of_the_agents_of_the_team_are_told() -> None:
+    told: list[str] = []
+
+    class Hook:
+        def on_stepped(self, event: Any) -> None:
+            told.append(event.to)
+
+    team = [Agent(Script("A", "B"), name="worker", hooks=[Hook()])]
+    assert Orchestrator(team, strategy=strategy(step("a"), step("b"))).call("x").is_success
+    assert told == ["Calling", "Completed"] * 2
