@@ -92,9 +92,7 @@ def test_counts_are_true_after_a_failure() -> None:
 # 2.44
 
 
-@pytest.mark.spec(
-    "2.44: a transient error is retried without asking", "2.33: what is left is decided by the orchestrator"
-)
+@pytest.mark.spec("2.44: a transient error is retried without asking")
 def test_a_transient_failure_is_retried_without_asking() -> None:
     ones = Ones(*[Overloaded("busy")] * 8, "A")
     ones.orchestrator = _with_limits(ones)
@@ -202,6 +200,23 @@ def test_a_validator_without_a_verdict_fails_the_step() -> None:
     result = Ones("A", validator=validator, strategy=REFUSED, config=config).call()
     assert result.status == "step_spent"
     assert result.final_output is None
+
+
+@pytest.mark.spec("2.33: what is left is decided by the orchestrator")
+def test_what_is_left_is_decided_by_the_orchestrator(tmp_path: Path) -> None:
+    garbage = ["no", "none", "not", "never"]  # an answer and three retries: all that the agent does about it
+    planner = ["TACTICAL", new_steps(step("b")), "FULL", as_json(strategy(step("c"))), "ASK"]
+    ones = Ones(*garbage * 3, output=Plain, planner=planner, store=str(tmp_path / "runs.db"))
+    with pytest.raises(FlowSuspended):
+        ones.orchestrator.call("x", run_id="r")
+    result = ones.orchestrator.resume("r", {ones.orchestrator.asking: Supply("mine")})
+    assert [(entry.step_id, entry.status) for entry in result.journal] == [
+        *[(name, "failed") for name in "abc"],
+        ("c", "completed"),
+    ]
+    assert (result.final_output, result.redesigns) == ("mine", 2)
+    assert all("Decide:" in ones.decided[number] for number in (0, 2, 4))
+    assert all(entry.at_s > 0 for entry in result.journal), "that of the person as well"
 
 
 # 2.45 to 2.47
@@ -381,11 +396,23 @@ def test_the_journal_and_output_keys() -> None:
 
 
 @pytest.mark.spec("2.54: a least interval between steps")
-def test_a_least_interval() -> None:
+@pytest.mark.parametrize("at_once", [None, ()])
+def test_a_least_interval(at_once: Any) -> None:
     config = OrchestratorConfig(min_step_interval_s=5.0)
-    ones = Ones("A", "B", "C", strategy=strategy(*map(step, "abc")), config=config)
-    times = [entry.at_s for entry in ones.call().journal]
+    plan = strategy(*[step(name, depends_on=at_once) for name in "abc"])
+    times = [entry.at_s for entry in Ones("A", "B", "C", strategy=plan, config=config).call().journal]
     assert [b - a for a, b in pairwise(times)] == [5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "planner",
+    [["RETRY"], ["TACTICAL", new_steps(step("z"))], ["FULL", as_json(strategy(step("z")))], ["ANOTHER_AGENT"]],
+)
+def test_the_interval_is_kept_after_each_remedy(planner: list[str]) -> None:
+    config = OrchestratorConfig(min_step_interval_s=5.0)
+    ones = Ones("A", "B", validator=[FAIL, PASS], others=["C"], planner=planner, strategy=REFUSED, config=config)
+    times = [entry.at_s for entry in ones.call().journal]
+    assert [b - a for a, b in pairwise(times)] == [5.0]
 
 
 @pytest.mark.spec("2.54: loops and ends")
@@ -438,7 +465,7 @@ def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, out
     assert ones.orchestrator.flow.replay("r").record == result.run.record
 
 
-@pytest.mark.spec("2.54: steps can be cancelled and have a time limit")
+@pytest.mark.spec("2.54: a task is cancelled while a step goes on", "2.54: steps have a time limit")
 def test_steps_have_a_time_limit_and_are_cancelled() -> None:
     config = OrchestratorConfig(step_timeout_s=30.0, max_step_remediations=1)
     ones = Ones("A", config=config, strategy=strategy(step("a")))

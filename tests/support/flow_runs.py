@@ -12,12 +12,11 @@ import pytest
 
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
 from fsm_agent.flows.performing import RunWithData
-from fsm_agent.flows.process.effects import Timer
+from fsm_agent.flows.process.effects import RunOnData, Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
-from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.runtime.drive import adrive, arun, drive, run
-from fsm_agent.runtime.run_function import run_function
+from fsm_agent.runtime.run_function import Run, run_function
 from fsm_agent.testing import Script
 from support.paths import ROOT
 
@@ -123,11 +122,9 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
         case AwaitAnswer():
             return Returned(text=effect.state.kinds.dump(one.surroundings.answer(effect)), at_s=world.clock.now())
         case RunFunction():
-            function: Any = effect.function
-            path = effect.key.rpartition(SEPARATOR)[0]
-            assert not path, "of the flow itself"
-            outcome = run_function(RunWithData(effect, one, world))  # type: ignore[arg-type]
-            assert isinstance(outcome, Returned | FunctionFailed), function
+            run_class = RunWithData if isinstance(effect, RunOnData) else Run
+            outcome = run_function(run_class(effect, owner.process, owner.world or world))  # type: ignore[arg-type]
+            assert isinstance(outcome, Returned | FunctionFailed), effect.function
             return outcome
     raise AssertionError(effect)
 

@@ -35,11 +35,18 @@ class Ones:
     """The scripts of a planner, a validator and workers, and the orchestrator of them."""
 
     def __init__(
-        self, *said: Any, planner: Any = (), validator: Any = (), others: Any = (), output: Any = str, **options: Any
+        self,
+        *said: Any,
+        planner: Any = (),
+        validator: Any = (),
+        others: Any = (),
+        output: Any = str,
+        functions: Any = (),
+        **options: Any,
     ) -> None:
         self.worker, self.planner, self.validator = Script(*said), Script(*planner), Script(*validator)
         self.other = Script(*others)
-        team = [Agent(self.worker, name="worker", output=output)]
+        team = [Agent(self.worker, name="worker", output=output, functions=functions)]
         if others:
             team.append(Agent(self.other, name="other", system="poems"))
         options.setdefault("strategy", strategy(step("a")))

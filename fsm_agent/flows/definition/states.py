@@ -216,6 +216,10 @@ class CallState(_Failing[D, A]):
         """Return the prompt of a call of this agent: its own, if that asks for the same."""
         return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
 
+    def place_of(self, agent: Agent[Any, Any]) -> State[Any]:
+        """Return the state by which ``clients`` name the model of this agent: this one."""
+        return self
+
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
         """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
         if isinstance(self.agent, str):

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.orchestrator.mapping import has_words
 from fsm_agent.flows.orchestrator.strategy import (
-    Accept,
     GiveUp,
     NewSteps,
     OrchestratorConfig,
-    Reject,
     Step,
     Strategy,
     Supply,
-    Verdict,
 )
+from fsm_agent.flows.orchestrator.work import Output, Work, written
 
-_TRANSIENT = ("model failed", "expired")  # reasons of an agent call that may be another one in a moment
-
-
-@dataclass(frozen=True)
-class Output:
-    """The output of a step: a value of a type, and its readable text, rendered once."""
-
-    kind: str
-    value: str  # as JSON, as its state writes it
-    text: str
+STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
 
 
 @dataclass(frozen=True)
@@ -44,22 +32,6 @@ class Entry:
     error: str = ""
     at_s: float = 0.0  # when it ended (Unix time)
     wave: int = 0
-
-
-@dataclass(frozen=True)
-class Work:
-    """One step at work, with all that it needs."""
-
-    step: Step
-    agent: str
-    task: str
-    earlier: tuple[Step, ...]
-    texts: Mapping[str, str]
-    unmatched: str
-    intent: str = ""
-    output: Output | None = None
-    error: str = ""
-    is_transient: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,73 +76,28 @@ def is_finished(j: Job) -> bool:
     return j.is_over or len(j.done) == len(j.plan.steps)
 
 
-# Rows of the step
-
-
-def must_validate(w: Work, _: Any) -> bool:
-    return w.step.requires_validation
-
-
-def must_approve(w: Work, _: Any) -> bool:
-    return w.step.requires_approval
-
-
-def is_refused(w: Work, verdict: Verdict) -> bool:
-    return verdict.status == "FAIL"
-
-
-def asked(w: Work, intent: str) -> Work:
-    return replace(w, intent=intent)
-
-
-def refused(w: Work, verdict: Verdict) -> Work:
-    return replace(w, error=f"validation failed: {verdict.reason}")
-
-
-def rejected(w: Work, answer: Reject) -> Work:
-    return replace(w, error=f"rejected: {answer.reason}")
-
-
-def accepted(w: Work, answer: Accept) -> Work:
-    return w if answer.text is None else replace(w, output=written(answer.text))
-
-
-def broke(w: Work, why: Failure) -> Work:
-    return replace(w, error=f"{why.reason}: {why.detail}", is_transient=why.reason in _TRANSIENT)
-
-
-def timed_out(w: Work, _: None) -> Work:
-    return replace(w, error="its time is over", is_transient=True)
-
-
-def written(text: str) -> Output:
-    """Return the output that a person wrote."""
-    return Output("str", json.dumps(text), text)
-
-
-# Rows of the orchestrator
-
-
 def noted(j: Job, works: Sequence[Work]) -> Job:
     """Note what became of the steps of a wave, repeat the loops that are not over, and count."""
     done, outputs, failures, journal = j.done, dict(j.outputs), dict(j.failures), list(j.journal)
-    failed, error, is_over = "", j.error, j.is_over
+    failed, error, is_over, most = "", "", j.is_over, 0
     for w in works:
         step = w.step
         if w.error:
-            failed, error = failed or step.step_id, error if failed else w.error
-            failures[j.index(step.step_id)] = failures.get(j.index(step.step_id), 0) + 1
+            at = j.index(step.step_id)
+            failures[at] = failures.get(at, 0) + 1
+            if failures[at] > most:  # of several that of the step that has failed most often
+                failed, error, most = step.step_id, w.error, failures[at]
             journal.append(Entry(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
             continue
         assert w.output is not None
         done = (*done, step.step_id)
         outputs.pop(step.step_id, None)
         outputs[step.step_id] = w.output
-        is_over = is_over or _has_word(w.output.text, step.ends_if)
+        is_over = is_over or has_words(w.output.text, step.ends_if)
         journal.append(Entry(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
     executed = j.executed + sum([not w.error for w in works])
     moved = replace(j, done=done, outputs=outputs, failures=failures, journal=tuple(journal), executed=executed)
-    moved = replace(moved, failed=failed, error=error if failed else "", is_over=is_over, waves=j.waves + 1)
+    moved = replace(moved, failed=failed, error=error, is_over=is_over, waves=j.waves + 1)
     return _looped(moved, {w.step.step_id for w in works if not w.error})
 
 
@@ -179,7 +106,7 @@ def _looped(j: Job, ended: set[str]) -> Job:
         if loop.step_ids[-1] not in ended or not set(loop.step_ids) <= set(j.done):
             continue
         times = j.iterations.get(number, 1)
-        has_come = _has_word(j.outputs[loop.step_ids[-1]].text, loop.until)
+        has_come = has_words(j.outputs[loop.step_ids[-1]].text, loop.until)
         if has_come or times >= loop.max_iterations or j.looped >= j.config.max_loop_iterations:
             continue
         again = tuple([name for name in j.done if name not in loop.step_ids])
@@ -188,17 +115,24 @@ def _looped(j: Job, ended: set[str]) -> Job:
     return j
 
 
-def _has_word(text: str, word: str) -> bool:
-    return bool(word) and word.lower() in text.lower().replace(",", " ").replace(".", " ").replace("!", " ").split()
-
-
 def has_failed(j: Job, works: Sequence[Work]) -> bool:
     return any(w.error for w in works)
+
+
+def has_begun(j: Job, _: Any) -> bool:
+    return j.waves > 0
 
 
 def is_step_spent(j: Job, works: Sequence[Work]) -> bool:
     counts = [j.failures.get(j.index(w.step.step_id), 0) + 1 for w in works if w.error]
     return max(counts, default=0) >= j.config.max_step_remediations
+
+
+def spent(j: Job) -> str:
+    """Return in words which limit a failure has used up; empty: none."""
+    if max(j.failures.values(), default=0) >= j.config.max_step_remediations:
+        return f"; {STEP_SPENT}"
+    return f"; {TOTAL_SPENT}" if j.redesigns >= j.config.max_total_redesigns else ""
 
 
 def is_total_spent(j: Job, works: Sequence[Work]) -> bool:

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fsm_agent.flows.orchestrator.strategy import Step
 
-_PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+MOST_TEXT = 1_000_000  # characters that an agent is asked at most
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # spaces are stripped elsewhere: here they would take quadratic time
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
 
 
-class Unmatched(ValueError):
-    """A placeholder that no output is for."""
+class TooLong(ValueError):
+    """A text that is too long."""
 
 
 def placeholders(template: str) -> list[str]:
     """Return the names in a template, in order, each once."""
-    return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
+    return list(dict.fromkeys([name.strip() for name in _PLACEHOLDER.findall(template)]))
 
 
 def words(text: str) -> set[str]:
@@ -28,9 +29,9 @@ def words(text: str) -> set[str]:
 
 def best(wanted: str, texts: Iterable[tuple[str, str]]) -> str | None:
     """Return the name of the text that has most of the wanted words, the last of equal ones; None: it has none."""
-    found, most = None, 1
+    found, most, all_wanted = None, 1, words(wanted)
     for name, text in texts:
-        score = len(words(wanted) & words(text))
+        score = len(all_wanted & words(text))
         if score >= most:
             found, most = name, score
     return found
@@ -47,18 +48,27 @@ def source_of(name: str, earlier: Sequence[Step]) -> str | None:
     return best(name, about)
 
 
-def filled(step: Step, task: str, earlier: Sequence[Step], texts: Mapping[str, str], unmatched: str) -> str:
-    """Return what the agent of a step is asked.
+def sources(template: str, earlier: Sequence[Step], known: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the steps whose outputs the placeholders of a template mean, and the names that mean none."""
+    names = [name for name in placeholders(template) if name not in known]
+    found = {name: source_of(name, earlier) for name in names}
+    return {n: source for n, source in found.items() if source is not None}, [n for n in names if found[n] is None]
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with values in the place of names, which are not searched for names again.
 
     Raises:
-        Unmatched: A placeholder has no output, and that is an error.
+        TooLong: It would have more than `MOST_TEXT` characters.
     """
-    values = {**texts, "task": task}
-    for name in placeholders(step.intent_template):
-        source = None if name in values else source_of(name, earlier)
-        if source is not None:
-            values[name] = texts[source]
-        elif name not in values and unmatched == "error":
-            known = ", ".join(repr(one.step_id) for one in earlier) or "none yet"
-            raise Unmatched(f"{{{{ {name} }}}} of {step.step_id!r} matches no output: those of {known} are there")
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), step.intent_template)
+    parts = _PLACEHOLDER.split(template)  # texts and names, in turn
+    parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
+    if (size := sum(map(len, parts))) > MOST_TEXT:
+        raise TooLong(f"the intent has {size} characters with its outputs: {MOST_TEXT} or fewer would be right")
+    return "".join(parts)
+
+
+def has_words(text: str, wanted: str) -> bool:
+    """Return True if a text has these words, one after the other and whole; of no words, False."""
+    found = " ".join(_WORD.findall(wanted.lower()))
+    return bool(found) and f" {found} " in f" {' '.join(_WORD.findall(text.lower()))} "

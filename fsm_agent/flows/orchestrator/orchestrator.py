@@ -7,14 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.declaring import end
-from fsm_agent.flows.definition.states import Row, SubflowState
+from fsm_agent.flows.definition.states import Row, State, SubflowState
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig, Strategy
-from fsm_agent.flows.orchestrator.table import orchestrator_flow
+from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.messages.event import Event
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from fsm_agent.agents.agent_base import AgentBase
+    from fsm_agent.clients.client import Client
+    from fsm_agent.flows.driving import Clients
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
@@ -101,21 +104,38 @@ class Orchestrator:
         """The names of its agents, the validator included."""
         return [*self.team.agents, self.validator.name]
 
-    def seed(self, task: str, *, run_id: str | None = None, deps: Any = None) -> FlowRun[Job]:
-        """Return a run that has not begun; see `Flow.seed`."""
-        return self.flow.seed(Job(task, self.config, self.strategy), run_id=run_id, deps=deps)
+    def seed(
+        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+    ) -> FlowRun[Job]:
+        """Return a run that has not begun; see `Flow.seed`.
 
-    def call(self, task: str, *, run_id: str | None = None, deps: Any = None) -> OrchestrationResult:
-        """Do a task; a failure is a result as well.
+        Args:
+            task: What is to be done.
+            run_id: See `Flow.seed`.
+            deps: See `Flow.seed`.
+            clients: Models by agent's name or by state, in place of those of the agents; for tests, a `Script` each.
+
+        Raises:
+            FlowError: A name of ``clients`` is that of no agent.
+        """
+        job = Job(task, self.config, self.strategy)
+        return self.flow.seed(job, run_id=run_id, deps=deps, clients=self._by_state(clients))
+
+    def call(
+        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+    ) -> OrchestrationResult:
+        """Do a task, with the arguments of `seed`; a failure is a result as well.
 
         Raises:
             FlowSuspended: It waits for somebody who is not here.
         """
-        return self.run(self.seed(task, run_id=run_id, deps=deps))
+        return self.run(self.seed(task, run_id=run_id, deps=deps, clients=clients))
 
-    async def acall(self, task: str, *, run_id: str | None = None, deps: Any = None) -> OrchestrationResult:
+    async def acall(
+        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+    ) -> OrchestrationResult:
         """`call` for asyncio."""
-        return await self.arun(self.seed(task, run_id=run_id, deps=deps))
+        return await self.arun(self.seed(task, run_id=run_id, deps=deps, clients=clients))
 
     def run(self, one: FlowRun[Job], sink: Callable[[Event], Any] | None = None) -> OrchestrationResult:
         """Drive a run from wherever it stands; see `Flow.run`."""
@@ -131,17 +151,18 @@ class Orchestrator:
         except FlowFailed as failed:
             return self.result(failed.run)
 
-    def stream(self, one: str | FlowRun[Job]) -> Generator[Event]:
+    def stream(self, one: str | FlowRun[Job], *, clients: Clients | None = None) -> Generator[Event]:
         """Do a task, or go on with a run, and yield its events; the result is `result` of the run.
 
         Raises:
             FlowFailed: It ended in a failure.
+            UsageError: A run is given with ``clients``, which belong to its `seed`.
         """
-        yield from self.flow.stream(self.seed(one) if isinstance(one, str) else one)
+        yield from self.flow.stream(self._given(one, clients))
 
-    async def astream(self, one: str | FlowRun[Job]) -> AsyncGenerator[Event]:
+    async def astream(self, one: str | FlowRun[Job], *, clients: Clients | None = None) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        async for event in self.flow.astream(self.seed(one) if isinstance(one, str) else one):
+        async for event in self.flow.astream(self._given(one, clients)):
             yield event
 
     def resume(
@@ -150,18 +171,38 @@ class Orchestrator:
         answers: Mapping[Any, Any] | None = None,
         *,
         deps: Any = None,
+        clients: Clients | None = None,
         by: str = "",
         sink: Callable[[Event], Any] | None = None,
     ) -> OrchestrationResult:
         """Go on with a run of the store; see `Flow.resume`."""
+        known = self._by_state(clients)
         try:
-            return self.result(self.flow.resume(run_id, answers, deps=deps, by=by, sink=sink).run)
+            return self.result(self.flow.resume(run_id, answers, deps=deps, clients=known, by=by, sink=sink).run)
+        except FlowFailed as failed:
+            return self.result(failed.run)
+
+    async def aresume(
+        self,
+        run_id: str,
+        answers: Mapping[Any, Any] | None = None,
+        *,
+        deps: Any = None,
+        clients: Clients | None = None,
+        by: str = "",
+        sink: Callable[[Event], Any] | None = None,
+    ) -> OrchestrationResult:
+        """`resume` for asyncio."""
+        known = self._by_state(clients)
+        try:
+            one = await self.flow.aresume(run_id, answers, deps=deps, clients=known, by=by, sink=sink)
+            return self.result(one.run)
         except FlowFailed as failed:
             return self.result(failed.run)
 
     def result(self, run: FlowRun[Job]) -> OrchestrationResult:
         """Return the result of a run, of one that goes on as well."""
-        return OrchestrationResult(run, self._step.states["working"].kinds)  # type: ignore[attr-defined]
+        return OrchestrationResult(run, self.team)
 
     def plan(self, task: str) -> Strategy:
         """Return the strategy that a model makes for a task, and do nothing of it.
@@ -185,6 +226,39 @@ class Orchestrator:
         except FlowFailed as failed:
             raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
         return made.plan
+
+    def _given(self, one: str | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
+        if isinstance(one, str):
+            return self.seed(one, clients=clients)
+        if clients is not None:
+            raise UsageError("clients is given with a FlowRun, which has its own: seed(…, clients=…) is right")
+        return one
+
+    def _by_state(self, clients: Clients | None) -> Clients | None:
+        """Return clients that are given by the names of agents by the states that ask these."""
+        if not isinstance(clients, Mapping):
+            return clients
+        found: dict[Any, Client] = {}
+        for whom, client in clients.items():
+            places = self._places.get(whom) if isinstance(whom, str) else [whom]
+            if places is None:
+                known = ", ".join(map(repr, self._places))
+                raise FlowError(f"clients names {whom!r}, which is no agent: {known} would be right")
+            found.update(dict.fromkeys(places, client))
+        return found
+
+    @cached_property
+    def _places(self) -> dict[str, list[State[Any]]]:
+        """The states that ask an agent, by its name; the planner or validator may be one of the team."""
+        found: dict[str, list[State[Any]]] = {}
+        for state in (*self._step.live, *self.flow.live):
+            if isinstance(state, WorkingState):
+                found.update({name: [place] for name, place in state.places.items()})
+        for state in (*self._step.live, *self.flow.live):
+            agent = getattr(state, "agent", None)
+            if isinstance(agent, Agent):
+                found.setdefault(agent.name, []).append(state)
+        return found
 
     @cached_property
     def _step(self) -> Flow[Any]:

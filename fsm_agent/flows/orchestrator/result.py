@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.flows.definition.kinds import Kinds, case_name
+from fsm_agent.flows.definition.kinds import case_name
 from fsm_agent.flows.orchestrator.job import Entry, Job
 from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
+    from fsm_agent.flows.orchestrator.team import Team
     from fsm_agent.flows.process.flow_run import FlowRun
 
 T = TypeVar("T")
@@ -21,12 +22,12 @@ class OrchestrationResult:
 
     Args:
         run: The run of the orchestrator's flow.
-        kinds: The types of what its steps give.
+        team: The agents of its steps.
     """
 
-    def __init__(self, run: FlowRun[Job], kinds: Kinds) -> None:
+    def __init__(self, run: FlowRun[Job], team: Team) -> None:
         self.run = run
-        self._kinds = kinds
+        self._team = team
         self._job: Job = run.data
 
     def __repr__(self) -> str:
@@ -92,7 +93,8 @@ class OrchestrationResult:
     @property
     def journal(self) -> list[Entry]:
         """All attempts at steps, with their times, and the steps that are left."""
-        ends = [step.at_s for step in self.run.record.trace if step.source == "executing" and "done" in step.trigger]
+        own = {"executing": "done", "asking": "done Supply"}  # the steps at which attempts are noted
+        ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
         steps = self._job.strategy.steps if self._job.strategy else ()
         left = [s for s in steps if s.step_id not in self._job.outputs and s.step_id != self._job.failed]
@@ -107,10 +109,7 @@ class OrchestrationResult:
         if step_id not in self._job.outputs:
             known = ", ".join(map(repr, self._job.outputs)) or "no step yet"
             raise LookupError(f"there is no output of {step_id!r}: {known} gave one")
-        output = self._job.outputs[step_id]
-        if output.kind == "str" and "str" not in self._kinds.names:  # a person's
-            return output.text
-        return self._kinds.load(output.value)
+        return self._team.value_of(self._job.outputs[step_id])
 
     def outputs(self, kind: type[T]) -> list[T]:
         """Return all outputs of a type, in the order in which their steps ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -10,6 +10,10 @@ from typing import Literal
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import wrong
+
+MOST_STEPS = 200  # of a strategy
+MOST_TEXT = 50_000  # characters of each text of a step
+MOST_NAME = 200  # characters of each of its names
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ class Step:
     depends_on: tuple[str, ...] | None = None
     ends_if: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.step_id:
+            raise FlowError("a step is called '': a name that is not empty would be right")
+        names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
+        texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
+        for name, most in {**names, **texts}.items():
+            if (size := len(getattr(self, name))) > most:
+                raise wrong(f"{name} of a step", size, f"{most} characters or fewer", FlowError)
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -70,7 +83,8 @@ class Strategy:
     """A plan of steps, which a model makes or you do; checked when it is made.
 
     Raises:
-        FlowError: Steps are called the same, depend on each other in a circle or on none that is there.
+        FlowError: There are none or too many, steps are called the same, or depend on each other in a circle or on none
+            that is there.
     """
 
     goal: str
@@ -81,6 +95,9 @@ class Strategy:
         ids = [step.step_id for step in self.steps]
         if not ids:
             raise FlowError(f"the strategy {self.goal!r:.80} has no steps: one or more would be right")
+        if len(ids) > MOST_STEPS:
+            what = f"the strategy {self.goal!r:.80} has {len(ids)} steps"
+            raise FlowError(f"{what}: {MOST_STEPS} or fewer would be right")
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise FlowError(f"two steps are called {twice[0]!r}: a name of its own for each would be right")
         for name in [name for step in self.steps for name in step.depends_on or ()]:
@@ -91,7 +108,8 @@ class Strategy:
         if len(set(looped)) < len(looped) or not all(loop.step_ids for loop in self.loops):
             raise FlowError("each loop needs steps, and a step is in one loop at most: loops are not nested")
         done: set[str] = set()
-        while ready := [name for name in ids if name not in done and not self.before(name) - done]:
+        before = {name: self.before(name) for name in ids}
+        while ready := [name for name in ids if name not in done and not before[name] - done]:
             done.update(ready)
         if left := [name for name in ids if name not in done]:
             raise FlowError(f"the steps {', '.join(map(repr, left))} wait for each other: depends_on has a circle")
@@ -110,6 +128,13 @@ class Strategy:
 def _known(what: str, name: str, ids: Sequence[str]) -> None:
     if name not in ids:
         raise FlowError(f"{what} {name!r}, which is no step: {', '.join(map(repr, ids))} would be right")
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The steps whose outputs placeholders mean, by placeholder; None: there is none."""
+
+    steps: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -175,9 +200,12 @@ class OrchestratorConfig:
         max_loop_iterations: Repetitions in all loops together.
         parallel: Steps that go on at once.
         step_timeout_s: Seconds that the agent of a step has; None: no matter how long.
-        min_step_interval_s: Seconds between one step and the next.
+        min_step_interval_s: Seconds between one step and the next at least; above 0, steps are done one at a time.
         deadline_s: Seconds for all of it.
         unmatched: What becomes of a placeholder that no output is for: "error" fails the step, "empty" leaves it out.
+        llm_names: The planner is asked first which step such a placeholder means.
+        llm_intents: The planner words what an agent is asked, from the intent that has been filled in.
+        escalate: A person is asked when attempts or redesigns are used up, in place of the failure.
     """
 
     max_step_remediations: int = 3
@@ -188,6 +216,9 @@ class OrchestratorConfig:
     min_step_interval_s: float = 0.0
     deadline_s: float | None = None
     unmatched: Literal["error", "empty"] = "error"
+    llm_names: bool = False
+    llm_intents: bool = False
+    escalate: bool = False
 
     def __post_init__(self) -> None:
         for name, least in [
@@ -204,5 +235,8 @@ class OrchestratorConfig:
                 raise wrong(name, value, "seconds above 0, or None", FlowError)
         if not is_finite(self.min_step_interval_s) or self.min_step_interval_s < 0:
             raise wrong("min_step_interval_s", self.min_step_interval_s, "seconds from 0 on", FlowError)
+        for name in ("llm_names", "llm_intents", "escalate"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise wrong(name, value, "True or False", FlowError)
         if self.unmatched not in ("error", "empty"):
             raise wrong("unmatched", self.unmatched, "'error' or 'empty'", FlowError)

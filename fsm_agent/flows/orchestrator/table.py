@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.declaring import call, each, end, execute, failure, pause, subflow, wait
-from fsm_agent.flows.definition.kinds import Kinds
-from fsm_agent.flows.definition.states import CallState, Row
+from fsm_agent.flows.definition.kinds import ANY, Kinds, check_resolved
+from fsm_agent.flows.definition.states import CallState, End, Row, State
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import job as of
-from fsm_agent.flows.orchestrator.job import Job, Output, Work
-from fsm_agent.flows.orchestrator.mapping import filled
+from fsm_agent.flows.orchestrator import work as at
+from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.strategy import (
     Accept,
     Blueprint,
     GiveUp,
+    Matches,
     NewSteps,
     OrchestratorConfig,
     Reject,
@@ -26,31 +28,73 @@ from fsm_agent.flows.orchestrator.strategy import (
     Verdict,
 )
 from fsm_agent.flows.orchestrator.team import Team
+from fsm_agent.flows.orchestrator.work import Intent, Work
 from fsm_agent.flows.process.record import FlowLimits
 
 STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
 
 
-class _OwnOutput(CallState[Work, Any]):
-    """A call of an agent that is asked for its own output."""
+class WorkingState(CallState[Work, Any]):
+    """A call of an agent of the team, which is asked for its own output.
+
+    Args:
+        task: Returns what it is asked.
+        team: The agents.
+        within_s: See `CallState`.
+    """
+
+    def __init__(self, task: Callable[[Work], str], team: Team, within_s: float | None) -> None:
+        super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
+        self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
+        self.places = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
+        self._agents = team.agents
 
     def prompt_for(self, agent: Agent[Any, Any]) -> Any:
         return agent.prompt
 
+    def place_of(self, agent: Agent[Any, Any]) -> State[Any]:
+        return next(self.places[name] for name, one in self._agents.items() if one is agent)
 
-def step_flow(team: Team, validator: Agent[Any, Any], config: OrchestratorConfig) -> Flow[Work]:
+
+class _Outputs(Kinds):
+    """The types of the outputs of a team: each is kept with its agent, so they may have one shape."""
+
+    @property
+    def cases(self) -> tuple[Any, ...]:
+        return (ANY,)
+
+    def check(self, where: str) -> None:
+        for kind in self.kinds:
+            check_resolved(where, kind)
+
+
+def step_flow(
+    team: Team, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
+) -> Flow[Work]:
     """Return the flow of one step: fill in what is asked, ask, validate, let a person look."""
 
     @execute
-    def preparing(w: Work) -> str:
-        return filled(w.step, w.task, w.earlier, w.texts, w.unmatched)
+    def preparing(w: Work) -> Intent:
+        return at.filled(w)
+
+    @call(planner, Matches)
+    def matching(w: Work) -> str:
+        names = ", ".join(at.filled(w).unmatched)
+        known = "\n".join([f"- {s.step_id}: {s.description}; {s.expected_output}" for s in w.earlier])
+        return f"Which step's output does each of these names mean? Names: {names}\nSteps:\n{known}"
+
+    @call(planner, str)
+    def wording(w: Work) -> str:
+        return (
+            "Word the request to the agent of this step, with all that is needed of what is given, and say nothing"
+            f" else.\nStep: {w.step.description}\nAgent: {w.agent}: {team.can[w.agent]}\nRequest:\n{w.intent}"
+        )
 
     def work(w: Work) -> str:
         expected = f"\nExpected: {w.step.expected_output}" if w.step.expected_output else ""
         return f"{w.intent}{expected}"
 
-    outputs = list(dict.fromkeys(agent.output for agent in team.agents.values()))
-    working = _OwnOutput(work, lambda w: team.agents[w.agent], outputs, "working", config.step_timeout_s)
+    working = WorkingState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
     def validating(w: Work) -> str:
@@ -64,40 +108,46 @@ def step_flow(team: Team, validator: Agent[Any, Any], config: OrchestratorConfig
         return w.output.text if w.output is not None else ""
 
     def drafted(w: Work, value: Any) -> Work:
-        return replace(w, output=output_of(working.kinds, value))
+        return replace(w, output=team.output_of(w.agent, value))
 
     done, failed = end("ended"), end("broken")
-    elapsed = [working.elapsed(failed, do=of.timed_out)] if config.step_timeout_s else []
+    names: list[Row[Work]] = []
+    intents = [preparing.done(working, do=at.asked)]
+    if config.llm_intents:
+        intents = [
+            preparing.done(wording, do=at.asked),
+            wording.done(working, do=at.reworded),
+            wording.failed(failed, do=at.broke),
+        ]
+    if config.llm_names:
+        names = [
+            preparing.done(matching, when=at.may_match),
+            matching.done(preparing, do=at.matched),
+            matching.failed(preparing, do=at.not_matched),
+        ]
+    elapsed = [working.elapsed(failed, do=at.timed_out)] if config.step_timeout_s else []
     return Flow(
         "step",
         Work,
         start=preparing,
         rows=[
-            preparing.done(working, do=of.asked),
-            preparing.failed(failed, do=of.broke),
-            working.done(validating, when=of.must_validate, do=drafted),
-            working.done(reviewing, when=of.must_approve, do=drafted),
+            *names,
+            preparing.done(failed, when=at.is_unmatched, do=at.unmatched),
+            *intents,
+            preparing.failed(failed, do=at.broke),
+            working.done(validating, when=at.must_validate, do=drafted),
+            working.done(reviewing, when=at.must_approve, do=drafted),
             working.done(done, do=drafted),
-            working.failed(failed, do=of.broke),
+            working.failed(failed, do=at.broke),
             *elapsed,
-            validating.done(failed, when=of.is_refused, do=of.refused),
-            validating.done(reviewing, when=of.must_approve),
+            validating.done(failed, when=at.is_refused, do=at.refused),
+            validating.done(reviewing, when=at.must_approve),
             validating.done(done),
-            validating.failed(failed, do=of.broke),
-            reviewing.done(done, of=Accept, do=of.accepted),
-            reviewing.done(failed, of=Reject, do=of.rejected),
+            validating.failed(failed, do=at.broke),
+            reviewing.done(done, of=Accept, do=at.accepted),
+            reviewing.done(failed, of=Reject, do=at.rejected),
         ],
     )
-
-
-def output_of(kinds: Kinds, value: Any) -> Output:
-    """Return a value as it is kept: strings and models with a prompt of their own as readable text, others as JSON."""
-    text = kinds.dump(value)
-    kind = kinds.names[kinds._index(value)]
-    if isinstance(value, str):
-        return Output(kind, text, str(value))
-    shown = value.to_prompt() if hasattr(value, "to_prompt") else Kinds(kinds.state, [type(value)]).dump(value)
-    return Output(kind, text, shown)
 
 
 def orchestrator_flow(
@@ -122,13 +172,15 @@ def orchestrator_flow(
     def planning_simply(j: Job) -> str:
         return f"A strategy as JSON, and nothing else. Task: {j.task}\nAgents: {team}"
 
-    step = subflow("step", step_flow(team, validator, config), lambda w: w)
+    step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
     def wave(j: Job) -> list[Work]:
-        earlier = tuple([j.plan.step(name) for name in j.outputs])  # the most recent last
-        numbered = {f"step_{j.index(name) + 1}_output": output.text for name, output in j.outputs.items()}
+        steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
+        earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
+        numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
         texts = {**numbered, **{name: output.text for name, output in j.outputs.items()}}
-        return [Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched) for s in j.ready]
+        ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
+        return [Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched) for s in ready]
 
     executing = each("executing", step, wave, parallel=config.parallel)
 
@@ -147,27 +199,34 @@ def orchestrator_flow(
 
     @wait(Supply, Strategy, GiveUp)
     def asking(j: Job) -> str:
-        return f"The step {j.failed!r} failed: {j.error}"
+        return f"The step {j.failed!r} failed: {j.error}{of.spent(j)}"
 
     def has_another(j: Job, answer: Any) -> bool:
         return bool(team.others_for(j))
 
     completed = end("completed")
-    step_spent = failure("step_spent", "max_step_remediations are used up")
-    total_spent = failure("total_spent", "max_total_redesigns are used up")
+    step_spent: Any = failure("step_spent", of.STEP_SPENT)
+    total_spent: Any = failure("total_spent", of.TOTAL_SPENT)
+    if config.escalate:
+        step_spent = total_spent = asking
     unrecoverable = failure("unrecoverable", "no strategy could be made")
     given_up = failure("given_up", "a person ended it")
     following: Any = executing
     rest: list[Row[Job]] = []
     if config.min_step_interval_s:
         following = pause("resting", config.min_step_interval_s)
-        rest = [following.elapsed(executing)]
+        rest = [
+            planning.done(following, when=of.has_begun, do=of.planned),
+            planning_simply.done(following, when=of.has_begun, do=of.planned),
+            following.elapsed(executing),
+        ]
     return Flow(
         "orchestrator",
         Job,
         start=executing if has_strategy else planning,
         limits=FlowLimits(steps=STEPS, deadline_s=config.deadline_s),
         rows=[
+            *rest,
             planning.done(executing, do=of.planned),
             planning.failed(planning_simply),
             planning_simply.done(executing, do=of.planned),
@@ -178,20 +237,19 @@ def orchestrator_flow(
             executing.done(deciding, when=of.has_failed, do=of.noted),
             executing.done(completed, when=of.is_last, do=of.noted),
             executing.done(following, do=of.noted),
-            *rest,
-            deciding.done(executing, of=Remedy.RETRY, do=of.retried),
+            deciding.done(following, of=Remedy.RETRY, do=of.retried),
             deciding.done(redesigning, of=Remedy.TACTICAL),
             deciding.done(planning, of=Remedy.FULL, do=of.cleared),
-            deciding.done(executing, of=Remedy.ANOTHER_AGENT, when=has_another, do=team.reassigned),
+            deciding.done(following, of=Remedy.ANOTHER_AGENT, when=has_another, do=team.reassigned),
             deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=of.cleared),
             deciding.done(asking, of=Remedy.ASK),
             deciding.failed(planning, do=of.cleared),
-            redesigning.done(executing, when=of.fits, do=of.redesigned),
+            redesigning.done(following, when=of.fits, do=of.redesigned),
             redesigning.done(planning, do=of.cleared),
             redesigning.failed(planning, do=of.cleared),
             asking.done(completed, of=Supply, when=of.is_last_supplied, do=of.supplied),
-            asking.done(executing, of=Supply, do=of.supplied),
-            asking.done(executing, of=Strategy, do=of.imposed),
+            asking.done(following, of=Supply, do=of.supplied),
+            asking.done(following, of=Strategy, do=of.imposed),
             asking.done(given_up, of=GiveUp, do=of.gave_up),
         ],
         **options,

@@ -8,10 +8,12 @@ from typing import Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.flows.definition.kinds import Kinds
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import best
 from fsm_agent.flows.orchestrator.strategy import Step, Strategy
+from fsm_agent.flows.orchestrator.work import Output
 from fsm_agent.mistakes import shown
 
 
@@ -26,6 +28,7 @@ class Team:
     def __init__(self, members: Iterable[Agent[Any, Any] | AgentBase], descriptions: Mapping[str, str]) -> None:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
+        self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
         for member in members:
             if isinstance(member, AgentBase) and len(member.agents) == 1:
                 (agent,) = member.agents.values()
@@ -37,6 +40,7 @@ class Team:
             if member.name in self.agents:
                 raise FlowError(f"two agents are called {member.name!r}: Agent(…, name=…) of its own would be right")
             self.agents[member.name] = agent
+            self.kinds[member.name] = Kinds(member.name, [agent.output])
             self.can[member.name] = descriptions.get(member.name, can)
         if not self.agents:
             raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
@@ -61,6 +65,20 @@ class Team:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 wrong = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
                 raise FlowError(f"{wrong}: {self}, or '' for whoever is fit, would be right")
+
+    def output_of(self, name: str, value: Any) -> Output:
+        """Return the output of an agent as it is kept: with strings and the prompts of models as readable text."""
+        kinds = self.kinds[name]
+        text = shown_text = kinds.dump(value)
+        if isinstance(value, str):
+            shown_text = str(value)
+        elif hasattr(value, "to_prompt"):
+            shown_text = value.to_prompt()
+        return Output(repr(kinds), text, shown_text, name)
+
+    def value_of(self, output: Output) -> Any:
+        """Return the value of an output."""
+        return self.kinds[output.agent].load(output.value) if output.agent else output.text
 
     def fit_for(self, j: Job, step: Step) -> str:
         """Return who does a step: the one in its place, the assigned one, or the one with most of its words."""

@@ -64,7 +64,7 @@ class Surroundings:
     def world(self, state: CallState[Any, Any], data: Any) -> World:
         """Return the world of the agent call of a state."""
         agent = self.agent(state, data)
-        client = self.clients.get(state)
+        client = self.clients.get(state.place_of(agent), self.clients.get(state))
         if client is None:
             return agent._world
         key = id(state), id(agent)

@@ -1,0 +1,198 @@
+"""Do the runs of an orchestrator end equally under every driver, through snapshots and as folds of their journals?"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_runs import Driver, everywhere, steps_of
+from support.orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+
+from fsm_agent import Agent, Function
+from fsm_agent.errors import UsageError
+from fsm_agent.flows import FlowError, FlowSuspended, snapshot
+from fsm_agent.flows.orchestrator import Accept, GiveUp, Orchestrator, OrchestratorConfig, Reject, Supply
+from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator.strategy import Loop, NewSteps, Remedy
+from fsm_agent.flows.orchestrator.work import Output, Work
+from fsm_agent.testing import Script, call, explore
+
+ONE = strategy(step("a"), loops=(Loop(("a",), 2),))
+
+
+def _everything(**options: Any) -> tuple[Ones, list[str]]:
+    """A run with a plan, a function that runs once, a refusal, each remedy, and a person at both places."""
+    sent: list[str] = []
+
+    def send(text: str) -> str:
+        """Send a text."""
+        sent.append(text)
+        return "sent"
+
+    plan = strategy(
+        step("a", "Begin: {{ task }}"),
+        step("b", "Use {{ a }}", requires_validation=True),
+        step("c", "End {{ b }}", requires_approval=True),
+    )
+    again = new_steps(step("d", "Now {{ a }}", requires_validation=True), step("e", "{{ d }}", requires_approval=True))
+    send_it = call("send", text="hello")
+    ones = Ones(
+        *[send_it, "A", "B", "B2", "D", "E", "E2"],
+        planner=[as_json(plan), "RETRY", "TACTICAL", again, "RETRY"],
+        validator=[FAIL, FAIL, PASS],
+        strategy=None,
+        functions=[Function.of(send, once=True)],
+        answer=_people([Reject("no"), Accept("edited")]),
+        **options,
+    )
+    return ones, sent
+
+
+def _people(said: list[Any]) -> Any:
+    return lambda question: said.pop(0)
+
+
+@everywhere
+def test_all_drivers_end_equally(driven: Driver) -> None:
+    ones, sent = _everything()
+    run = ones.orchestrator.seed("x")
+    driven(ones.orchestrator.flow, run)
+    result = ones.orchestrator.result(run)
+    assert (result.status, result.redesigns, result.steps_executed) == ("completed", 3, 3)
+    assert result.context == {"a": "A", "d": "D", "e": "edited"}
+    assert sent == ["hello"]
+    again = ones.orchestrator.flow.restore(snapshot(run))
+    assert again.record == run.record
+    assert steps_of(again) == steps_of(run)
+
+
+def test_the_record_is_the_fold_of_the_journal(tmp_path: Path) -> None:
+    ones, _ = _everything(store=str(tmp_path / "runs.db"))
+    run = ones.orchestrator.seed("x", run_id="r")
+    flow = ones.orchestrator.flow
+    flow.run(run)
+    assert flow.replay("r").record == run.record
+
+
+def test_a_run_goes_on_from_each_snapshot_to_the_same_end() -> None:
+    ones, _ = _everything()
+    flow, run = ones.orchestrator.flow, ones.orchestrator.seed("x")
+    documents = [snapshot(run) for event in ones.orchestrator.stream(run)]
+    assert len(set(documents)) > 20
+    for document in documents:
+        again = flow.restore(document)
+        assert snapshot(again) == document
+
+
+# Clients in place of the agents' own
+
+
+def _unasked() -> Orchestrator:
+    never = Script()
+    team = [Agent(never, name="one"), Agent(never, name="two")]
+    planner, validator = Agent(never, name="planner"), Agent(never, name="validator")
+    plan = strategy(
+        step("a", assigned_agent="one", requires_validation=True), step("b", "{{ a }}", assigned_agent="two")
+    )
+    return Orchestrator(team, strategy=plan, planner=planner, validator=validator)
+
+
+def _clients() -> dict[Any, Any]:
+    return {
+        "one": Script("A", "A2"),
+        "two": Script("B"),
+        "planner": Script("RETRY"),
+        "validator": Script(FAIL, PASS),
+    }
+
+
+def test_clients_by_the_names_of_agents() -> None:
+    expected = {"a": "A2", "b": "B"}
+    assert _unasked().call("x", clients=_clients()).context == expected
+    assert asyncio.run(_unasked().acall("x", clients=_clients())).context == expected
+    o = _unasked()
+    run = o.seed("x", clients=_clients())
+    assert len(list(o.stream(run))) == len(list(o.stream("x", clients=_clients())))
+    assert o.result(run).context == expected
+
+    async def events() -> int:
+        return len([event async for event in o.astream("x", clients=_clients())])
+
+    assert asyncio.run(events()) > 0
+
+
+def test_clients_by_state_and_what_is_neither() -> None:
+    o = _unasked()
+    clients = _clients()
+    clients[o.flow.states["deciding"]] = clients.pop("planner")
+    assert o.call("x", clients=clients).is_success
+    with pytest.raises(FlowError, match="clients names 'tow', which is no agent: 'one', 'two', 'validator', 'planner'"):
+        o.call("x", clients={"tow": Script()})
+    with pytest.raises(UsageError, match="clients is given with a FlowRun"):
+        list(o.stream(o.seed("x"), clients={}))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_is_resumed_with_other_clients(tmp_path: Path, is_async: bool) -> None:
+    plan = strategy(step("a", requires_approval=True), step("b", "{{ a }}"))
+    o = Ones(strategy=plan, store=str(tmp_path / "runs.db")).orchestrator
+    with pytest.raises(FlowSuspended):
+        o.call("x", run_id="r", clients={"worker": Script("A")})
+    answers, clients = {o.reviewing: Accept("edited")}, {"worker": Script("B")}
+    if is_async:
+        result = asyncio.run(o.aresume("r", answers, clients=clients))
+    else:
+        result = o.resume("r", answers, clients=clients)
+    assert result.context == {"a": "edited", "b": "B"}
+
+
+# Every way through the table
+
+
+@pytest.mark.parametrize("escalate", [False, True])
+def test_every_way_of_the_table(escalate: bool) -> None:
+    config = OrchestratorConfig(max_step_remediations=2, max_total_redesigns=2, escalate=escalate)
+    team = [Agent(Script(), name="one"), Agent(Script(), name="two")]
+    o = Orchestrator(team, config=config)
+    (a,) = ONE.steps
+
+    def work(agent: str, **options: Any) -> tuple[Work]:
+        return (Work(a, agent, "x", (), {}, "error", **options),)
+
+    answers: dict[str, list[Any]] = {
+        "planning": [ONE],
+        "planning_simply": [ONE],
+        "executing": [
+            work("one", output=Output("str", '"A"', "A", "one")),
+            work("one", error="dull"),
+            work("two", error="dull"),
+            work("one", error="late", is_transient=True),
+        ],
+        "deciding": list(Remedy),
+        "redesigning": [NewSteps((a,)), NewSteps(())],
+        "asking": [Supply("mine"), ONE, GiveUp("no")],
+    }
+
+    def is_bounded(state: str, j: Job) -> bool:
+        return escalate or (j.redesigns <= 3 and all(count <= 2 for count in j.failures.values()))
+
+    states: Any = {o.flow.states[name]: given for name, given in answers.items()}
+    found = explore(o.flow, Job("x", config), states, holds=is_bounded, limit=3_000)
+    assert found.is_whole is not escalate, "people may begin anew without end"
+    assert found.missed == ()
+    assert {"completed", "unrecoverable", "given_up"} <= set(found.ends)
+    assert ({"step_spent", "total_spent"} <= set(found.ends)) is not escalate
+
+
+def test_hooks_of_the_agents_of_the_team_are_told() -> None:
+    told: list[str] = []
+
+    class Hook:
+        def on_stepped(self, event: Any) -> None:
+            told.append(event.to)
+
+    team = [Agent(Script("A", "B"), name="worker", hooks=[Hook()])]
+    assert Orchestrator(team, strategy=strategy(step("a"), step("b"))).call("x").is_success
+    assert told == ["Calling", "Completed"] * 2

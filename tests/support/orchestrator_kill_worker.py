@@ -1,0 +1,100 @@
+"""OS processes that drive an orchestrator and are killed at one of its steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from fsm_agent import Agent, Function, RunAgain
+from fsm_agent.flows import FlowSuspended
+from fsm_agent.flows.orchestrator import Accept, Orchestrator
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.messages.event import Stepped
+from fsm_agent.testing import Script, call
+from support.orchestrations import FAIL, PASS, as_json, new_steps, step, strategy
+
+RUN = "t1"
+PLAN = strategy(
+    step("facts", "Find {{ task }}"),
+    step("letter", "Write {{ facts }}", requires_validation=True),
+    step("post", "Send {{ letter }}", requires_approval=True),
+)
+NEW = new_steps(
+    step("warm", "Write warmly {{ facts }}", requires_validation=True),
+    step("post", "Send {{ warm }}", requires_approval=True),
+)
+
+
+class Model(Script):
+    """A model that knows from the dialog what to say, however often it is asked."""
+
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        return self._made(_reply(request), request, timeout_s)
+
+
+def _reply(request: Any) -> Any:
+    task = next(message.text for message in request.messages if message.role == "user")
+    if task.startswith("Make a strategy"):
+        return as_json(PLAN)
+    if "Decide:" in task:
+        return "TACTICAL"
+    if "Replace it" in task:
+        return NEW
+    if "PASS or FAIL" in task:
+        return PASS if "warm" in task else FAIL
+    if not task.startswith(("Find", "Send")):
+        return f"[{task}]"
+    return "done" if request.messages[-1].role == "tool" else call("note", text=task)
+
+
+def orchestrator(folder: str) -> Orchestrator:
+    def note(text: str) -> str:
+        """Note a text."""
+        with Path(folder, "outbox.txt").open("a") as file:
+            file.write(f"{text}\n")
+        return "noted"
+
+    worker = Agent(Model(), name="worker", functions=[Function.of(note, once=True)])
+    made = Orchestrator([worker], planner=Agent(Model(), name="planner"), store=str(Path(folder, "runs.db")))
+    made.flow.runs.lease_s = 0.5
+    return made
+
+
+def drive(folder: str, kill_at: int) -> None:
+    """Go on with the run, and be killed at the step of this number; 0: never."""
+    os.chdir(folder)
+    steps = 0
+
+    def sink(event: Any) -> None:
+        nonlocal steps
+        while hasattr(event, "event"):
+            event = event.event
+        steps += isinstance(event, Stepped)
+        if kill_at and steps == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    one = orchestrator(folder)
+    try:
+        one.run(one.seed("the news", run_id=RUN), sink)
+    except FlowSuspended as waiting:
+        while True:
+            (effect,) = [effect for effect in waiting.run.effects if effect.question]
+            answer: Any = Accept()
+            if effect.prefix == "doubt":
+                answer = _noted(folder, effect.call.arguments["text"])
+            with Path("asked.txt").open("a") as file:
+                file.write(f"{effect.key}\n")
+            try:
+                one.resume(RUN, {effect.key: answer}, sink=sink)
+                break
+            except FlowSuspended as again:
+                waiting = again
+    Path("steps.txt").write_text(str(steps))
+
+
+def _noted(folder: str, text: str) -> Any:
+    """Return what became of a note: it is in the outbox, or it may be made again."""
+    box = Path(folder, "outbox.txt")
+    return Returned(text="noted") if box.exists() and text in box.read_text().splitlines() else RunAgain()
