@@ -98,7 +98,7 @@ class Terminal:
             if not piece:
                 assert not text, f"{text!r} was never seen in {self.seen!r}"
                 return
-            self.seen += self._decode(piece)
+            self.seen += self._decode(piece).replace("\x03", "")  # the echo of Ctrl-C
         self._found = at + len(text)
 
     def type(self, keys: str) -> None:
