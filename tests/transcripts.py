@@ -67,7 +67,11 @@ def stage(scene: Scene) -> Iterator[tuple[Path, dict[str, str]]]:
         for path, text in FILES.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text.lstrip("\n"))
-        environment = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(_SECRETS)}
+        environment = {
+            key: value
+            for key, value in ENVIRONMENT.items()
+            if not key.startswith(_SECRETS) and not key.endswith(("_API_KEY", "_TOKEN", "_BASE_URL", "_ENDPOINT"))
+        }
         environment |= {
             "OPENAI_BASE_URL": server.base_url,
             "OPENAI_API_KEY": "sk-of-the-transcripts",

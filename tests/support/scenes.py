@@ -208,6 +208,7 @@ SCENES: dict[str, Scene] = {
             Act("fsm-agent models path nothing"),
         ]
     ),
+    "providers": Scene([Act("fsm-agent providers list")]),
     "diagram": Scene([Act("fsm-agent diagram"), Act("fsm-agent diagram --output call.dot")]),
     "worker": Scene(
         [
