@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -102,11 +103,27 @@ class Terminal:
         self._found = at + len(text)
 
     def type(self, keys: str) -> None:
+        """Type keys; Ctrl-C when the command waits, since CPython forgets one that comes just before `input` waits."""
+        waited = 0
+        for _ in range(500 if keys == "\x03" else 0):
+            waited = waited + 1 if self._waits() else 0
+            if waited == 5:
+                break
+            time.sleep(0.01)
         os.write(self._terminal, keys.encode())
 
     def interrupt(self) -> None:
         """Type Ctrl-C."""
         self.type("\x03")
+
+    def _waits(self) -> bool:
+        """Return False if the kernel says that the command is at work."""
+        shell = self.process.pid
+        try:
+            command = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0]
+            return Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+        except (OSError, IndexError):  # no Linux, or it has ended
+            return True
 
     def __enter__(self) -> Terminal:
         return self
