@@ -328,12 +328,11 @@ SCENES |= {
             Act(
                 """fsm-agent flows run letters '{"about": "rain"}' --store runs.db --run-id rain""", when("drafting ·")
             ),
-            Act(CONTINUE),
             Act("fsm-agent worker --agents desk --store runs.db", when("ends it")),
             Act(f"fsm-agent demo {MODEL}", when("(begun)")),
             Act("fsm-agent bench", when("ten seconds")),
             Act(f"fsm-agent bench classify {MODEL}", when("left out")),
         ],
-        faults([HOLD], [HOLD], WHOLE, [HOLD]),
+        faults([HOLD], [HOLD], [HOLD], [HOLD]),
     ),
 }
