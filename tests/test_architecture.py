@@ -13,7 +13,8 @@ import pytest
 
 from fsm_agent.messages.event import Event
 
-PACKAGE = Path(__file__).parent.parent / "fsm_agent"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 CALLS_PARSERS = {"lifecycle.interpret"}  # which are the user's code
@@ -97,3 +98,16 @@ def test_the_package_itself_loads_nothing():
 
 def test_no_name_says_nothing():
     assert not {"utils", "helpers", "common", "base", "types"} & {name.rpartition(".")[2] for name in MODULES}
+
+
+def test_each_folder_of_tests_runs_alone():
+    """A test module is found from its own folder and from `tests` alone; what more of them share is in support."""
+    beside = {path: {*path.parent.glob("test_*.py"), *TESTS.glob("test_*.py")} for path in TESTS.rglob("test_*.py")}
+    assert len(beside) > 200
+    lost = {
+        (str(path.relative_to(TESTS)), name)
+        for path, near in beside.items()
+        for name in {imported.partition(".")[0] for imported, _ in imports(path)}
+        if name.startswith("test_") and name not in {other.stem for other in near}
+    }
+    assert lost == set()

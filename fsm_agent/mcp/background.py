@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -33,16 +34,24 @@ class Background:
 
     def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
         try:
-            asyncio.run(self._live(started))
+            with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` ends with a thread of its own
+                loop.run_until_complete(self._live(started))
         except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
 
     async def _live(self, started: Future[asyncio.AbstractEventLoop]) -> None:
-        started.set_result(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        started.set_result(loop)
         await self._stop.wait()
+        loop.run_in_executor = _at_once  # type: ignore[assignment, method-assign]
         await asyncio.gather(*[close() for close in self.at_end])
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await loop.shutdown_asyncgens()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run ``coroutine`` in the thread's loop; cancelling the future cancels it."""
@@ -52,6 +61,16 @@ class Background:
         """Close all sessions and end the thread."""
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(CLOSE_TIMEOUT_S)
+
+
+def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Do what a loop does in threads, such as to look up a host; an interpreter that exits starts none."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(function(*arguments))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 class _Here:

@@ -71,7 +71,8 @@ def public_functions() -> Iterator[tuple[str, Any]]:
         elif inspect.isclass(value):
             for member in ["__init__", "__call__", *[name for name in dir(value) if not name.startswith("_")]]:
                 method = getattr(value, member)
-                if inspect.isroutine(method) and str(getattr(method, "__module__", "")).startswith("fsm_agent"):
+                # Python 3.13 takes a `cached_property` for a routine of the module that it is written in.
+                if callable(method) and str(getattr(method, "__module__", "")).startswith("fsm_agent"):
                     yield f"{name}.{member}", method
 
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.drivers import anyhow, seed
-from support.walks import PROMPT, function_call, seeded, stop_when
+from support.walks import PROMPT, function_call, seeded, stop_when, waiting
 from test_effects import OUTCOMES
-from test_snapshots import waiting
 
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from support.drivers import anyhow
-from support.walks import PROMPT, asked, function_call, seeded, stop_when
+from support.walks import PROMPT, asked, function_call, seeded, stop_when, waiting
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport, SnapshotError
@@ -19,13 +19,6 @@ from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import FakeClock, Script
-
-
-def waiting() -> AgentCall:
-    call = seeded()
-    call.advance("begin", Begun(at_s=5.0, id="c1"))
-    call.advance("model:0", Replied(reply=asked(function_call("add", a=1, b=2), function_call("erase", path="x"))))
-    return call
 
 
 @pytest.mark.spec("4.23: a snapshot is gone on with elsewhere", "4.23: every budget is kept")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.mcp_http_stub import HttpStub
+from support.paths import ROOT
 
 from fsm_agent.mcp.bounds import MAX_BYTES
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
@@ -30,6 +33,16 @@ def test_headers_go_with_every_request_and_the_session_is_ended(stub):
         assert [function.name for function in server.functions] == ["ask"]
         assert server.call("ask") == "yes"
     assert {headers["x-key"] for _, _, headers in stub.heard} == {SECRET}
+    assert stub.heard[-1][0] == "DELETE"
+
+
+def test_at_exit_the_session_is_ended_without_a_word(stub):
+    """The host has a name, which a loop looks up in a thread; an interpreter that exits starts none."""
+    url = stub.url.replace("127.0.0.1", "localhost")
+    code = f"from fsm_agent import MCPServer; server = MCPServer.http({url!r}); print(server.call('ask'))"
+    run = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "yes\n", "")
     assert stub.heard[-1][0] == "DELETE"
 
 

@@ -106,6 +106,14 @@ def function_call(name: str, **arguments: Any) -> FunctionCall:
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
+def waiting() -> AgentCall:
+    """Return a call that waits for a function and for an approval."""
+    call = seeded()
+    call.advance("begin", Begun(at_s=5.0, id="c1"))
+    call.advance("model:0", Replied(reply=asked(function_call("add", a=1, b=2), function_call("erase", path="x"))))
+    return call
+
+
 def limits(rng: Random) -> Limits:
     return Limits(
         rounds=rng.choice([None, 0, 1, 2, 3, 4]),

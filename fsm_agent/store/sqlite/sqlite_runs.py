@@ -201,8 +201,8 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
     kept = dict[str, bool]()
     asked = {question.key for question in questions}
     is_kept = (
-        "SELECT key, answered IS NULL OR EXISTS (SELECT 1 FROM post WHERE post.run = ?1 AND post.key = question.key)"
-        " FROM question WHERE run = ?1"
+        "SELECT key, answered IS NULL OR EXISTS (SELECT 1 FROM post WHERE post.run = question.run"
+        " AND post.key = question.key) FROM question WHERE run = ?"
     )
     for name, is_open_or_unread in connection.execute(is_kept, (key,)).fetchall():
         if name in asked and is_open_or_unread:
@@ -238,8 +238,8 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
         "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
     )
     connection.execute(
-        "UPDATE run SET unread = unread + 1, due = 0.0, queued = min(coalesce(queued, ?1), ?1) WHERE key = ?2",
-        (now_s, row[0]),
+        "UPDATE run SET unread = unread + 1, due = 0.0, queued = min(coalesce(queued, ?), ?) WHERE key = ?",
+        (now_s, now_s, row[0]),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -118,6 +119,12 @@ def test_runs_outlive_the_store(path: Path):
     with closing(SqliteStore(str(path))) as store:
         assert store.load("r") == before
         assert before.snapshot == (2, b"\0record")
+
+
+@pytest.mark.parametrize("module", sorted(Path(sqlite_runs.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_no_placeholder_has_a_number(module: Path):
+    """Python 3.12.0 to 3.12.3 take `?1` for a name and warn of it: https://github.com/python/cpython/issues/117995."""
+    assert not re.findall(r"\?\d", module.read_text())
 
 
 def test_an_older_version_is_brought_up_to_date(path: Path):

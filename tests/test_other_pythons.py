@@ -1,0 +1,81 @@
+"""Does the heart of the suite pass under each other Python that is supported and is on this machine?"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+# Folders that need no network and no model, and in which a Python could differ.
+HEART = (
+    *("_internal", "messages", "functions", "machine", "lifecycle", "runtime", "flows"),
+    *("store/sqlite", "store/folder"),
+)
+EXTRAS = "cli,mcp,yaml,prices,http2"
+TOOLS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "trustme", "pyte")
+LEAST = 5_000  # tests of the heart that pass
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SUPPORTED = [version for line in PROJECT["classifiers"] for version in re.findall(r"Python :: (3\.\d+)$", line)]
+HERE = "{}.{}".format(*sys.version_info)
+
+
+def full_version(python: Path) -> tuple[int, ...]:
+    """Return the version of a Python that can make environments; nothing for one that cannot, such as a shim."""
+    code = "import ensurepip, sys, venv; print(*sys.version_info[:3])"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
+
+
+def interpreter(version: str) -> Path:
+    """Return the newest Python of a version that is on the PATH or among those of pyenv, or skip the test."""
+    on_path = shutil.which(f"python{version}")
+    candidates = [*([Path(on_path)] if on_path else []), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    found = {full_version(python): python for python in candidates}
+    found.pop((), None)
+    if not found:
+        pytest.skip(f"there is no Python {version} on the PATH and none in ~/.pyenv/versions")
+    return found[max(found)]
+
+
+def test_the_oldest_version_is_the_one_that_is_required():
+    assert PROJECT["requires-python"] == f">={SUPPORTED[0]}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", [version for version in SUPPORTED if version != HERE])
+def test_the_heart_of_the_suite_passes(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+    def output(*command: str | Path) -> str:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=environment | {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")},
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-10_000:]
+        return done.stdout
+
+    output(interpreter(version), "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    tools = [line for line in PROJECT["optional-dependencies"]["dev"] if re.split(r"[\[<>=]", line)[0] in TOOLS]
+    output(python, "-m", "pip", "install", "-q", "-e", f"{ROOT}[{EXTRAS}]", *tools)
+    folders = [ROOT / "tests" / name for name in HEART]
+    said = output(python, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *folders)
+    counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", said.splitlines()[-1])}
+    with capsys.disabled():
+        print(f"\nPython {version} ({output(python, '-VV').strip()}): {said.splitlines()[-1]}")
+    assert counts["passed"] > LEAST
+    assert counts.keys() <= {"passed", "skipped", "deselected"}
