@@ -34,7 +34,7 @@ class Abort:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wakers = set[Callable[[], object]]()
+        self._wakers: set[Callable[[], object]] = set()
         self.is_set = False
 
     def set(self) -> None:

@@ -272,7 +272,7 @@ async def _agoverned(run: Run) -> Ended:
 
 
 async def _in_thread(run: Run) -> Ended:
-    child = ThreadTask[Ended](partial(run_function, run))
+    child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:

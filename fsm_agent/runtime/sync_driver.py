@@ -103,9 +103,10 @@ class SyncDriver(Reconciler):
         if is_alone and self._is_brief and not activity.is_abortable:
             self.inbox.append((activity, None, performer(activity.effect)(activity.effect, activity)))
             return
-        activity.handle = ThreadTask[Any](partial(self._perform, activity))
-        activity.handle.future.add_done_callback(lambda future: self._put(activity, None, future))
-        activity.handle.start()
+        task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
+        task.future.add_done_callback(lambda future: self._put(activity, None, future))
+        activity.handle = task
+        task.start()
 
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))

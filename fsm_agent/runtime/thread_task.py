@@ -144,7 +144,7 @@ class ThreadTask(Generic[T]):
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
-    child = ThreadTask[Settled[T]](lambda child: child.settle_coroutine(coroutine))
+    child: ThreadTask[Settled[T]] = ThreadTask(lambda child: child.settle_coroutine(coroutine))
     try:
         return child.start().future.result()()
     except BaseException:
