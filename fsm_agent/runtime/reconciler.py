@@ -417,6 +417,15 @@ class Reconciler(ABC):
             waits.append(self._time_left())
         return max(0.0, min(waits)) if waits else None
 
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time of the earliest deadline of the process and those inside of it; None: there is none."""
+        return None if self._deadline is None else self._deadline.at_s
+
+    def look_again(self) -> None:
+        """Read anew what the process waits for, although no step was taken."""
+        self._record = None
+
     def _time_left(self) -> float:
         """Return how many seconds are left until the deadline, which there is."""
         assert self._deadline is not None
