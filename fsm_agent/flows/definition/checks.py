@@ -15,7 +15,6 @@ from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
-from fsm_agent.flows.definition.roles import check_output
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -182,7 +181,7 @@ def _check_given_up(here: str, state: Work[Any, Any]) -> None:
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
     if isinstance(state.agent, Agent):
-        check_output(here, state, state.agent)
+        state.check_agent(here, state.agent)
     elif isinstance(state.agent, str):
         if not state.agent.isidentifier():
             raise FlowError(f"{here} has the role {state.agent!r}: a name as Python has them would be right")

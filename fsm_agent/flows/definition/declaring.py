@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
 from fsm_agent.flows.definition.states import (
     A,
@@ -144,6 +145,7 @@ def call_chosen(
 ) -> _ChosenCalls[D, A1 | A2]: ...
 def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
+    _check_chooser("call_chosen", choose, kinds, "a function of the data that returns an Agent, or a role,")
     return _ChosenCalls(choose, kinds, name, within_s)
 
 
@@ -157,21 +159,37 @@ class _WholeCalls(Generic[A]):
         return WholeCallState(task, *self._options)
 
 
+class _ChosenWholeCalls(Generic[D, A]):
+    """The same, of an agent that is chosen by the data."""
+
+    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, kinds, name, within_s
+
+    def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
+        return WholeCallState(task, *self._options)
+
+
 @overload
 def call_whole(
     agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None
 ) -> _WholeCalls[A]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any], a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
 ) -> _WholeCalls[A1]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any], a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str,
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
 ) -> _WholeCalls[A1 | A2]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
@@ -180,22 +198,51 @@ def call_whole(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _WholeCalls[A1 | A2 | A3]: ...
+@overload
 def call_whole(
-    agent: Agent[Any, Any], /, *kinds: Any, name: str | None = None, within_s: float | None = None
-) -> _WholeCalls[Any]:
+    agent: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenWholeCalls[D, A1]: ...
+@overload
+def call_whole(
+    agent: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenWholeCalls[D, A1 | A2]: ...
+def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
     ``of`` of its rows is a type of the output.
 
     Args:
-        agent: The agent.
-        kinds: The types of the output, one or several; none: the agent's own.
+        agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
+        kinds: The types of the output, one or several; none: the agent's own, if it is given.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
-    if not isinstance(agent, Agent):
-        raise FlowError(f"call_whole was given {shown(agent)}: an Agent, as in @call_whole(agent, str), would be right")
-    return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if isinstance(agent, Agent):
+        return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if isinstance(agent, str) and kinds:
+        return _WholeCalls(agent, kinds, name, within_s)
+    _check_chooser("call_whole", agent, kinds, "an Agent, as in @call_whole(agent, str),")
+    return _ChosenWholeCalls(agent, kinds, name, within_s)
+
+
+def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
+    """Refuse what is no function that could choose an agent, or one without the types of the answer."""
+    if not callable(choose) or isinstance(choose, AgentBase):
+        raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
+    if not kinds:
+        types = f"with the types of the answer, as in @{word}({getattr(choose, '__name__', 'choose')}, str),"
+        raise FlowError(f"{word} was given {shown(choose)} alone: {types} would be right")
 
 
 class _Executes:
