@@ -178,7 +178,8 @@ class FlowRun(Working, Generic[D]):
             return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
-            return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
+            detail = f"the {state.within_s:g} s of {state.name} are over"
+            return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:
             return kind, None, "", None
         _, state, came = self.came_of(key, outcome)
