@@ -306,7 +306,9 @@ class FlowDriving(ABC, Generic[D]):
 
     def _resumed(self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings) -> Held:
         """Claim a run, after its answers were posted, and return it and what records it."""
+        definition = definition_of(self._flow, around, self._world(around))
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]
-            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked), by=by)
-        return self.runs.resume(run_id, definition_of(self._flow, around, self._world(around)))
+            made = partial(self.runs.look_at, run_id, definition)
+            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked, made), by=by)
+        return self.runs.resume(run_id, definition)

@@ -100,7 +100,6 @@ class FlowRun(Working, Generic[D]):
         return super().decode(self._now_called(key), document)
 
     def _now_called(self, key: str) -> str:
-        """Return a key with the name that the step has now."""
         before = self.record.renamed
         first, separator, rest = key.partition(SEPARATOR)
         prefix = first.removesuffix(before)

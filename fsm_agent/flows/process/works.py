@@ -249,6 +249,16 @@ class Working(Parent):
         except ValueError as error:
             raise OutcomeError(f"what is no outcome was given for {key!r}: {str(error)[:500]}") from None
 
+    def _now_called(self, key: str) -> str:
+        """Return a key with the name that the first step in it has now."""
+        return key
+
+    def present_key(self, key: str) -> str:
+        """Return a key as it is called now, here and inside; it may be one of an older version."""
+        name, separator, rest = self._now_called(key).partition(SEPARATOR)
+        inner = self._cell(self.record, name) if separator and name in self.record.children else None
+        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
+
     # Speaking for its works
 
     def keys_of(self, state: Work[Any, Any]) -> list[str]:
