@@ -270,7 +270,7 @@ class FlowDriving(ABC, Generic[D]):
         given = clients or {}
         check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
         check_agents(self._flow, self.agents)
-        return Surroundings(deps, given, self.answer, self.approve is not None, self.agents)
+        return Surroundings(deps, given, self.answer, self.approve, self.agents)
 
     def _world(self, around: Surroundings) -> World:
         """Return the world of the flow itself; doubles for tests among its models bring their own clock."""

@@ -228,7 +228,7 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
 
 @process_of.register(SubflowState)
 def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings.inside(state.flow.agents))
+    return FlowRun(state.flow, record, surroundings.inside(state.flow))
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:
