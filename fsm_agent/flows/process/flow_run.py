@@ -46,6 +46,9 @@ class FlowRun(Working, Generic[D]):
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
 
+    def __repr__(self) -> str:
+        return f"FlowRun({self.flow.name!r}, {self.record.id!r}, {self.state}, {self.data!r})"
+
     @property
     def state(self) -> str:
         """The name of the state in which it stands."""
@@ -67,9 +70,11 @@ class FlowRun(Working, Generic[D]):
 
         Raises:
             FlowFailed: It ended in a failure.
-            FlowSuspended: It has not ended, and waits for somebody, or for a moment.
+            FlowSuspended: It has not ended, and waits for somebody, for a moment, or to be driven.
         """
         ending = self.record.ending
+        if not self.record.trace:
+            raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
         if ending is None:
             raise FlowSuspended(f"{self} waits for {_explained(self.effects)}", run=self)
         if ending.is_failure:
