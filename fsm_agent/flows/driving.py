@@ -307,6 +307,8 @@ class FlowDriving(ABC, Generic[D]):
     def _resumed(self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings) -> Held:
         """Claim a run, after its answers were posted, and return it and what records it."""
         definition = definition_of(self._flow, around, self._world(around))
+        right = "answers by state or key, such as {review: Approve('ann')},"
+        check("answers", answers, answers is None or isinstance(answers, Mapping), right)
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]
             made = partial(self.runs.look_at, run_id, definition)

@@ -17,8 +17,9 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
+from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
-from fsm_agent.flows.definition.kinds import dumped
+from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
 from fsm_agent.flows.definition.table import (
@@ -99,8 +100,7 @@ class Flow(FlowDriving[D], Generic[D]):
     __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise FlowError(f"a flow has the name {shown(self.name)}: a text such as 'support' would be right")
+        check_arguments(self)
         check_hooks(self.hooks)
         states = named_states(self)
         live = [state for state in states.values() if isinstance(state, Work)]
@@ -165,6 +165,18 @@ class Flow(FlowDriving[D], Generic[D]):
             OutcomeError: They could not be read again.
         """
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
+
+    def data_of(self, document: str | bytes) -> D:
+        """Return the data that JSON holds.
+
+        Raises:
+            FlowError: There are none of its type.
+        """
+        try:
+            return self.adapter.validate_json(document)
+        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
+            what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
+            raise FlowError(f"{what}: {explained(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
         """Return the record of a run that has not begun.
