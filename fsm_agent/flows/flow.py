@@ -1,4 +1,7 @@
-"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows."""
+"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows.
+
+More than 300 lines, because type checkers need `Flow.as_function` once for each of its forms.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.mistakes import plain_json, shown
+from fsm_agent.mistakes import check, plain_json, shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -212,6 +215,7 @@ class Flow(FlowDriving[D], Generic[D]):
         Raises:
             FlowError: A role has no agent, or one that does not give what is asked for; or there is no such role.
         """
+        check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
         given = {**self.agents, **agents, **by_role}
         check_agents(self, given)

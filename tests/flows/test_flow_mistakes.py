@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from fsm_agent import Begun, MemoryStore, Returned, UsageError
+from fsm_agent import Agent, Begun, MemoryStore, Returned, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
-from fsm_agent.flows import Flow, FlowError, FlowLimits, end, snapshot, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowLimits,
+    call,
+    call_chosen,
+    call_whole,
+    each,
+    end,
+    execute,
+    snapshot,
+    subflow,
+    wait,
+)
 
 
 @dataclass(frozen=True)
@@ -113,3 +127,90 @@ def test_what_is_right_is_taken() -> None:
     assert letters.data_of('{"about": "x"}') == Letter("x")
     assert letters.data_of(letters.data_json(Letter("x", 5))) == Letter("x", 5)
     assert made(limits=FlowLimits(steps=1, deadline_s=0), store="runs.db", version=3, world={"threads": 1})
+
+
+async def later(d: Letter) -> str:
+    return ""
+
+
+async def laters(d: Letter) -> Any:
+    yield ""
+
+
+def forgets(d: Letter, a: Any) -> bool:
+    a == 5  # noqa: B015
+    return None  # type: ignore[return-value]
+
+
+@execute
+def counting(d: Letter) -> int:
+    return 5
+
+
+def generating(d: Letter) -> str:
+    yield ""  # type: ignore[misc]
+
+
+def each_of(over: Any = lambda d: (), member: Any = counting, parallel: Any = 1) -> Any:
+    every = each("every", member, over, parallel=parallel)
+    return Flow("f", Letter, start=every, rows=[every.done(end("over"))])
+
+
+bot = Agent("openai:gpt-5-mini", name="bot")
+PURE = "a coroutine function: a plain, pure one would be right"
+DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
+    "task": (lambda: call(bot)("Hi"), "the task of a call is 'Hi': a function of the data would be right"),
+    "task later": (lambda: call(bot)(later), PURE),
+    "whole task later": (lambda: call_whole(bot)(later), PURE),
+    "chosen later": (lambda: call_chosen(later, str), PURE),
+    "question": (lambda: wait(str)(5), "the question of a wait is 5: a function of the data would be right"),
+    "question later": (lambda: wait(str)(later), PURE),
+    "no types": (lambda: wait(generating), "the types of the answer, as in @wait(Approve, Change), would be right"),
+    "items": (lambda: each_of(5), "over of 'every' is 5: a function of the data would be right"),
+    "items later": (lambda: each_of(laters), PURE),
+    "member": (lambda: each_of(member=forgets), "'every' has the member <function forgets"),
+    "parallel": (lambda: each_of(parallel="2"), "every has parallel='2': 1 or more, or None for all, would be right"),
+    "half": (lambda: each_of(parallel=1.5), "every has parallel=1.5: 1 or more, or None for all, would be right"),
+    "flow": (lambda: subflow("sub", None, later), "the flow of the subflow 'sub' is None: a Flow would be right"),
+    "start": (lambda: subflow("sub", letters, 5), "the start of the subflow 'sub' is 5: a function of the data"),
+    "start later": (lambda: subflow("sub", letters, later), PURE),
+    "generator": (lambda: execute(generating), "a generator: a function that returns would be right"),
+    "generator later": (lambda: execute(laters), "a generator: a function that returns would be right"),
+    "agents": (lambda: letters.bound(5), "agents is 5: a mapping of agents by role would be right"),
+    "data": (lambda: made(data=int | str), "the data are 'int | str', which is no class: a frozen dataclass"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared(name: str) -> None:
+    do, problem = DECLARED[name]
+    with pytest.raises(FlowError) as error:
+        do()
+    assert problem in str(error.value)
+
+
+def test_a_guard_that_returns_nothing_takes_no_other_way_in_silence() -> None:
+    over, other = end("over"), end("other")
+    flow = Flow("f", Letter, start=counting, rows=[counting.done(over, when=forgets), counting.done(other)])
+    run = flow.seed(Letter("x"))
+    with pytest.raises(
+        FlowError, match=r"the guard of counting --done \[forgets\]--> over returned None: True or False"
+    ):
+        flow.run(run)
+    assert run.state == "counting"
+    assert flow_of_guard(lambda d, a: a).call(Letter("x")).state == "over", "what is true or false is, as ever"
+
+
+def flow_of_guard(held: Callable[[Letter, int], Any]) -> Flow[Letter]:
+    def holds(d: Letter, a: int) -> Any:
+        return held(d, a)
+
+    rows = [counting.done(end("over"), when=holds), counting.done(end("other"))]
+    return Flow("f", Letter, start=counting, rows=rows)
+
+
+def test_a_copy_of_a_flow_runs_as_it_does() -> None:
+    flow = flow_of_guard(lambda d, a: a == 5)
+    copied = copy.deepcopy({"flow": flow})["flow"]
+    assert copied is not flow
+    assert copied.call(Letter("x")).state == "over"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_finite
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.annotations import check_annotations
@@ -88,7 +88,8 @@ def check_data(where: str, data: Any) -> None:
     """Refuse data that could be changed in place, or not be written."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
-        raise FlowError(f"{where}: the data are {case_name(data)!r}, which can be changed in place: {right}")
+        why = "which can be changed in place" if isinstance(data, type) else "which is no class"
+        raise FlowError(f"{where}: the data are {case_name(data)!r}, {why}: {right}")
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
@@ -159,7 +160,7 @@ def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
-    if isinstance(state, EachState) and (state.parallel is not None and state.parallel < 1):
+    if isinstance(state, EachState) and not (state.parallel is None or is_whole(state.parallel, 1)):
         raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
     for member in state.members:
         _check_name(where, member)

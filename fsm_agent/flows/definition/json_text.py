@@ -11,7 +11,9 @@ from fsm_agent.functions.function import described_errors
 from fsm_agent.mistakes import shown
 
 _MOST_SHOWN = 500  # characters of a problem
-_ILL_TYPED = re.compile(r"Expected `(.*?)` .*?field_name='(.*?)', input_value=(.*), input_type=")  # in pydantic's words
+_ILL_TYPED = re.compile(
+    r"Expected `(.*?)` .*?\[(?:field_name='(.*?)', )?input_value=(.*), input_type="
+)  # pydantic's words
 
 
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str) -> str:
@@ -37,5 +39,5 @@ def explained(error: Exception) -> str:
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):
-        lines = [f"{field}: {right} would be right (given: {given})" for right, field, given in found]
+        lines = [f"{field or 'it'}: {right} would be right (given: {given})" for right, field, given in found]
     return "; ".join(lines)[:_MOST_SHOWN]

@@ -25,7 +25,15 @@ from fsm_agent.mistakes import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ANY: Any = object()  # the case of a state whose values the table does not tell apart
+
+class _AnyCase:
+    """The case of a state whose values the table does not tell apart; there is one, in copies of a flow, too."""
+
+    def __reduce__(self) -> str:
+        return "ANY"
+
+
+ANY: Any = _AnyCase()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,6 +52,8 @@ class State(Generic[D]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if "name" not in vars(self):  # it is being copied
+                raise AttributeError(name)
             if name not in _ROWS:
                 raise AttributeError(f"the state {self!r} has no {name!r}{hint(name, _ROWS)}")
             made = " and ".join([row for row in _ROWS if hasattr(type(self), row)])
