@@ -402,7 +402,10 @@ class Reconciler(ABC):
 
     def _expire(self) -> Iterable[Event]:
         assert self._deadline is not None
-        return self.step(self._deadline.key, Expired(at_s=self.world.clock.now()))
+        key = self._deadline.key
+        steps = self.step(key, Expired(at_s=self.world.clock.now()))
+        self._withdraw(key)  # it may be that of a wait, and a change tells of others alone
+        return steps
 
     def drop(self, key: str) -> None:
         """Let go of the activity under ``key``."""

@@ -11,7 +11,7 @@ import pytest
 from support.flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
-from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, call, end, pause, race, subflow, wait
+from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, call, each, end, pause, race, subflow, wait
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
@@ -168,3 +168,45 @@ class TestWorker:
         assert Worker([flow], flow.runs).run(once=True) == 1
         assert flow.runs.store.load("r").run.due_s == began + 20
         assert Worker([flow], flow.runs, patience_s=25).run(once=True) == 0
+
+
+class TestTogether:
+    """Times of many members that are over at one moment: each is taken once, and the next members begin."""
+
+    def flow_of(self, count: int, delay_s: float, clock: Any, **options: Any) -> Flow[int]:
+        person = wait(int, name="person", within_s=delay_s)(lambda n: "?")
+        inner = Flow("inner", int, start=person, rows=[person.done(over), person.elapsed(over, do=lambda n, _: -n)])
+        nested = subflow("nested", inner, lambda n: n)
+        every = each("every", nested, lambda n: range(n), parallel=3)
+        rows = [every.done(over, do=lambda n, found: sum(found))]
+        return Flow("f", int, start=every, rows=rows, world={"clock": clock}, **options)
+
+    @LOOPS
+    def test_those_that_are_due_on_resume(self, driven: Driver) -> None:
+        clock = FakeClock()
+        flow = self.flow_of(8, 100, clock)
+        run = flow.seed(8)
+        for left in (8, 5, 2):
+            driven(flow, run)
+            assert len(run.record.children["every#1"].children) == min(3, left)
+            clock.advance(100)
+        driven(flow, run)
+        assert (run.state, run.data, clock.sleeps) == ("over", -28, [])
+
+    @LOOPS
+    @pytest.mark.parametrize("clock", [FakeClock, SystemClock])
+    def test_those_that_are_waited_for(self, clock: Any, driven: Driver) -> None:
+        flow = self.flow_of(20, 0.001, clock())
+        run = flow.seed(20)
+        driven(flow, run)
+        assert (run.state, run.data) == ("over", -190)
+
+    def test_a_worker_takes_them_up(self) -> None:
+        clock = FakeClock(time.time() - 1000)
+        flow = self.flow_of(8, 100, clock, store=MemoryStore())
+        with pytest.raises(FlowSuspended):
+            flow.call(8, run_id="r")
+        for _ in range(3):
+            clock.advance(100)
+            Worker([flow], flow.runs).advance()
+        assert flow.resume("r").data == -28
