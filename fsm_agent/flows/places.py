@@ -108,7 +108,9 @@ def outcomes_of(
         if isinstance(whom, State):
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
-                right = f"one of the keys {', '.join(map(repr, keys)) or '(none)'} would be right"
+                right = (
+                    f"one of the keys {', '.join(map(repr, keys))} would be right" if keys else "it asks nothing now"
+                )
                 raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
             key, state = own[0], whom
         else:
