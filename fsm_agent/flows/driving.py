@@ -270,7 +270,7 @@ class FlowDriving(ABC, Generic[D]):
         given = clients or {}
         check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
         check_agents(self._flow, self.agents)
-        return Surroundings(deps, given, self.answer, self.approve is not None, self.agents)
+        return Surroundings(deps, given, self.answer, self.approve, self.agents)
 
     def _world(self, around: Surroundings) -> World:
         """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
@@ -306,7 +306,11 @@ class FlowDriving(ABC, Generic[D]):
 
     def _resumed(self, run_id: str, answers: Mapping[Any, Any] | None, by: str, around: Surroundings) -> Held:
         """Claim a run, after its answers were posted, and return it and what records it."""
+        definition = definition_of(self._flow, around, self._world(around))
+        right = "answers by state or key, such as {review: Approve('ann')},"
+        check("answers", answers, answers is None or isinstance(answers, Mapping), right)
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]
-            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked), by=by)
-        return self.runs.resume(run_id, definition_of(self._flow, around, self._world(around)))
+            made = partial(self.runs.look_at, run_id, definition)
+            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked, made), by=by)
+        return self.runs.resume(run_id, definition)

@@ -1,4 +1,7 @@
-"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows."""
+"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows.
+
+More than 300 lines, because type checkers need `Flow.as_function` once for each of its forms.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
+from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
-from fsm_agent.flows.definition.kinds import dumped
+from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
 from fsm_agent.flows.definition.table import (
@@ -37,7 +41,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.mistakes import plain_json, shown
+from fsm_agent.mistakes import check, plain_json, shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -99,8 +103,7 @@ class Flow(FlowDriving[D], Generic[D]):
     __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise FlowError(f"a flow has the name {shown(self.name)}: a text such as 'support' would be right")
+        check_arguments(self)
         check_hooks(self.hooks)
         states = named_states(self)
         live = [state for state in states.values() if isinstance(state, Work)]
@@ -166,6 +169,18 @@ class Flow(FlowDriving[D], Generic[D]):
         """
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
 
+    def data_of(self, document: str | bytes) -> D:
+        """Return the data that JSON holds.
+
+        Raises:
+            FlowError: There are none of its type.
+        """
+        try:
+            return self.adapter.validate_json(document)
+        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
+            what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
+            raise FlowError(f"{what}: {explained(error)}") from None
+
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
         """Return the record of a run that has not begun.
 
@@ -200,6 +215,7 @@ class Flow(FlowDriving[D], Generic[D]):
         Raises:
             FlowError: A role has no agent, or one that does not give what is asked for; or there is no such role.
         """
+        check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
         given = {**self.agents, **agents, **by_role}
         check_agents(self, given)

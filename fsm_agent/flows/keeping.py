@@ -9,6 +9,7 @@ import msgspec
 
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.flows.definition.json_text import explained
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore, snapshot
 from fsm_agent.flows.process.surroundings import Surroundings
@@ -72,7 +73,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
         what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
-        raise JournalError(f"{what}: {str(error)[:500]}") from None
+        raise JournalError(f"{what}: {explained(error)}") from None
     extra: Mapping[str, Any] = header.extra
     return flow.record_of(data, seed.depth, extra).changed(version=flow.version)
 

@@ -13,7 +13,7 @@ from fsm_agent.lifecycle.effects import RunFunction, Sleep
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.call_activities import FunctionRun
+from fsm_agent.runtime.call_activities import FunctionRun, Nap
 from fsm_agent.runtime.perform import aperform, perform
 from fsm_agent.runtime.run_function import Run
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -57,7 +57,7 @@ class Inquiry(Activity):
 
 
 @activity_of(Timer)
-class Countdown(Activity):
+class Countdown(Nap):
     """A wait for the end of a time.
 
     It begins when there is nothing else to be performed; beside others, the deadline of the process stands for it.

@@ -75,35 +75,62 @@ def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | No
     return telling(flow.hooks, run)
 
 
-def outcomes_of(flow: Flow[Any], answers: Mapping[Any, Any], asked: Iterable[str]) -> dict[str, Outcome]:
+def outcomes_of(
+    flow: Flow[Any],
+    answers: Mapping[Any, Any],
+    asked: Iterable[str],
+    made: Callable[[], FlowRun[Any]] | None = None,
+) -> dict[str, Outcome]:
     """Return answers as outcomes by key.
 
     Args:
         flow: The flow.
         answers: Values or outcomes, by state or by key.
         asked: The keys of the open questions.
+        made: Returns the run, brought up to this version of the flow, whose names may be others than in these keys;
+            None: they are the same.
 
     Raises:
         OutcomeError: No question is of this state, several are, or the value is not of its types.
     """
-    keys = list(asked)
+    keys = {key: key for key in asked}  # as they are asked, by what they are called now
+    is_plain = all(whom in keys and isinstance(value, Outcome) for whom, value in answers.items())
+    if (
+        made is not None
+        and not is_plain
+        and (_has_upgrades(flow) or any(state_at(flow, key)[0] is None for key in keys))
+    ):
+        run = made()
+        keys = {run.present_key(key): key for key in keys}
     state: State[Any] | None
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
         if isinstance(whom, State):
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
-                right = f"one of the keys {', '.join(map(repr, keys)) or '(none)'} would be right"
-                if any(state_at(flow, key)[0] is None for key in keys):
-                    right = (
-                        "resume without answers, which brings the run up to this version of the flow, is right first"
-                    )
+                right = (
+                    f"one of the keys {', '.join(map(repr, keys))} would be right" if keys else "it asks nothing now"
+                )
                 raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
             key, state = own[0], whom
         else:
-            key, state = whom, state_at(flow, whom)[0] if isinstance(whom, str) else None
-        found[key] = value if isinstance(value, Outcome) else _outcome(key, state, value)
+            key = next((now for now, before in keys.items() if before == whom), whom)
+            state = state_at(flow, key)[0] if isinstance(key, str) else None
+        found[keys.get(key, key)] = value if isinstance(value, Outcome) else _outcome(key, state, value)
     return found
+
+
+def _has_upgrades(flow: Flow[Any]) -> bool:
+    """Return whether the run of a flow, or of one inside of it, may be of an older version."""
+    inside = [work.flow for work in flow.live if isinstance(work, SubflowState)]
+    inside += [one.flow for work in flow.live for one in _members(work) if isinstance(one, SubflowState)]
+    return bool(flow.upgrades) or any(map(_has_upgrades, inside))
+
+
+def _members(work: Work[Any, Any]) -> Iterator[Work[Any, Any]]:
+    for member in work.members:
+        yield member
+        yield from _members(member)
 
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:

@@ -84,6 +84,9 @@ class Tally(Value, frozen=True):
         return self.successes + self.failures
 
 
+UNHEARD = "was begun, and nobody was told what became of it"  # of a function that must not run twice
+
+
 class OnceRun(Value, frozen=True):
     """The runs of a function call that must not run twice, as long as it is pending."""
 
@@ -226,6 +229,12 @@ class CallRecord(Value, frozen=True, kw_only=True):
         while start and calls[start - 1].id.partition(".")[0] == asked_in:
             start -= 1
         return calls[start:]
+
+    @property
+    def in_doubt(self) -> tuple[FunctionCall, ...]:
+        """The pending calls of functions that must not run twice and were begun."""
+        begun = {id for id, run in self.once.items() if run.phase != "cleared"}
+        return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 
     @property
     def is_looping(self) -> bool:

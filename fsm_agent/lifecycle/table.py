@@ -66,7 +66,17 @@ from fsm_agent.lifecycle.interpret import (
 )
 from fsm_agent.lifecycle.limits import is_within
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
-from fsm_agent.lifecycle.record import ASKING, ITS_OWN, SPENDING, CallRecord, Ending, OnceRun, Reason, State
+from fsm_agent.lifecycle.record import (
+    ASKING,
+    ITS_OWN,
+    SPENDING,
+    UNHEARD,
+    CallRecord,
+    Ending,
+    OnceRun,
+    Reason,
+    State,
+)
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.messages.numbering import renumbered
@@ -506,8 +516,10 @@ def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
 
 
 def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
-    """Return the round's calls; those pending will not be run."""
-    return tuple([f if f.is_settled else f.changed(error=error) for f in r.round])
+    """Return the round's calls; those pending will not be run, and of those in doubt nobody will hear."""
+    in_doubt = r.in_doubt
+    calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in r.round]
+    return tuple([f if f.is_settled else f.changed(error=error) for f in calls])
 
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
@@ -527,7 +539,10 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> Ca
         error: The error of function calls that are not run; by default the ending's own words.
     """
     if r.round:
-        r = _closed(r, _settled(r, error or f"Not run: {ending.detail or ending.reason}"), prompt)
+        settled = _settled(r, error or f"Not run: {ending.detail or ending.reason}")
+        if begun := ", ".join([f.name for f in r.in_doubt]):
+            ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
+        r = _closed(r, settled, prompt)
     return _pruned(r, ending=ending)
 
 

@@ -89,15 +89,31 @@ class Question(Activity):
 
 @activity_of(Sleep)
 class Nap(Activity):
-    """A wait for a moment; one beyond the patience of the recorder is a rest."""
+    """A wait for a moment; one beyond the patience of the recorder is a rest.
 
-    __slots__ = ()
+    It ends with the earliest deadline of all that is driven, and begins again if that was none of its own.
+
+    Attributes:
+        until_s: Unix time of its end, once it has begun.
+    """
+
+    __slots__ = ("until_s",)
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder
         if recorder is None or recorder.patience_s is None:
             return True
         return bool(self.effect.until_s - self.world.clock.now() <= recorder.patience_s)
+
+    def begin(self) -> None:
+        deadline_s = self.driver.deadline_s
+        self.until_s = self.effect.until_s if deadline_s is None else min(self.effect.until_s, deadline_s)
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        if self.until_s < self.effect.until_s and outcome.at_s < self.effect.until_s:
+            self.driver.look_again()
+            return ()
+        return self.driver.step(self.key, outcome)
 
 
 @activity_of(StartFunction)

@@ -44,7 +44,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.call_activities import FunctionRun, time_left
+from fsm_agent.runtime.call_activities import FunctionRun, Nap, time_left
 from fsm_agent.runtime.run_function import arun_function, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
@@ -117,21 +117,15 @@ def _(effect: CallModel, activity: Activity) -> Any:
 
 
 @perform.register(Sleep)
-def _(effect: Sleep, activity: Activity) -> Slept:
-    activity.world.clock.sleep(_nap_s(effect, activity))
+def _(effect: Sleep, activity: Nap) -> Slept:
+    activity.world.clock.sleep(max(0.0, activity.until_s - activity.world.clock.now()))
     return Slept(at_s=activity.world.clock.now())
 
 
 @aperform.register(Sleep)
-async def _(effect: Sleep, activity: Activity) -> Slept:
-    await activity.world.clock.asleep(_nap_s(effect, activity))
+async def _(effect: Sleep, activity: Nap) -> Slept:
+    await activity.world.clock.asleep(max(0.0, activity.until_s - activity.world.clock.now()))
     return Slept(at_s=activity.world.clock.now())
-
-
-def _nap_s(effect: Sleep, activity: Activity) -> float:
-    delay_s = max(0.0, effect.until_s - activity.world.clock.now())
-    left_s = time_left(activity.process, activity.world)
-    return delay_s if left_s is None else min(delay_s, left_s)
 
 
 @perform.register(AskApproval)

@@ -402,7 +402,10 @@ class Reconciler(ABC):
 
     def _expire(self) -> Iterable[Event]:
         assert self._deadline is not None
-        return self.step(self._deadline.key, Expired(at_s=self.world.clock.now()))
+        key = self._deadline.key
+        steps = self.step(key, Expired(at_s=self.world.clock.now()))
+        self._withdraw(key)  # it may be that of a wait, and a change tells of others alone
+        return steps
 
     def drop(self, key: str) -> None:
         """Let go of the activity under ``key``."""
@@ -416,6 +419,15 @@ class Reconciler(ABC):
         if self._deadline is not None:
             waits.append(self._time_left())
         return max(0.0, min(waits)) if waits else None
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time of the earliest deadline of the process and those inside of it; None: there is none."""
+        return None if self._deadline is None else self._deadline.at_s
+
+    def look_again(self) -> None:
+        """Read anew what the process waits for, although no step was taken."""
+        self._record = None
 
     def _time_left(self) -> float:
         """Return how many seconds are left until the deadline, which there is."""

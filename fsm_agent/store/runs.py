@@ -295,6 +295,16 @@ class Runs:
         except (zlib.error, ValueError) as error:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
+    def look_at(self, run: str, definition: Definition) -> Any:
+        """Return the process of a run as it is in the store, without claiming it; it has no driver.
+
+        Raises:
+            RunUnknown: There is no such run.
+            JournalError: As of `resume`.
+            ReplayError: As of `resume`.
+        """
+        return self._folded(self.store.load(run, after=None), definition)
+
     def replay(self, run: str, definition: Definition) -> Any:
         """Fold the whole journal of a run, and verify each entry; return the process, which has no driver.
 

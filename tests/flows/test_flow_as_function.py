@@ -399,6 +399,41 @@ class Nap:
     n: int = 0
 
 
+@ways
+@pytest.mark.parametrize("whose", ["nobody's", "the boss's", "the flow's", "the clerk's"])
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_functions_inside_are_put_to_the_approver_that_there_is_and_else_run(whose: str, is_inner: bool, way: Way):
+    asked = list[str]()
+
+    def approver(name: str) -> Any:
+        def approve(f: Any) -> bool:
+            asked.append(f"{name} {f.name}")
+            return True
+
+        return {"approve": approve} if whose == name else {}
+
+    @function
+    def look() -> str:
+        return "it rains"
+
+    clerk = Agent(Script(asks("look"), "Rain."), name="clerk", functions=[look], **approver("the clerk's"))
+    state = call(clerk, name="state")(lambda d: "?")
+    rows = [state.done(end("over"), do=lambda d, a: replace(d, text=a))]
+    flow = Flow("report", Letter, start=state, rows=rows, **approver("the flow's"))
+    if is_inner:
+        nested = subflow("nested", flow, lambda d: d)
+        outer_rows = [nested.done(end("over"), do=lambda d, a: a)]
+        flow = Flow("outer", Letter, start=nested, rows=outer_rows)
+    agent = boss(
+        flow.as_function(returns=text_of, name="report"), asks("report", about="x"), last, **approver("the boss's")
+    )
+    one = agent.seed("Go.")
+    way(agent, one, [])
+    assert one.output == "It said: Rain."
+    who = {"nobody's": [], "the boss's": ["the boss's report", "the boss's look"]}
+    assert asked == who.get(whose, [f"{whose} look"])
+
+
 def napping(**options: Any) -> Flow[Nap]:
     @wait(str, within_s=500)
     def nap(d: Nap) -> str:

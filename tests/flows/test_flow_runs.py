@@ -42,6 +42,7 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.flows import (
+    AwaitAnswer,
     Failure,
     Flow,
     FlowError,
@@ -424,6 +425,41 @@ class TestInside:
         flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], approve=approve)
         result = flow.call(Word(), clients={paying: Script(asks("pay", amount=1), "It was refused.")})
         assert (result.data.text, asked) == ("It was refused.", ["pay"])
+
+    @pytest.mark.parametrize("whose", ["outer", "inner", "both", "nobody"])
+    def test_a_flow_inside_has_people_of_its_own_or_those_around_it(self, whose: str) -> None:
+        asked = list[str]()
+
+        def people(name: str) -> dict[str, Any]:
+            def approve(f: Any) -> bool:
+                asked.append(f"{name} may {f.name}")
+                return True
+
+            def answer(question: AwaitAnswer) -> str:
+                asked.append(f"{name} knows {question.state.name}")
+                return name
+
+            return {"approve": approve, "answer": answer} if whose in (name, "both") else {}
+
+        @function
+        def look() -> str:
+            return "x"
+
+        looking = call(Agent(bot.model, functions=[look]), name="looking")(lambda d: "?")
+        person = wait(str, name="person")(lambda d: "?")
+        rows = [looking.done(person), person.done(over, do=put)]
+        inner = Flow("inner", Word, start=looking, rows=rows, **people("inner"))
+        nested = subflow("nested", inner, lambda d: d)
+        outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a)], **people("outer"))
+        run = outer.seed(Word(), clients={looking: Script(asks("look"), "seen")})
+        if whose == "nobody":
+            with pytest.raises(FlowSuspended, match="nested#1/answer:person#2"):
+                outer.run(run)
+            assert not asked
+            return
+        name = "outer" if whose == "outer" else "inner"
+        assert outer.run(run).data.text == name
+        assert asked == [f"{name} may look", f"{name} knows person"]
 
     def test_an_agent_is_chosen_by_the_data(self) -> None:
         one, two = Agent(Script("one"), name="one"), Agent(Script("two"), name="two")

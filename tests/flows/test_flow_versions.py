@@ -74,10 +74,21 @@ class TestStored:
             before.call(Old("x"), run_id="r")
         return before, replace(new, store=store)
 
+    @pytest.mark.parametrize("whom", [somebody, "answer:somebody#1", "answer:person#1"])
+    def test_it_is_brought_up_and_answered_at_once(self, whom: Any, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        result = flows[1].resume("r", {whom: "y"})
+        assert (result.data, result.record.version) == (New("y", 17), 2)
+
+    def test_an_answer_that_is_none_changes_nothing(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
+        before, after = flows
+        for answers in ({somebody: 17}, {person: "y"}, {"answer:nobody#1": "y"}):
+            with pytest.raises(OutcomeError):
+                after.resume("r", answers)
+        assert not before.runs.store.load("r").posts
+        assert before.resume("r", {person: "y"}).data == Old("y")
+
     def test_it_is_brought_up_and_asks_again(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         after = flows[1]
-        with pytest.raises(OutcomeError, match="resume without answers, which brings the run up to this version"):
-            after.resume("r", {somebody: "y"})
         with pytest.raises(FlowSuspended, match="answer:somebody#1"):
             after.resume("r")
         result = after.resume("r", {somebody: "y"})
@@ -100,6 +111,48 @@ class TestStored:
             after.resume("r")
         with pytest.raises(JournalError, match=r"of version 2 .* this is version 1"):
             before.resume("r")
+
+
+def test_the_states_inside_are_found_by_their_names_of_now() -> None:
+    """Among members, in flows in flows, and where two states have changed their names with each other."""
+
+    def flow_of(is_new: bool, store: Any) -> tuple[Flow[Old], Any, Any]:
+        asks_int, asks_str = [
+            wait(kind, name=name)(lambda d: "?")
+            for kind, name in ([(int, "two"), (str, "one")] if is_new else [(int, "one"), (str, "two")])
+        ]
+
+        def swapped(r: dict[str, Any]) -> dict[str, Any]:
+            text = json.dumps(r).replace('"one', '"three').replace('"two', '"one').replace('"three', '"two')
+            made: dict[str, Any] = json.loads(text)
+            return made
+
+        rows = [
+            asks_int.done(asks_str, do=lambda d, n: Old(f"{d.text}{n}")),
+            asks_str.done(over, do=lambda d, a: Old(d.text + a)),
+        ]
+        inner = Flow(
+            "inner", Old, start=asks_int, rows=rows, version=1 + is_new, upgrades={1: swapped} if is_new else {}
+        )
+        nested = subflow("nested", inner, lambda d: d)
+        other = wait(bool, name="other")(lambda d: "?")
+        both = gather("both", nested, other)
+        return (
+            Flow("outer", Old, start=both, rows=[both.done(over, do=lambda d, a: a[0])], store=store),
+            asks_int,
+            asks_str,
+        )
+
+    store = MemoryStore()
+    before, *_ = flow_of(False, store)
+    with pytest.raises(FlowSuspended):
+        before.call(Old("x"), run_id="r")
+    after, asks_int, asks_str = flow_of(True, store)
+    with pytest.raises(OutcomeError, match=r"0 questions are of <WaitState one>: one of the keys .*answer:two#1"):
+        after.resume("r", {asks_str: "y"})
+    with pytest.raises(FlowSuspended, match="both#1/nested/answer:one#2"):
+        after.resume("r", {asks_int: 7, "both#1/answer:other": True})
+    assert after.resume("r", {asks_str: "y"}).data == Old("x7y")
 
 
 def waiting(flow: Flow[Any], data: Any) -> Any:

@@ -16,6 +16,7 @@ from fsm_agent.diagrams import render
 from fsm_agent.flows import (
     Flow,
     FlowError,
+    FlowFailed,
     FlowResult,
     FlowRun,
     FlowSuspended,
@@ -262,6 +263,37 @@ def test_a_changed_agent_has_a_flow_of_its_own_agents() -> None:
         with pytest.raises(FlowSuspended) as e:
             one.call("?")
         assert e.value.run.data.text == text
+
+
+def test_a_run_that_a_call_returned_is_what_its_type_says_and_says_who_drives_it(tmp_path: Path) -> None:
+    """Nothing drives it behind the back of whoever has it: it is heard, stopped and named like any other run."""
+    heard = list[str]()
+
+    class Hears:
+        def on_event(self, event: Any) -> None:
+            heard.append(type(event).__name__)
+
+    class Kept(Drafting, register=False):
+        def call(self, task: Any, **kwargs: Any) -> FlowRun[Report]:
+            flow = replace(weather.bound(self.agents), store=str(tmp_path / "runs.db"), hooks=[Hears()])
+            return flow.seed(Report(task), **kwargs)
+
+    agent = build_agent(Kept, CONFIG, client=models("Sun.", "Fine."))
+    run = agent.call("Berlin?", run_id="r1")
+    assert isinstance(run, FlowRun)
+    assert repr(run) == "FlowRun('weather', '', Seeded, Report(task='Berlin?', forecast='', text=''))"
+    with pytest.raises(FlowSuspended, match=r"has not begun: run.flow.run\(run\), arun or stream drives it"):
+        run.result()
+    assert (heard, run.data.text) == ([], "")
+    with pytest.raises(FlowSuspended, match="'r1' of the flow 'weather' in review waits for"):
+        run.flow.run(run)
+    assert {"Stepped", "Inside"} <= set(heard)
+    assert run.flow.resume("r1", {review: Approve("ann")}).data.text == "Fine."
+    stopped = agent.call("Rome?", run_id="r2")
+    stopped.cancel("no more")
+    with pytest.raises(FlowFailed, match="no more"):
+        stopped.flow.run(stopped)
+    assert [len(run.record.trace) for run in agent.map(["a", "b"]).outputs] == [0, 0]
 
 
 @pytest.mark.parametrize("way", ["run", "arun", "stream", "astream"])

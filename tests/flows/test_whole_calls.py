@@ -30,6 +30,7 @@ from fsm_agent.flows import (
     FlowError,
     FlowSuspended,
     call,
+    call_chosen,
     call_whole,
     each,
     each_settled,
@@ -286,7 +287,92 @@ class TestAmongOthers:
         assert result.state == "bad"
 
 
+def by_topic(t: Talk) -> Agent[Any, Any] | str:
+    return first if t.topic == "tea" else "other"
+
+
+@call_whole("speaker", str)
+def by_role(t: Talk) -> str:
+    return f"Talk about {t.topic}."
+
+
+@call_whole(by_topic, str)
+def chosen(t: Talk) -> str:
+    return f"Talk about {t.topic}."
+
+
+@call_whole(by_topic, int, Mood)
+def graded(t: Talk) -> str:
+    return "A grade?"
+
+
+class TestAgentsOfRunTime:
+    """An agent by its role, or one that the data choose, gives its whole result as one that is named does."""
+
+    def flow(self, state: Any, **options: Any) -> Flow[Talk]:
+        rows = [state.done(closing, do=keep), closing.done(over, do=keep)]
+        return Flow("late", Talk, start=state, rows=rows, agents={"speaker": first, "other": second}, **options)
+
+    @everywhere
+    @pytest.mark.parametrize(("state", "topic"), [(by_role, "tea"), (chosen, "tea"), (chosen, "milk")])
+    def test_the_dialog_goes_on_as_of_one_that_is_named(self, state: Any, topic: str, driven: Driver) -> None:
+        by_hand = driven.__name__ == "by_hand"  # which calls no functions of agents
+        looking = [asks("look", what="tea")] if topic == "tea" and not by_hand else []
+        scripts = {state: Script(*looking, "It is."), closing: Script('"good"')}
+        flow = self.flow(state)
+        run = flow.seed(Talk(topic), clients=scripts)
+        driven(flow, run)
+        assert run.data.said == ("It is.", *(["look"] * len(looking)), "Mood.GOOD")
+        assert scripts[state].requests[0].messages[0].text.startswith("You are the first" if topic == "tea" else "You")
+        assert [f.name for f in scripts[state].requests[0].functions] == (["look"] if topic == "tea" else [])
+
+    def test_it_waits_among_others_and_is_read_again(self) -> None:
+        @wait(str)
+        def person(t: Talk) -> str:
+            return "?"
+
+        both = gather("both", chosen, graded, person)
+        rows = [both.done(over, do=lambda t, a: replace(t, dialog=a[0].dialog, said=(str(a[1].output), a[2])))]
+        flow = Flow("late", Talk, start=both, rows=rows, agents={"other": second})
+        clients = {chosen: Script("It is."), graded: Script("7")}
+        with pytest.raises(FlowSuspended) as waiting:
+            flow.call(Talk("milk"), clients=clients)
+        run = flow.restore(snapshot(waiting.value.run))
+        run.give(person, "well")
+        assert run.data.dialog[-1].text == "It is."
+        assert run.data.said[1] == "well"
+
+    @pytest.mark.parametrize("outcome", ["7", '"good"'])
+    def test_rows_tell_outputs_apart(self, outcome: str) -> None:
+        rows = [graded.done(bad, of=int), graded.done(over, of=Mood)]
+        flow = Flow("graded", Talk, start=graded, rows=rows)
+        result = flow.call(Talk(), clients={graded: Script(outcome)})
+        assert result.state == ("bad" if outcome == "7" else "over")
+
+    def test_a_stored_run_replays(self) -> None:
+        flow = self.flow(chosen, store=MemoryStore())
+        result = flow.call(Talk("milk"), run_id="a", clients={chosen: Script("x"), closing: Script('"bad"')})
+        assert flow.replay("a").data == result.data
+
+    def test_an_agent_that_gives_another_type_is_refused(self) -> None:
+        counting = Agent("openai:gpt-5-mini", name="counting", output=int)
+        with pytest.raises(FlowError, match="by the role 'speaker', shall give str, and its agent gives int"):
+            self.flow(by_role).bound(speaker=counting)
+        late = call_chosen(lambda t: counting, str, name="late")(lambda t: "?")
+        for state in (chosen, late):
+            flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
+            with pytest.raises(FlowError, match=f"{state.name} shall give str, and its agent gives int"):
+                flow.call(Talk("milk"), clients={state: Script("7")})
+
+
 class TestDefinition:
+    @pytest.mark.parametrize("word", [call_whole, call_chosen])
+    def test_a_function_that_chooses_needs_types(self, word: Any) -> None:
+        with pytest.raises(FlowError, match=rf"alone: .* as in @{word.__name__}\(by_topic, str\), would be right"):
+            word(by_topic)
+        with pytest.raises(FlowError, match=f"{word.__name__} was given 5"):
+            word(5, str)
+
     def test_what_is_no_agent_is_refused(self) -> None:
         with pytest.raises(FlowError, match=r"call_whole was given 'x': an Agent"):
             call_whole("x")  # type: ignore[call-overload]

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fsm_agent import RunAgain
+from fsm_agent import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script
 from support.flow_runs import s
+from support.kill_points import KillPoints
 
 RUN = "t1"
 
@@ -36,7 +37,12 @@ def models() -> dict[Any, Any]:
     return dict.fromkeys([s.triage, s.research, s.draft_warmly, s.draft_tersely, s.judging], Model())
 
 
-def drive(folder: str, kill_at: int) -> None:
+def drive_between(folder: str, name: str, number: int) -> None:
+    """Go on with the run, and be killed at the point of this name and number between its steps; 0: never."""
+    drive(folder, 0, KillPoints(name, number))
+
+
+def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
     """Go on with the run, and be killed at the step of this number; 0: never."""
     os.chdir(folder)
     steps = 0
@@ -49,6 +55,9 @@ def drive(folder: str, kill_at: int) -> None:
 
     flow = replace(s.support, store=str(Path(folder, "runs.db")))
     flow.runs.lease_s = 0.5
+    if points is not None:
+        points.watch(flow.runs.store)
+        s.sending.function = replace(s.sending.function, call=points.around(s.sending.function.call))
     one = flow.seed(s.Ticket("x"), run_id=RUN, clients=models())
     answers: dict[str, Any] = {"customer": "order 17", "review": s.Approve("ann")}
     try:
@@ -57,11 +66,16 @@ def drive(folder: str, kill_at: int) -> None:
         while True:
             (key,) = [effect.key for effect in waiting.run.effects if effect.question]
             state = key.rpartition(":")[2].partition("#")[0]
-            answer = RunAgain() if key.startswith("doubt:") else answers[state]
+            answer = _found_out() if key.startswith("doubt:") else answers[state]
             with Path("asked.txt").open("a") as file:
                 file.write(f"{key}\n")
             try:
                 flow.resume(RUN, {key: answer}, clients=models(), sink=sink)
-                return
+                break
             except FlowSuspended as again:
                 waiting = again
+
+
+def _found_out() -> Any:
+    """Return what became of the sending: it is in the outbox, or it may be begun again."""
+    return Returned(text='"sent"') if Path("outbox.txt").exists() else RunAgain()

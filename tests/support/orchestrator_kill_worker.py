@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fsm_agent.flows.orchestrator import Accept, Orchestrator
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script, call
+from support.kill_points import KillPoints
 from support.orchestrations import FAIL, PASS, as_json, new_steps, step, strategy
 
 RUN = "t1"
@@ -49,20 +51,30 @@ def _reply(request: Any) -> Any:
     return "done" if request.messages[-1].role == "tool" else call("note", text=task)
 
 
-def orchestrator(folder: str) -> Orchestrator:
+def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:
     def note(text: str) -> str:
         """Note a text."""
         with Path(folder, "outbox.txt").open("a") as file:
             file.write(f"{text}\n")
         return "noted"
 
-    worker = Agent(Model(), name="worker", functions=[Function.of(note, once=True)])
+    noting = Function.of(note, once=True)
+    if points is not None:
+        noting = replace(noting, call=points.around(noting.call))
+    worker = Agent(Model(), name="worker", functions=[noting])
     made = Orchestrator([worker], planner=Agent(Model(), name="planner"), store=str(Path(folder, "runs.db")))
     made.flow.runs.lease_s = 0.5
+    if points is not None:
+        points.watch(made.flow.runs.store)
     return made
 
 
-def drive(folder: str, kill_at: int) -> None:
+def drive_between(folder: str, name: str, number: int) -> None:
+    """Go on with the run, and be killed at the point of this name and number between its steps; 0: never."""
+    drive(folder, 0, KillPoints(name, number))
+
+
+def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
     """Go on with the run, and be killed at the step of this number; 0: never."""
     os.chdir(folder)
     steps = 0
@@ -75,7 +87,7 @@ def drive(folder: str, kill_at: int) -> None:
         if kill_at and steps == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    one = orchestrator(folder)
+    one = orchestrator(folder, points)
     try:
         one.run(one.seed("the news", run_id=RUN), sink)
     except FlowSuspended as waiting:

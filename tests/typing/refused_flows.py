@@ -52,6 +52,25 @@ def whole(t: Ticket) -> str:
     return t.text
 
 
+def chooses(t: Ticket) -> Agent:
+    return bot
+
+
+@call_whole(chooses, Known)
+def chosen(t: Ticket) -> str:
+    return t.text
+
+
+@call_whole(chooses, Known)  # mypy: arg-type; pyright: reportArgumentType
+def misplaced(n: int) -> str:
+    return "?"
+
+
+@call_whole("role", Known)
+def by_role(t: Ticket) -> str:
+    return t.text
+
+
 sent = end("sent")
 
 
@@ -74,6 +93,8 @@ whole.done(sent, do=lambda t, a: replace(t, text=a.outptu))  # mypy: attr-define
 whole.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
 whole.done(sent, of=Known, do=lambda t, a: replace(t, asked=a.output))  # mypy: arg-type
 whole.done(sent, of=Known, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+chosen.done(sent, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+by_role.done(sent, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 good = Flow("good", Ticket, start=customer, rows=[customer.done(sent)])
 good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType

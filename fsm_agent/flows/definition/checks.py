@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_finite
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
-from fsm_agent.flows.definition.roles import check_output
+from fsm_agent.flows.definition.letting_go import check_let_go
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -25,7 +25,6 @@ from fsm_agent.flows.definition.states import (
     Row,
     SeveralState,
     State,
-    SubflowState,
     Work,
     event_name,
 )
@@ -34,6 +33,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:
+    from fsm_agent.flows.definition.roles import Agents
     from fsm_agent.flows.flow import Flow
 
 _IN_PLACE = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
@@ -73,7 +73,7 @@ def check_flow(flow: Flow[Any]) -> None:
     for state in flow.states.values():
         _check_name(where, state)
         if isinstance(state, Work):
-            _check_work(where, state)
+            _check_work(where, state, flow.agents)
     for row in flow.rows:
         _check_row(where, row)
     _check_takers(where, flow)
@@ -88,7 +88,8 @@ def check_data(where: str, data: Any) -> None:
     """Refuse data that could be changed in place, or not be written."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
-        raise FlowError(f"{where}: the data are {case_name(data)!r}, which can be changed in place: {right}")
+        why = "which can be changed in place" if isinstance(data, type) else "which is no class"
+        raise FlowError(f"{where}: the data are {case_name(data)!r}, {why}: {right}")
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
@@ -141,7 +142,7 @@ def _check_name(where: str, state: State[Any]) -> None:
         raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
 
 
-def _check_work(where: str, state: Work[Any, Any]) -> None:
+def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
     if state.within_s is not None and not (is_finite(state.within_s) and state.within_s > 0):
         right = "a number of seconds above 0"
@@ -149,8 +150,7 @@ def _check_work(where: str, state: Work[Any, Any]) -> None:
     if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
         what = "must not run twice and has within_s, after which nobody would know what became of it"
         raise FlowError(f"{here} {what}: leave within_s out")
-    if state.within_s is not None or (isinstance(state, SeveralState) and state.is_race):
-        _check_given_up(here, state)
+    check_let_go(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
     if not isinstance(state, SeveralState):
@@ -160,29 +160,19 @@ def _check_work(where: str, state: Work[Any, Any]) -> None:
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
-    if isinstance(state, EachState) and (state.parallel is not None and state.parallel < 1):
+    if isinstance(state, EachState) and not (state.parallel is None or is_whole(state.parallel, 1)):
         raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
     for member in state.members:
         _check_name(where, member)
-        _check_work(where, member)
+        _check_work(where, member, agents)
         if isinstance(member, PauseState) or member.within_s is not None:
             right = "within_s of the state around it, or a subflow as the member, would be right"
             raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
 
 
-def _check_given_up(here: str, state: Work[Any, Any]) -> None:
-    """Refuse a function that must not run twice inside of what may be let go of while it runs."""
-    inside = [*state.members, *(state.flow.live if isinstance(state, SubflowState) else ())]
-    for work in inside:
-        if isinstance(work, FunctionState) and work.function.once:
-            what = f"may be let go of while {work.name} runs, which must not run twice"
-            raise FlowError(f"{here} {what}, and nobody would know what became of it: a state of its own is right")
-        _check_given_up(here, work)
-
-
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
     if isinstance(state.agent, Agent):
-        check_output(here, state, state.agent)
+        state.check_agent(here, state.agent)
     elif isinstance(state.agent, str):
         if not state.agent.isidentifier():
             raise FlowError(f"{here} has the role {state.agent!r}: a name as Python has them would be right")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
 from fsm_agent.flows.definition.states import (
     A,
@@ -43,6 +44,19 @@ S = TypeVar("S")  # the data of another flow
 PARALLEL = 32  # members of `each` that go on at once
 
 
+def _pure(what: str, function: Any) -> Any:
+    """Return a function of the data that decides.
+
+    Raises:
+        FlowError: It is none, or one that waits.
+    """
+    if not callable(function):
+        raise FlowError(f"{what} is {shown(function)}: a function of the data would be right")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise FlowError(f"{what} is {shown(function)}, a coroutine function: a plain, pure one would be right")
+    return function
+
+
 class _Calls(Generic[A]):
     """A decorator of what an agent is asked; an object, since type checkers solve its types where it is used."""
 
@@ -50,7 +64,7 @@ class _Calls(Generic[A]):
         self._options = agent, kinds, name, within_s
 
     def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
-        return CallState(task, *self._options)
+        return CallState(_pure("the task of a call", task), *self._options)
 
 
 class _ChosenCalls(Generic[D, A]):
@@ -60,7 +74,7 @@ class _ChosenCalls(Generic[D, A]):
         self._options = choose, kinds, name, within_s
 
     def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
-        return CallState(task, *self._options)
+        return CallState(_pure("the task of a call", task), *self._options)
 
 
 @overload
@@ -144,6 +158,7 @@ def call_chosen(
 ) -> _ChosenCalls[D, A1 | A2]: ...
 def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
+    _check_chooser("call_chosen", choose, kinds, "a function of the data that returns an Agent, or a role,")
     return _ChosenCalls(choose, kinds, name, within_s)
 
 
@@ -154,7 +169,17 @@ class _WholeCalls(Generic[A]):
         self._options = agent, kinds, name, within_s
 
     def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
-        return WholeCallState(task, *self._options)
+        return WholeCallState(_pure("the task of a call", task), *self._options)
+
+
+class _ChosenWholeCalls(Generic[D, A]):
+    """The same, of an agent that is chosen by the data."""
+
+    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, kinds, name, within_s
+
+    def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
+        return WholeCallState(_pure("the task of a call", task), *self._options)
 
 
 @overload
@@ -163,15 +188,21 @@ def call_whole(
 ) -> _WholeCalls[A]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any], a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
 ) -> _WholeCalls[A1]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any], a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str,
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
 ) -> _WholeCalls[A1 | A2]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
@@ -180,22 +211,52 @@ def call_whole(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _WholeCalls[A1 | A2 | A3]: ...
+@overload
 def call_whole(
-    agent: Agent[Any, Any], /, *kinds: Any, name: str | None = None, within_s: float | None = None
-) -> _WholeCalls[Any]:
+    agent: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenWholeCalls[D, A1]: ...
+@overload
+def call_whole(
+    agent: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    a2: type[A2],
+    /,
+    *,
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenWholeCalls[D, A1 | A2]: ...
+def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
     ``of`` of its rows is a type of the output.
 
     Args:
-        agent: The agent.
-        kinds: The types of the output, one or several; none: the agent's own.
+        agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
+        kinds: The types of the output, one or several; none: the agent's own, if it is given.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
-    if not isinstance(agent, Agent):
-        raise FlowError(f"call_whole was given {shown(agent)}: an Agent, as in @call_whole(agent, str), would be right")
-    return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if isinstance(agent, Agent):
+        return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
+    if isinstance(agent, str) and kinds:
+        return _WholeCalls(agent, kinds, name, within_s)
+    _check_chooser("call_whole", agent, kinds, "an Agent, as in @call_whole(agent, str),")
+    return _ChosenWholeCalls(agent, kinds, name, within_s)
+
+
+def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
+    """Refuse what is no function that could choose an agent, or one without the types of the answer."""
+    if not callable(choose) or isinstance(choose, AgentBase):
+        raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
+    _pure(f"the choice of {word}", choose)
+    if not kinds:
+        types = f"with the types of the answer, as in @{word}({getattr(choose, '__name__', 'choose')}, str),"
+        raise FlowError(f"{word} was given {shown(choose)} alone: {types} would be right")
 
 
 class _Executes:
@@ -255,6 +316,8 @@ def _function_state(
 ) -> FunctionState[Any, Any]:
     if not callable(function):
         raise FlowError(f"execute was given {shown(function)}: a function of the data would be right")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise FlowError(f"execute was given {shown(function)}, a generator: a function that returns would be right")
     name = name or str(getattr(function, "__name__", ""))
     kinds = Kinds(name, returned_kinds(function))
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
@@ -280,7 +343,7 @@ class _Waits(Generic[A]):
         self._options = kinds, name, within_s
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
-        return WaitState(question, *self._options)
+        return WaitState(_pure("the question of a wait", question), *self._options)
 
 
 @overload
@@ -312,6 +375,9 @@ def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) ->
         name: The state's; by default that of the function.
         within_s: How many seconds it waits.
     """
+    if len(kinds) == 1 and inspect.isfunction(kinds[0]):
+        what = f"wait was given {shown(kinds[0])}"
+        raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
     if not kinds:
         raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
     return _Waits(kinds, name, within_s)
@@ -383,7 +449,7 @@ def each(
         parallel: How many go on at once; None: all.
         within_s: How many seconds all of it may take.
     """
-    return EachState(name, member, over, parallel, False, within_s)
+    return _for_each(name, member, over, parallel, False, within_s)
 
 
 def each_settled(
@@ -395,7 +461,13 @@ def each_settled(
     within_s: float | None = None,
 ) -> EachState[D, tuple[A | Failure, ...]]:
     """Return a state as `each` does; what failed is among the results, as a `Failure`."""
-    return EachState(name, member, over, parallel, True, within_s)
+    return _for_each(name, member, over, parallel, True, within_s)
+
+
+def _for_each(name: str, member: Any, over: Any, *options: Any) -> EachState[Any, Any]:
+    if not isinstance(member, Work):
+        raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
+    return EachState(name, member, _pure(f"over of {name!r}", over), *options)
 
 
 def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: float | None = None) -> SubflowState[D, S]:
@@ -407,7 +479,9 @@ def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: floa
         start: Returns the data that it begins with; pure.
         within_s: How many seconds it may take.
     """
-    return SubflowState(name, flow, start, within_s)
+    if not isinstance(flow, Flow):
+        raise FlowError(f"the flow of the subflow {name!r} is {shown(flow)}: a Flow would be right")
+    return SubflowState(name, flow, _pure(f"the start of the subflow {name!r}", start), within_s)
 
 
 def end(name: str) -> End:

@@ -18,14 +18,22 @@ from typing_extensions import is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ANY: Any = object()  # the case of a state whose values the table does not tell apart
-_MOST_SHOWN = 500  # characters of a problem
+
+class _AnyCase:
+    """The case of a state whose values the table does not tell apart; there is one, in copies of a flow, too."""
+
+    def __reduce__(self) -> str:
+        return "ANY"
+
+
+ANY: Any = _AnyCase()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +125,7 @@ class Kinds:
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
-            raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
+            raise OutcomeError(f"{problem}: {explained(error)}") from None
 
     def check(self, where: str) -> None:
         """Refuse types that cannot be found, or that JSON cannot tell apart.
@@ -149,24 +157,6 @@ class Kinds:
         """
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where} gives two types that are called {twice[0]!r}: other names would be right")
-
-
-def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str) -> str:
-    """Return a value as JSON that can be read again.
-
-    Raises:
-        OutcomeError: There is none.
-    """
-    try:
-        text = adapter.serializer.to_json(value, warnings="error").decode()
-        again = adapter.validator.validate_json(text)
-        is_equal = bool(again == value)
-    except (ValueError, TypeError, RecursionError) as error:
-        problem = f"{where} has {shown(value)}, and JSON could not be read again as {right}"
-        raise OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}") from None
-    if not is_equal:
-        raise OutcomeError(f"{where} has {shown(value)}, which comes back from JSON as {shown(again)}")
-    return text
 
 
 def check_resolved(where: str, kind: Any) -> None:

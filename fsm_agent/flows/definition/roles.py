@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.kinds import case_name
 from fsm_agent.flows.definition.states import CallState, SubflowState, Work
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
@@ -53,7 +52,7 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
         if not isinstance(agent, Agent):
             raise FlowError(f"{here} is {shown(agent)}: an Agent, such as one of an AgentBase's agents, would be right")
         for state in states:
-            check_output(f"{where}: {state.name}, by the role {role!r},", state, agent)
+            state.check_agent(f"{where}: {state.name}, by the role {role!r},", agent)
 
 
 def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
@@ -69,14 +68,3 @@ def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
             known = f"its roles are {', '.join(roles)}" if roles else "it has no roles"
             hint = f": did you mean {meant!r}?" if meant else ""
             raise FlowError(f"flow {flow.name!r} has no role {name!r}; {known}{hint}")
-
-
-def check_output(here: str, state: CallState[Any, Any], agent: Agent[Any, Any]) -> None:
-    """Refuse an agent that gives a type where a state shall give text.
-
-    Raises:
-        FlowError: It names the type.
-    """
-    if state.kinds.kinds == (str,) and agent.output is not str:
-        output = case_name(agent.output)
-        raise FlowError(f"{here} shall give str, and its agent gives {output}: call(agent, {output}) would be right")

@@ -52,6 +52,8 @@ class State(Generic[D]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if "name" not in vars(self):  # it is being copied
+                raise AttributeError(name)
             if name not in _ROWS:
                 raise AttributeError(f"the state {self!r} has no {name!r}{hint(name, _ROWS)}")
             made = " and ".join([row for row in _ROWS if hasattr(type(self), row)])
@@ -230,25 +232,42 @@ class CallState(_Failing[D, A]):
         """Return the agent that is asked.
 
         Raises:
-            FlowError: No agent is bound to its role, or what the data choose is none.
+            FlowError: No agent is bound to its role, or what the data choose is none, or gives another type.
         """
-        found = self.agent if isinstance(self.agent, Agent | str) else self.agent(data)
-        if isinstance(found, Agent):
-            return found
-        if not isinstance(found, str):
+        if isinstance(self.agent, Agent):
+            return self.agent
+        found = self.agent if isinstance(self.agent, str) else self.agent(data)
+        if isinstance(found, str):
+            if found not in agents:
+                bound = ", ".join(agents) or "none"
+                raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
+            found = agents[found]
+        if not isinstance(found, Agent):
             raise FlowError(f"{self.name} asks {shown(found)}, which the data have chosen: an Agent would be right")
-        if found not in agents:
-            bound = ", ".join(agents) or "none"
-            raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
-        return agents[found]
+        self.check_agent(self.name, found)
+        return found
+
+    def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
+        """Refuse an agent that gives a type where the state shall give text.
+
+        Raises:
+            FlowError: It names the type.
+        """
+        if self.kinds.kinds == (str,) and agent.output is not str:
+            output = case_name(agent.output)
+            right = f"call(agent, {output}) would be right"
+            raise FlowError(f"{here} shall give str, and its agent gives {output}: {right}")
 
 
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call, and gives its whole result.
 
+    A result is read with the prompt that it was asked with, wherever it is read.  So agents that are not known yet are
+    asked with the state's.
+
     Args:
         task: Returns what the agent is asked; pure.
-        agent: The agent.
+        agent: See `CallState`.
         kinds: The types of the output.
         name: By default that of ``task``.
         within_s: See `Work`.
@@ -257,13 +276,20 @@ class WholeCallState(CallState[D, CallResult[A]]):
     def __init__(
         self,
         task: Callable[[D], Task],
-        agent: Agent[Any, Any],
+        agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         kinds: Sequence[Any],
         name: str | None,
         within_s: float | None,
     ) -> None:
         super().__init__(task, agent, kinds, name, within_s)
-        self.kinds = ResultKinds(self.name, kinds, lambda: self.prompt_for(agent))
+        self.kinds = ResultKinds(self.name, kinds, lambda: self._asked_with)
+
+    @cached_property
+    def _asked_with(self) -> Prompt[Any]:
+        return super().prompt_for(self.agent) if isinstance(self.agent, Agent) else self.prompt
+
+    def prompt_for(self, agent: Agent[Any, Any]) -> Prompt[Any]:
+        return self._asked_with
 
     if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
 

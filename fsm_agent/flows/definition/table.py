@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import wraps
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.flows.definition.kinds import ANY
@@ -12,6 +13,7 @@ from fsm_agent.flows.definition.states import End, FunctionState, Row, State, Wo
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import LeanMachine, machine_of
 from fsm_agent.machine.rows import Row as MachineRow
+from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -119,7 +121,13 @@ def _guard(row: Row[Any]) -> Any:
 
     @wraps(user)
     def guard(record: Any, answer: Any, run: Any) -> bool:
-        return bool(user(record.data, answer))
+        held = user(record.data, answer)
+        if held is True or held is False:
+            return held
+        if held is None or isawaitable(held):
+            what = f"flow {run.flow.name!r}: the guard of {row!r} returned {shown(held)}"
+            raise FlowError(f"{what}: True or False would be right")
+        return bool(held)
 
     return guard
 

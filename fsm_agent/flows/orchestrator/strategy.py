@@ -199,7 +199,8 @@ class OrchestratorConfig:
         max_total_redesigns: Retries and redesigns of all steps; the first strategy is not counted.
         max_loop_iterations: Repetitions in all loops together.
         parallel: Steps that go on at once.
-        step_timeout_s: Seconds that the agent of a step has; None: no matter how long.
+        step_timeout_s: Seconds that the agent of a step has; None: no matter how long. With a time, no agent may
+            have a function that must not run twice.
         min_step_interval_s: Seconds between one step and the next at least; above 0, steps are done one at a time.
         deadline_s: Seconds for all of it.
         unmatched: What becomes of a placeholder that no output is for: "error" fails the step, "empty" leaves it out.

@@ -94,6 +94,7 @@ def step_flow(
         expected = f"\nExpected: {w.step.expected_output}" if w.step.expected_output else ""
         return f"{w.intent}{expected}"
 
+    team.check_let_go(config.step_timeout_s)
     working = WorkingState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)

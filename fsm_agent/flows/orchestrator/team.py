@@ -9,6 +9,7 @@ from typing import Any
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.definition.kinds import Kinds
+from fsm_agent.flows.definition.letting_go import once_of, refused
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import best
@@ -65,6 +66,17 @@ class Team:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 wrong = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
                 raise FlowError(f"{wrong}: {self}, or '' for whoever is fit, would be right")
+
+    def check_let_go(self, timeout_s: float | None) -> None:
+        """Refuse a time limit of steps in which functions may run that must not run twice.
+
+        Raises:
+            FlowError: It names the agent and the function.
+        """
+        for name, agent in self.agents.items() if timeout_s is not None else ():
+            for what in once_of(agent.functions, (agent,)):
+                here = f"step_timeout_s={timeout_s:g}: a step of {name!r}"
+                raise refused(here, what, "no such limit, or an agent without it, is right")
 
     def output_of(self, name: str, value: Any) -> Output:
         """Return the output of an agent as it is kept: with strings and the prompts of models as readable text."""

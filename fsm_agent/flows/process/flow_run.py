@@ -46,6 +46,9 @@ class FlowRun(Working, Generic[D]):
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
 
+    def __repr__(self) -> str:
+        return f"FlowRun({self.flow.name!r}, {self.record.id!r}, {self.state}, {self.data!r})"
+
     @property
     def state(self) -> str:
         """The name of the state in which it stands."""
@@ -67,9 +70,11 @@ class FlowRun(Working, Generic[D]):
 
         Raises:
             FlowFailed: It ended in a failure.
-            FlowSuspended: It has not ended, and waits for somebody, or for a moment.
+            FlowSuspended: It has not ended, and waits for somebody, for a moment, or to be driven.
         """
         ending = self.record.ending
+        if not self.record.trace:
+            raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
         if ending is None:
             raise FlowSuspended(f"{self} waits for {_explained(self.effects)}", run=self)
         if ending.is_failure:
@@ -100,7 +105,6 @@ class FlowRun(Working, Generic[D]):
         return super().decode(self._now_called(key), document)
 
     def _now_called(self, key: str) -> str:
-        """Return a key with the name that the step has now."""
         before = self.record.renamed
         first, separator, rest = key.partition(SEPARATOR)
         prefix = first.removesuffix(before)
@@ -178,7 +182,8 @@ class FlowRun(Working, Generic[D]):
             return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
             state, _ = self.work(self.record.here)
-            return "elapsed", None, f"the {state.within_s:g} s of {state.name} are over", None
+            detail = f"the {state.within_s:g} s of {state.name} are over"
+            return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:
             return kind, None, "", None
         _, state, came = self.came_of(key, outcome)
@@ -228,7 +233,7 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
 
 @process_of.register(SubflowState)
 def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings.inside(state.flow.agents))
+    return FlowRun(state.flow, record, surroundings.inside(state.flow))
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import field
 from msgspec.structs import astuple
 
+from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.flows.definition.kinds import Failure
@@ -17,6 +18,7 @@ from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import check
 
 
 class FlowLimits(Value, frozen=True, kw_only=True):
@@ -24,6 +26,11 @@ class FlowLimits(Value, frozen=True, kw_only=True):
 
     steps: int = 1000  # states that are entered
     deadline_s: float | None = None  # from its start
+
+    def __post_init__(self) -> None:
+        check("limits.steps", self.steps, is_whole(self.steps, 1), "a whole number from 1 on")
+        is_right = self.deadline_s is None or is_amount(self.deadline_s)
+        check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None,")
 
 
 class FlowEnding(Value, frozen=True):

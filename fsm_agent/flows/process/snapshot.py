@@ -14,6 +14,7 @@ from msgspec import field
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.flows.definition.json_text import explained
 from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
@@ -21,6 +22,7 @@ from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
+from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -69,6 +71,7 @@ def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> st
     Raises:
         SnapshotError: The record holds a value that could not be read again.
     """
+    check("run", run, isinstance(run, FlowRun), "a FlowRun, such as one of flow.seed(),")
     text = document_of(run.flow, run.record)
     return text if signing_key is None else signed(text, signing_key)
 
@@ -149,7 +152,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     except SnapshotError:
         raise
     except (ValueError, TypeError, LookupError) as error:
-        raise SnapshotError(f"{where} cannot be read: {str(error)[:500]}") from None
+        raise SnapshotError(f"{where} cannot be read: {explained(error)}") from None
     stage: Any = flow.state_enum
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents
 from fsm_agent.flows.definition.states import CallState
 from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
 
 
 class Surroundings:
@@ -19,8 +22,11 @@ class Surroundings:
         deps: What functions find in their `Context`.
         clients: Models of states, in place of those of their agents.
         answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
-        has_approver: Whether the driver has an approver.
+        approve: Who is asked about the functions of agents that have no approver of their own.
         agents: The agents by role.
+
+    Attributes:
+        has_approver: There is an approver: this one, or that of what the flow is inside of.
     """
 
     def __init__(
@@ -28,13 +34,14 @@ class Surroundings:
         deps: Any = None,
         clients: Mapping[Any, Any] | None = None,
         answer: Any = None,
-        has_approver: bool = False,
+        approve: Any = None,
         agents: Agents = NO_AGENTS,
     ) -> None:
         self.deps = deps
         self.clients = dict(clients or {})
         self.answer = answer
-        self.has_approver = has_approver
+        self.approve = approve
+        self.has_approver = approve is not None
         self.agents = agents
         self._is_heard = False
         self._outermost = self
@@ -53,22 +60,26 @@ class Surroundings:
         """Return the agent that a state asks."""
         return state.agent_for(data, self.agents)
 
-    def inside(self, agents: Agents) -> Surroundings:
-        """Return the surroundings of a flow inside that may be bound to agents of its own."""
-        if not agents:
+    def inside(self, flow: Flow[Any]) -> Surroundings:
+        """Return the surroundings of a flow inside: agents by role, and people who are asked, may be its own."""
+        if not flow.agents and flow.approve is None and flow.answer is None:
             return self
         made = copy(self)
-        made.agents = agents
+        made.agents = flow.agents or self.agents
+        made.answer = self.answer if flow.answer is None else flow.answer
+        if flow.approve is not None:
+            made.approve, made.has_approver, made._worlds = flow.approve, True, {}
         return made
 
     def world(self, state: CallState[Any, Any], data: Any) -> World:
         """Return the world of the agent call of a state."""
         agent = self.agent(state, data)
         client = self.clients.get(state.place_of(agent), self.clients.get(state))
-        if client is None:
+        approve = agent.approve or self.approve
+        if client is None and approve is agent.approve:
             return agent._world
         key = id(state), id(agent)
         if key not in self._worlds:
-            options = {"approve": agent.approve, "results": agent.results, **agent.world}
-            self._worlds[key] = World.of(client, **options), agent
+            made = agent._world if client is None else agent._world_with(client)
+            self._worlds[key] = made.changed(approve=approve), agent
         return self._worlds[key][0]

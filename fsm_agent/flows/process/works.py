@@ -19,6 +19,7 @@ from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, SubflowState, WaitState, WholeCallState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
@@ -28,7 +29,7 @@ from fsm_agent.lifecycle.costs.budget import within_limits
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
-from fsm_agent.lifecycle.record import CallRecord, OnceRun, State
+from fsm_agent.lifecycle.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
 from fsm_agent.messages.event import Event
@@ -96,6 +97,7 @@ class Working(Parent):
     """
 
     record: Any
+    is_let_go = False  # what is around it may let go of it while it goes on
 
     def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
         super().__init__(record)
@@ -117,12 +119,26 @@ class Working(Parent):
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
         process = process_of(state, data, record, self.surroundings)
+        if self.is_let_go or is_let_go(state):
+            self._check_let_go(state, process)
         if isinstance(state, CallState):
             hooks = self.surroundings.agent(state, data).hooks
         else:
             hooks = state.flow.hooks if isinstance(state, SubflowState) else ()
         self._inners[name] = Inner(process, hooks, hears_inside=not isinstance(state, CallState))
         return process
+
+    def _check_let_go(self, state: Work[Any, Any], process: Any) -> None:
+        """Refuse what may not be let go of, as far as it was not known when the flow was defined.
+
+        Raises:
+            FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
+        """
+        if isinstance(process, Working):
+            process.is_let_go = True
+            return
+        for what in once_of(process.prompt.offers, is_late=True):
+            raise refused(state.name, f"{what} of its agent")
 
     def inside_of(self, name: str) -> Inner:
         """Return the process of a work, and its listeners; it may have ended."""
@@ -233,6 +249,16 @@ class Working(Parent):
         except ValueError as error:
             raise OutcomeError(f"what is no outcome was given for {key!r}: {str(error)[:500]}") from None
 
+    def _now_called(self, key: str) -> str:
+        """Return a key with the name that the first step in it has now."""
+        return key
+
+    def present_key(self, key: str) -> str:
+        """Return a key as it is called now, here and inside; it may be one of an older version."""
+        name, separator, rest = self._now_called(key).partition(SEPARATOR)
+        inner = self._cell(self.record, name) if separator and name in self.record.children else None
+        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
+
     # Speaking for its works
 
     def keys_of(self, state: Work[Any, Any]) -> list[str]:
@@ -305,14 +331,18 @@ def outcome_of(state: Work[Any, Any], value: Any) -> Returned | FunctionFailed:
 def in_doubt(record: WorksRecord) -> str:
     """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
     begun = sorted(_in_doubt(record, ""))
-    return f"{', '.join(begun)} was begun, and nobody was told what became of it" if begun else ""
+    return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 
 
-def _in_doubt(record: WorksRecord, path: str) -> Iterable[str]:
-    yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
+def _in_doubt(record: Any, path: str) -> Iterable[str]:
+    if isinstance(record, CallRecord):
+        yield from [f"{path}{f.name}" for f in record.in_doubt]
+    else:
+        yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
     for name, child in record.children.items():
-        if isinstance(child, WorksRecord):
-            yield from _in_doubt(child, f"{path}{name}{SEPARATOR}")
+        inner = getattr(child, "record", child)  # of a flow inside of an agent call
+        if isinstance(inner, CallRecord | WorksRecord):
+            yield from _in_doubt(inner, f"{path}{name}{SEPARATOR}")
 
 
 def name_in(key: str) -> str:

@@ -1,0 +1,77 @@
+"""The states that may be let go of while they go on, in which functions that must not run twice have no place.
+
+A state with ``within_s`` is let go of when its time is over, and so is who loses a race.  A function that runs is then
+left behind, and nobody is told what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.states import CallState, FunctionState, SeveralState, SubflowState, Work
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.toolset import Toolset
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.definition.roles import Agents
+
+
+def is_let_go(state: Work[Any, Any]) -> bool:
+    """Return whether a state, or a member of it, may be let go of while it goes on."""
+    return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)
+
+
+def check_let_go(here: str, state: Work[Any, Any], agents: Agents) -> None:
+    """Refuse a state that may be let go of while a function runs that must not run twice; agents may come later.
+
+    Raises:
+        FlowError: It names the function.
+    """
+    for what in _once_in([state], agents) if is_let_go(state) else ():
+        raise refused(here, what)
+    if agents and isinstance(state, SubflowState) and not state.flow.agents:
+        for inner in state.flow.live:
+            check_let_go(f"{here}: {inner.name}", inner, agents)
+
+
+def refused(here: str, what: str, right: str = "a state of its own, without a time limit, is right") -> FlowError:
+    """Return the error for a function that must not run twice, in a state that may be let go of."""
+    doubt = f"may be let go of while {what} runs, which must not run twice"
+    return FlowError(f"{here} {doubt}, and nobody would know what became of it: {right}")
+
+
+def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
+    """Yield the functions that must not run twice, those of agents and flows among them included.
+
+    Args:
+        functions: The functions; other sources of them than toolsets are left out, as they are asked for each call.
+        seen: Agents that are left out, since they are being looked at.
+        is_late: All agents that are named by functions are there by now.
+    """
+    for function in functions:
+        if isinstance(function, Toolset):
+            yield from once_of(function.functions, seen, is_late=is_late)
+            continue
+        delegate = function.delegate if isinstance(function, Function) else None
+        if isinstance(function, Function) and function.once:
+            yield function.name
+        elif (flow := getattr(delegate, "flow", None)) is not None:
+            yield from _once_in(flow.live, flow.agents)
+        elif delegate is not None and (is_late or getattr(delegate, "is_known", True)):
+            (agent,) = delegate.agents
+            if not any(agent is one for one in seen):
+                yield from once_of(agent.functions, (*seen, agent), is_late=is_late)
+
+
+def _once_in(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[str]:
+    for work in works:
+        if isinstance(work, FunctionState) and work.function.once:
+            yield work.name
+        elif isinstance(work, CallState) and (agent := work.agent_in(agents)) is not None:
+            yield from [f"{name} of its agent {agent.name}" for name in once_of(agent.functions, (agent,))]
+        elif isinstance(work, SubflowState):
+            yield from _once_in(work.flow.live, work.flow.agents or agents)
+        yield from _once_in(work.members, agents)

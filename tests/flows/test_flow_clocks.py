@@ -1,0 +1,212 @@
+"""Does a flow end when its clock says so, and rest when a time lies beyond the patience of whoever drives it?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow_runs import LOOPS, Driver
+
+from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
+from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, call, each, end, pause, race, subflow, wait
+from fsm_agent.machine.process import wakes_at_s
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import FakeClock, Script
+
+over, late = end("over"), end("late")
+napping = pause("napping", 50)
+
+
+def naps(deadline_s: float | None, clock: Any, **options: Any) -> Flow[int]:
+    limits = FlowLimits(deadline_s=deadline_s)
+    return Flow(
+        "naps", int, start=napping, rows=[napping.elapsed(over)], limits=limits, world={"clock": clock}, **options
+    )
+
+
+class TestEarlierDeadline:
+    """A wait ends with the earliest deadline around it, at its moment, and is not taken for having been waited out."""
+
+    @LOOPS
+    def test_a_pause_ends_with_its_flow(self, driven: Driver) -> None:
+        clock = FakeClock()
+        flow = naps(20, clock)
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, clock.sleeps) == ("Expired", [20])
+        assert [step.trigger for step in run.record.trace] == ["begun", "expired"]
+        assert run.record.trace[-1].at_s == clock.now()
+
+    @LOOPS
+    def test_a_pause_beyond_patience_is_a_rest_until_then(self, driven: Driver) -> None:
+        clock, nap = FakeClock(), pause("nap", 5000)
+        limits = FlowLimits(deadline_s=20)
+        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": clock})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, clock.sleeps, wakes_at_s(run)) == ("nap", [], clock.now() + 20)
+        clock.advance(20)
+        driven(flow, run)
+        assert run.state == "Expired"
+
+    @LOOPS
+    @pytest.mark.parametrize(("around_s", "inside_s"), [(20, None), (20, 30), (None, 20), (30, 20)])
+    def test_a_pause_ends_with_the_flow_around_it_or_its_own(
+        self, around_s: float | None, inside_s: float | None, driven: Driver
+    ) -> None:
+        clock = FakeClock()
+        inner = subflow("inner", naps(inside_s, clock), lambda n: n)
+        limits = FlowLimits(deadline_s=around_s)
+        rows = [inner.done(over), inner.failed(late)]
+        flow = Flow("f", int, start=inner, rows=rows, limits=limits, world={"clock": clock})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
+
+    @LOOPS
+    def test_the_deadline_of_one_member_leaves_the_pause_of_another(self, driven: Driver) -> None:
+        clock = FakeClock()
+        brief = subflow("brief", naps(20, clock), lambda n: n)
+        whole = subflow("whole", naps(None, clock), lambda n: n)
+        either = race("either", brief, whole)
+        flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": clock})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, clock.sleeps) == ("over", [20, 30])
+
+    @LOOPS
+    def test_an_agent_that_waits_for_its_next_attempt_ends_with_its_flow(self, driven: Driver) -> None:
+        clock = FakeClock()
+        model = Script(Overloaded("busy", retry_after_s=50.0), "too late")
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        limits = FlowLimits(deadline_s=20)
+        flow = Flow("f", int, start=asking, rows=[asking.done(over)], limits=limits, world={"clock": clock})
+        run = flow.seed(1, clients={asking: model})
+        driven(flow, run)
+        assert run.state == "Expired"
+        assert len(model.requests) == 1, "it was not asked again before its time"
+
+    @LOOPS
+    def test_so_it_is_by_the_clock_of_the_system(self, driven: Driver) -> None:
+        nap, limits = pause("nap", 30), FlowLimits(deadline_s=0.05)
+        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": SystemClock()})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert run.state == "Expired"
+
+    @LOOPS
+    def test_a_clock_that_is_set_back_while_it_sleeps(self, driven: Driver) -> None:
+        class Back(FakeClock):
+            def sleep(self, delay_s: float) -> None:
+                super().sleep(delay_s)
+                if len(self.sleeps) == 1:
+                    self.advance(-10)
+
+        clock = Back()
+        flow = naps(20, clock)
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, clock.sleeps) == ("Expired", [20, 10])
+
+
+@pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])
+class TestWorker:
+    """What lies within the patience of a worker is waited for; beyond it the run is given back, due at its moment."""
+
+    def napping(self, delay_s: float, store: Any, **limits: Any) -> tuple[Flow[int], FakeClock]:
+        person, nap = wait(str, name="person")(lambda n: "?"), pause("nap", delay_s)
+        inner = Flow("inner", int, start=nap, rows=[nap.elapsed(over)])
+        nested = subflow("nested", inner, lambda n: n)
+        clock = FakeClock(time.time())
+        rows = [person.done(nested), nested.done(over)]
+        limit = FlowLimits(**limits)
+        return Flow("f", int, start=person, rows=rows, store=store, world={"clock": clock}, limits=limit), clock
+
+    def test_a_time_beyond_its_patience_is_a_rest(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow, clock = self.napping(30, make(folder))
+        with pytest.raises(FlowSuspended):
+            flow.call(1, run_id="r")
+        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        assert Worker([flow], flow.runs).run(once=True) == 1, "taken up for the answer, and then not again"
+        at_rest = flow.runs.store.load("r").run
+        assert (at_rest.state, clock.sleeps) == ("nested", [])
+        assert at_rest.due_s == clock.now() + 30
+        assert Worker([flow], flow.runs).run(once=True) == 0, "it is not due before"
+
+    def test_a_time_within_it_is_waited_for(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow, clock = self.napping(30, make(folder))
+        with pytest.raises(FlowSuspended):
+            flow.call(1, run_id="r")
+        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        assert Worker([flow], flow.runs, patience_s=40).run(once=True) == 1
+        assert (flow.runs.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
+
+    def test_it_is_taken_up_at_its_moment_by_another_worker(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow, clock = self.napping(30, make(folder))
+        clock.advance(-100)  # what is due by it 30 s later is due by the store's clock now
+        with pytest.raises(FlowSuspended):
+            flow.call(1, run_id="r")
+        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        assert Worker([flow], flow.runs).advance()
+        clock.advance(30)
+        assert Worker([flow], flow.runs).run(once=True) == 1
+        assert (flow.resume("r").state, clock.sleeps) == ("over", [])
+
+    def test_an_earlier_deadline_is_its_moment(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
+        (folder := tmp_path / "runs").mkdir()
+        flow, clock = self.napping(30, make(folder), deadline_s=20.0)
+        began = clock.now()
+        with pytest.raises(FlowSuspended):
+            flow.call(1, run_id="r")
+        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        assert Worker([flow], flow.runs).run(once=True) == 1
+        assert flow.runs.store.load("r").run.due_s == began + 20
+        assert Worker([flow], flow.runs, patience_s=25).run(once=True) == 0
+
+
+class TestTogether:
+    """Times of many members that are over at one moment: each is taken once, and the next members begin."""
+
+    def flow_of(self, count: int, delay_s: float, clock: Any, **options: Any) -> Flow[int]:
+        person = wait(int, name="person", within_s=delay_s)(lambda n: "?")
+        inner = Flow("inner", int, start=person, rows=[person.done(over), person.elapsed(over, do=lambda n, _: -n)])
+        nested = subflow("nested", inner, lambda n: n)
+        every = each("every", nested, lambda n: range(n), parallel=3)
+        rows = [every.done(over, do=lambda n, found: sum(found))]
+        return Flow("f", int, start=every, rows=rows, world={"clock": clock}, **options)
+
+    @LOOPS
+    def test_those_that_are_due_on_resume(self, driven: Driver) -> None:
+        clock = FakeClock()
+        flow = self.flow_of(8, 100, clock)
+        run = flow.seed(8)
+        for left in (8, 5, 2):
+            driven(flow, run)
+            assert len(run.record.children["every#1"].children) == min(3, left)
+            clock.advance(100)
+        driven(flow, run)
+        assert (run.state, run.data, clock.sleeps) == ("over", -28, [])
+
+    @LOOPS
+    @pytest.mark.parametrize("clock", [FakeClock, SystemClock])
+    def test_those_that_are_waited_for(self, clock: Any, driven: Driver) -> None:
+        flow = self.flow_of(20, 0.001, clock())
+        run = flow.seed(20)
+        driven(flow, run)
+        assert (run.state, run.data) == ("over", -190)
+
+    def test_a_worker_takes_them_up(self) -> None:
+        clock = FakeClock(time.time() - 1000)
+        flow = self.flow_of(8, 100, clock, store=MemoryStore())
+        with pytest.raises(FlowSuspended):
+            flow.call(8, run_id="r")
+        for _ in range(3):
+            clock.advance(100)
+            Worker([flow], flow.runs).advance()
+        assert flow.resume("r").data == -28

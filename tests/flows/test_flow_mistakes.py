@@ -1,0 +1,223 @@
+"""Do wrong arguments and data of a flow get an error that names them and what would be right, in words of ours?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Begun, MemoryStore, Returned, UsageError
+from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowLimits,
+    call,
+    call_chosen,
+    call_whole,
+    each,
+    end,
+    execute,
+    snapshot,
+    subflow,
+    wait,
+)
+
+
+@dataclass(frozen=True)
+class Letter:
+    about: str
+    n: int = 0
+
+
+review = wait(Letter, int, name="review")(lambda d: "?")
+letters = Flow("letters", Letter, start=review, rows=[review.done(end("over"))])
+
+
+def made(**options: Any) -> Flow[Letter]:
+    return replace(letters, **options)
+
+
+def begun() -> Any:
+    run = letters.seed(Letter("x"))
+    run.advance("begin", Begun(at_s=1.0, id="r"))
+    return run
+
+
+ARGUMENTS: dict[str, tuple[Callable[[], Any], str]] = {
+    "name": (lambda: made(name=5), "the name of a flow is 5: a text such as 'support' would be right"),
+    "rows": (lambda: made(rows=5), "rows of the flow 'letters' is 5: a list of rows would be right"),
+    "rows once": (lambda: made(rows=iter(letters.rows)), "rows of the flow 'letters' is <tuple_iterator"),
+    "limits": (lambda: made(limits=5), "limits of the flow 'letters' is 5: FlowLimits(steps=100), say, would be right"),
+    "steps": (lambda: FlowLimits(steps=0), "limits.steps is 0: a whole number from 1 on would be right"),
+    "deadline": (lambda: FlowLimits(deadline_s=-1), "limits.deadline_s is -1: a number of seconds, or None, would be"),
+    "never": (lambda: FlowLimits(deadline_s=float("nan")), "limits.deadline_s is nan: a number of seconds, or None,"),
+    "version": (lambda: made(version="1"), "version of the flow 'letters' is '1': a whole number from 1 on"),
+    "upgrades": (lambda: made(upgrades={"1": str}), "upgrades of the flow 'letters' is {'1': …}: functions by version"),
+    "store": (lambda: made(store=5), "store of the flow 'letters' is 5: the path of a file such as 'runs.db'"),
+    "approve": (lambda: made(approve=True), "approve of the flow 'letters' is True: a function of a FunctionCall, or"),
+    "answer": (lambda: made(answer="yes"), "answer of the flow 'letters' is 'yes': a function of an AwaitAnswer, or"),
+    "agents": (lambda: made(agents=[5]), "agents of the flow 'letters' is [5]: a mapping of agents by role"),
+    "world": (lambda: made(world={"clok": 5}), "world of the flow 'letters' has no 'clok': did you mean 'clock'?"),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_of_a_flow(name: str) -> None:
+    make, problem = ARGUMENTS[name]
+    with pytest.raises(UsageError) as error:
+        make()
+    assert str(error.value).startswith(problem)
+
+
+DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
+    "JSON of a person": (
+        lambda: letters.data_of('{"abut": 1, "n": "x"}'),
+        FlowError,
+        """flow 'letters' was given '{"abut": 1, "n": "x"}': JSON of Letter would be right: about: Field required"""
+        " (given: {'abut': 1, 'n': 'x'}); n: Input should be a valid integer, unable to parse string as an integer"
+        " (given: 'x')",
+    ),
+    "no JSON": (
+        lambda: letters.data_of("{"),
+        FlowError,
+        "flow 'letters' was given '{': JSON of Letter would be right: ",
+    ),
+    "half a pair": (lambda: letters.data_of('"\ud800"'), FlowError, "flow 'letters' was given '\"\\ud800\"': JSON of"),
+    "a field of another type": (
+        lambda: made(store=MemoryStore()).seed(Letter(5)),  # type: ignore[arg-type]
+        OutcomeError,
+        "flow 'letters' has Letter(about=5, n=0), and JSON could not be read again as Letter: about: str would be right"
+        " (given: 5)",
+    ),
+    "an answer of several types": (
+        lambda: begun().advance("answer:review#1", Returned(text='{"about": 5}')),
+        OutcomeError,
+        """review was given '{"about": 5}': JSON of Letter | int would be right: Letter.about: Input should be a"""
+        " valid string (given: 5); int: Input should be a valid integer (given: {'about': 5})",
+    ),
+    "a document": (
+        lambda: letters.restore(snapshot(begun()).replace('"about"', '"abut"')),
+        SnapshotError,
+        "the snapshot of the flow 'letters' cannot be read: about: Field required (given: {'abut': 'x', 'n': 0})",
+    ),
+    "no run": (lambda: snapshot(letters), UsageError, "run is Flow('letters', 1 states, 1 rows): a FlowRun, such as"),  # type: ignore[arg-type]
+    "answers": (
+        lambda: made(store=MemoryStore()).resume("r", [5]),  # type: ignore[arg-type]
+        UsageError,
+        "answers is [5]: answers by state or key, such as {review: Approve('ann')}, would be right",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_of_a_flow(name: str) -> None:
+    do, kind, problem = DATA[name]
+    with pytest.raises(kind) as error:
+        do()
+    assert str(error.value).startswith(problem)
+    assert "pydantic" not in str(error.value).lower()
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_right_is_taken() -> None:
+    assert letters.data_of('{"about": "x"}') == Letter("x")
+    assert letters.data_of(letters.data_json(Letter("x", 5))) == Letter("x", 5)
+    assert made(limits=FlowLimits(steps=1, deadline_s=0), store="runs.db", version=3, world={"threads": 1})
+
+
+async def later(d: Letter) -> str:
+    return ""
+
+
+async def laters(d: Letter) -> Any:
+    yield ""
+
+
+def forgets(d: Letter, a: Any) -> bool:
+    a == 5  # noqa: B015
+    return None  # type: ignore[return-value]
+
+
+@execute
+def counting(d: Letter) -> int:
+    return 5
+
+
+def generating(d: Letter) -> str:
+    yield ""  # type: ignore[misc]
+
+
+def each_of(over: Any = lambda d: (), member: Any = counting, parallel: Any = 1) -> Any:
+    every = each("every", member, over, parallel=parallel)
+    return Flow("f", Letter, start=every, rows=[every.done(end("over"))])
+
+
+bot = Agent("openai:gpt-5-mini", name="bot")
+PURE = "a coroutine function: a plain, pure one would be right"
+DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
+    "task": (lambda: call(bot)("Hi"), "the task of a call is 'Hi': a function of the data would be right"),
+    "task later": (lambda: call(bot)(later), PURE),
+    "whole task later": (lambda: call_whole(bot)(later), PURE),
+    "chosen later": (lambda: call_chosen(later, str), PURE),
+    "question": (lambda: wait(str)(5), "the question of a wait is 5: a function of the data would be right"),
+    "question later": (lambda: wait(str)(later), PURE),
+    "no types": (lambda: wait(generating), "the types of the answer, as in @wait(Approve, Change), would be right"),
+    "items": (lambda: each_of(5), "over of 'every' is 5: a function of the data would be right"),
+    "items later": (lambda: each_of(laters), PURE),
+    "member": (lambda: each_of(member=forgets), "'every' has the member <function forgets"),
+    "parallel": (lambda: each_of(parallel="2"), "every has parallel='2': 1 or more, or None for all, would be right"),
+    "half": (lambda: each_of(parallel=1.5), "every has parallel=1.5: 1 or more, or None for all, would be right"),
+    "flow": (lambda: subflow("sub", None, later), "the flow of the subflow 'sub' is None: a Flow would be right"),
+    "start": (lambda: subflow("sub", letters, 5), "the start of the subflow 'sub' is 5: a function of the data"),
+    "start later": (lambda: subflow("sub", letters, later), PURE),
+    "generator": (lambda: execute(generating), "a generator: a function that returns would be right"),
+    "generator later": (lambda: execute(laters), "a generator: a function that returns would be right"),
+    "agents": (lambda: letters.bound(5), "agents is 5: a mapping of agents by role would be right"),
+    "data": (lambda: made(data=int | str), "the data are 'int | str', which is no class: a frozen dataclass"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared(name: str) -> None:
+    do, problem = DECLARED[name]
+    with pytest.raises(FlowError) as error:
+        do()
+    assert problem in str(error.value)
+
+
+def test_a_guard_that_returns_nothing_takes_no_other_way_in_silence() -> None:
+    over, other = end("over"), end("other")
+    flow = Flow("f", Letter, start=counting, rows=[counting.done(over, when=forgets), counting.done(other)])
+    run = flow.seed(Letter("x"))
+    with pytest.raises(
+        FlowError, match=r"the guard of counting --done \[forgets\]--> over returned None: True or False"
+    ):
+        flow.run(run)
+    assert run.state == "counting"
+    assert flow_of_guard(lambda d, a: a).call(Letter("x")).state == "over", "what is true or false is, as ever"
+
+
+def flow_of_guard(held: Callable[[Letter, int], Any]) -> Flow[Letter]:
+    def holds(d: Letter, a: int) -> Any:
+        return held(d, a)
+
+    rows = [counting.done(end("over"), when=holds), counting.done(end("other"))]
+    return Flow("f", Letter, start=counting, rows=rows)
+
+
+def test_a_copy_of_a_flow_runs_as_it_does() -> None:
+    flow = flow_of_guard(lambda d, a: a == 5)
+    copied = copy.deepcopy({"flow": flow})["flow"]
+    assert copied is not flow
+    assert copied.call(Letter("x")).state == "over"
+
+
+def test_an_answer_to_a_run_that_asks_nothing_is_told_so() -> None:
+    kept = made(store=MemoryStore(), answer=lambda question: 5)
+    assert kept.call(Letter("x"), run_id="r").state == "over"
+    with pytest.raises(OutcomeError, match="0 questions are of <WaitState review>: it asks nothing now"):
+        kept.resume("r", {review: 7})
