@@ -64,6 +64,9 @@ _MODULES = {
     "clients.rate_limited": ("RateLimitedClient",),
     "lifecycle.limits": ("Limits",),
     "lifecycle.context.masking": ("Masking", "context_release"),
+    "lifecycle.context.relevance": ("KeepRelevant",),
+    "lifecycle.context.shortening": ("SendOnce", "TruncateResults"),
+    "lifecycle.context.token_budget": ("TokenBudget",),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages.message": ("Citation", "Document", "FunctionCall", "FunctionResult", "Image", "Message"),
@@ -222,6 +225,10 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call_result import CallResult as CallResult
     from fsm_agent.lifecycle.context.masking import Masking as Masking
     from fsm_agent.lifecycle.context.masking import context_release as context_release
+    from fsm_agent.lifecycle.context.relevance import KeepRelevant as KeepRelevant
+    from fsm_agent.lifecycle.context.shortening import SendOnce as SendOnce
+    from fsm_agent.lifecycle.context.shortening import TruncateResults as TruncateResults
+    from fsm_agent.lifecycle.context.token_budget import TokenBudget as TokenBudget
     from fsm_agent.lifecycle.context.window import KeepLastN as KeepLastN
     from fsm_agent.lifecycle.context.window import TokenWindow as TokenWindow
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval

@@ -190,6 +190,18 @@ class ObservationsMasked(Value, frozen=True):
     tokens_saved: int
 
 
+class ContextMeasured(Value, frozen=True):
+    """The dialog is beyond the ``soft`` limit of a `TokenBudget`: the tokens of the request that follows.
+
+    ``passes`` are the processors that shortened it from ``before`` to ``tokens``.
+    """
+
+    before: int
+    tokens: int
+    soft: int
+    passes: tuple[str, ...] = ()
+
+
 class Suspended(Value, frozen=True):
     """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
@@ -223,6 +235,7 @@ InterimEvent: TypeAlias = (  # any but the last
     | FunctionEnded
     | ResultChanged
     | ObservationsMasked
+    | ContextMeasured
     | Suspended
     | Inside
 )

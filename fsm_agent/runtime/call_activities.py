@@ -52,8 +52,9 @@ class ModelRequest(Activity):
 
     def announcement(self) -> Sequence[Event]:
         started = RequestStarted(self.process.record.turn + 1, len(self.effect.request.messages))
-        masked = self.process.view.news() if self.process.view else None
-        return (masked, started) if masked else (started,)
+        if self.process.view is None:
+            return (started,)
+        return (*self.process.view.news(), *([] if self.effect.refusal else [started]))
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver
