@@ -122,6 +122,7 @@ _MODULES = {
     "lifecycle.reports.failure": ("RequestFailure",),
     "lifecycle.reports.phases": ("PhaseDetector", "PhaseHook", "PhaseRule"),
     "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
+    "lifecycle.reports.spans": ("spans_of",),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config.agent_config": ("AgentConfig",),
     "agents.many": ("TaskResult", "TaskResults"),
@@ -257,6 +258,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.reports.phases import PhaseRule as PhaseRule
     from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
     from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
+    from fsm_agent.lifecycle.reports.spans import spans_of as spans_of
     from fsm_agent.lifecycle.snapshot import restore as restore
     from fsm_agent.lifecycle.snapshot import snapshot as snapshot
     from fsm_agent.lifecycle.stopping import any_of as any_of
