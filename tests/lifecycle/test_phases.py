@@ -12,7 +12,7 @@ import pytest
 from support.growth import growth
 from support.kept_runs import definition_of
 
-from fsm_agent import Agent, Dialog, FolderStore, Limits, PhaseDetector, PhaseRule, UsageError
+from fsm_agent import Agent, Dialog, FolderStore, Limits, PhaseDetector, PhaseRule, Reply, Usage, UsageError, function
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
@@ -258,3 +258,28 @@ class TestCost:
             return peak - before
 
         assert kept(4000) < kept(40) + 4_000
+
+
+@pytest.mark.spec("4.1: phase, budget and totals")
+def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:
+    @function
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    detector = PhaseDetector([PhaseRule("adding", ("add",))], default="planning")
+    asked = [Reply.of(asks("add", a=n, b=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
+    agent = Agent(Script(*asked, "six"), functions=[add], limits=Limits(rounds=2, tokens=1000))
+    one = agent.seed("?").journaled()
+    agent.run(one)
+    assert [(detector.phase(state), state.usage.input_tokens, state.rounds) for state in one.states] == [
+        ("planning", None, 0),
+        ("planning", None, 0),
+        ("planning", 10, 0),
+        ("adding", 10, 1),
+        ("adding", 20, 1),
+        ("adding", 20, 2),
+        ("adding", 20, 2),
+    ]
+    assert {(state.limits.tokens, state.limits.rounds) for state in one.states} == {(1000, 2)}
+    assert [len(state.function_calls) for state in one.states] == [0, 0, 0, 1, 1, 2, 2]

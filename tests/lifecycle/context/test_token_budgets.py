@@ -56,7 +56,7 @@ def test_a_tokenizer_of_ones_own_counts():
     assert TokenBudget(hard=99).fit(MESSAGES).measured.before == sum(map(message_tokens, MESSAGES)) != 18
 
 
-@pytest.mark.spec("4.26: passes in order, each once", "1.37: a context window says when to compact and forces a fit")
+@pytest.mark.spec("4.26: passes in order, each once")
 def test_passes_are_applied_in_order_each_once_until_it_fits():
     applied: list[str] = []
 
@@ -116,7 +116,7 @@ def test_from_the_soft_limit_on_each_request_is_told_and_nothing_is_shortened(dr
     assert tuple(script.requests[-1].messages) == tuple(one.record.dialog[:-1])
 
 
-@pytest.mark.spec("4.26: hard: it is enforced")
+@pytest.mark.spec("4.26: hard: it is enforced", "1.37: a context window says when to compact and forces a fit")
 @anyhow
 def test_no_request_is_larger_than_the_hard_limit_and_the_dialog_stays_whole(driven: Driver):
     budget = TokenBudget(hard=80, reserve=20, tokenizer=words, passes=[TruncateResults(100), KeepLastN(2)])

@@ -88,7 +88,7 @@ def test_they_form_a_tree_and_the_same_call_has_the_same():
 
 def approved(call: AgentCall) -> None:
     call.advance("ask:2.0", Approved(at_s=170.0))
-    call.advance("run:2.0", Returned(text="gone", at_s=175.0))
+    call.advance("run:2.0", Returned(text="OSError: no", is_error=True, at_s=175.0))
 
 
 def denied(call: AgentCall) -> None:
@@ -98,7 +98,7 @@ def denied(call: AgentCall) -> None:
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [
-        (approved, [("approve erase", (110.0, 170.0), None), ("execute_tool erase", (170.0, 175.0), None)]),
+        (approved, [("approve erase", (110.0, 170.0), None), ("execute_tool erase", (170.0, 175.0), "returned")]),
         (denied, [("approve erase", (110.0, 170.0), "denied")]),
     ],
 )
