@@ -38,7 +38,6 @@ class TestCodingAgents:
         assert phases("send_mail", "remember") == ["explore", "explore"], "names that tell nothing"
         assert phases("grep", "write", "run_tests") == ["discover", "edit", "validate"]
 
-    @pytest.mark.spec("4.13: the last function that maps to one decides")
     @pytest.mark.parametrize(
         ("phase", "names"),
         {
@@ -52,6 +51,14 @@ class TestCodingAgents:
         for name in names:
             assert phases(*before, name)[-1] == phase, name
             assert phases(*before, name, "send_mail")[-1] == phase, "what maps to none changes nothing"
+
+    @pytest.mark.spec("4.13: the last function that maps to one decides")
+    def test_with_a_window_of_one_the_last_function_that_maps_to_one_decides(self) -> None:
+        detector = PhaseDetector(window=1)
+        names = ("read_file", "read_file", "write", "read_file", "run_tests", "send_mail", "grep")
+        expected = ["discover", "discover", "edit", "discover", "validate", "validate", "discover"]
+        assert phases(*names, detector=detector) == expected
+        assert phases(*names) != expected, "by default the sequence decides"
 
     @pytest.mark.parametrize("name", ["reader", "listen", "finder", "opening_hours", "tester", "runtests", "planet"])
     def test_names_that_begin_alike_are_others(self, name: str) -> None:

@@ -572,7 +572,6 @@ def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: D
     assert (one.state, one.record.turn) == (State.CALLING, 0)
 
 
-@pytest.mark.spec("2.35: any object with the methods of a client is one")
 def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
     closed = []
 

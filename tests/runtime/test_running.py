@@ -458,7 +458,7 @@ class TestMiddleware:
         assert way(run_of(Function.of(chosen, name="work", middleware=layers))).text == "done"
         assert log == ["a(", "b(", "work", ")b", ")a"]
 
-    @pytest.mark.spec("1.33: approval around a function", "4.32: code before and behind a run")
+    @pytest.mark.spec("1.33: approval around a function")
     @both
     @kinds
     def test_it_may_answer_itself_change_the_call_or_the_result(self, way: Way, kind: str):
