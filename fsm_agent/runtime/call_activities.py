@@ -51,7 +51,8 @@ class ModelRequest(Activity):
     process: AgentCall
 
     def announcement(self) -> Sequence[Event]:
-        started = RequestStarted(self.process.record.turn + 1, len(self.effect.request.messages))
+        shown = self.effect.request.messages
+        started = RequestStarted(self.process.record.turn + 1, len(shown), shown)
         if self.process.view is None:
             return (started,)
         return (*self.process.view.news(), *([] if self.effect.refusal else [started]))

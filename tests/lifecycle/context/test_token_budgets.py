@@ -112,7 +112,9 @@ def test_from_the_soft_limit_on_each_request_is_told_and_nothing_is_shortened(dr
         (sized(one.record.dialog[:-1]),) * 2 + (60, ())
     ]
     place = events.index(measured[0])
-    assert events[place + 1] == RequestStarted(3, 6)
+    following = events[place + 1]
+    assert isinstance(following, RequestStarted)
+    assert (following.number, following.messages) == (3, 6)
     assert tuple(script.requests[-1].messages) == tuple(one.record.dialog[:-1])
 
 
