@@ -67,6 +67,7 @@ _MODULES = {
     "lifecycle.context.relevance": ("KeepRelevant",),
     "lifecycle.context.shortening": ("SendOnce", "TruncateResults"),
     "lifecycle.context.token_budget": ("TokenBudget",),
+    "lifecycle.context.view": ("ByRecord",),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages.message": ("Citation", "Document", "FunctionCall", "FunctionResult", "Image", "Message"),
@@ -230,6 +231,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.context.shortening import SendOnce as SendOnce
     from fsm_agent.lifecycle.context.shortening import TruncateResults as TruncateResults
     from fsm_agent.lifecycle.context.token_budget import TokenBudget as TokenBudget
+    from fsm_agent.lifecycle.context.view import ByRecord as ByRecord
     from fsm_agent.lifecycle.context.window import KeepLastN as KeepLastN
     from fsm_agent.lifecycle.context.window import TokenWindow as TokenWindow
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval

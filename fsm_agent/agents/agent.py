@@ -31,7 +31,7 @@ from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.view import Processors, View
+from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
@@ -102,8 +102,7 @@ class Agent(Driving[Deps, Out], Classifying):
             ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
             call.  Without one, only functions that require approval suspend it.
         masking: When old results are no longer shown to the model; None: never.
-        processors: Choose what of the dialog is shown to the model; see `KeepLastN`.  A function of the call's record
-            chooses them for each request.
+        processors: Choose what of the dialog is shown to the model; see `KeepLastN`, `TokenBudget`, `ByRecord`.
         results: What is done to the results of functions before the model is told.
         prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
             ``result.usage`` then has the cost.  None: the prices that are known (the extra ``prices``), as soon as
@@ -125,7 +124,7 @@ class Agent(Driving[Deps, Out], Classifying):
     stop_when: StopWhen | None = field(default=None, repr=False)
     approve: Approve[Deps] | None = field(default=None, repr=False)
     masking: Masking | None = None
-    processors: Processors = field(default=(), repr=False)
+    processors: Sequence[Processor] = field(default=(), repr=False)
     results: ResultPipeline | None = None
     prices: Prices | None = field(default=None, repr=False)
     hooks: Sequence[Any] = field(default=(), repr=False)
@@ -456,7 +455,7 @@ class Agent(Driving[Deps, Out], Classifying):
         """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
-        view = View(self.masking, self.processors) if self.masking or self.processors else None
+        view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Value, field_names
+from fsm_agent._internal.values import field_names
 from fsm_agent.errors import ConfigError, UsageError, hint
 from fsm_agent.foreign_names import CLASS_WORDS
 from fsm_agent.lifecycle.call import AgentCall
@@ -154,10 +154,6 @@ def _are_callables(value: Any) -> bool:
     return isinstance(value, Sequence) and all(map(callable, value))
 
 
-def _are_processors(value: Any) -> bool:
-    return (callable(value) and not isinstance(value, Value)) or _are_callables(value)
-
-
 _RIGHTS: Rights = (
     (
         "model",
@@ -170,6 +166,6 @@ _RIGHTS: Rights = (
     ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
     ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
     ("masking", lambda v: v is None or isinstance(v, Masking), "Masking(), or None,"),
-    ("processors", _are_processors, "a list of functions of messages, [KeepLastN(20)], say,"),
+    ("processors", _are_callables, "a list of functions of messages, [KeepLastN(20)], say,"),
     ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.view import Processors
+from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
@@ -82,7 +82,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     stop_when: StopWhen | None
     approve: Approve[Deps] | None
     masking: Masking | None
-    processors: Processors
+    processors: Sequence[Processor]
     results: ResultPipeline | None
     prices: Prices | None
     hooks: Sequence[Any]

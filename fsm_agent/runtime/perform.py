@@ -101,6 +101,8 @@ def _(effect: CallModel, activity: Activity) -> Any:
     if effect.refusal is not None:
         return _refused(effect.refusal, activity.world)
     timeout_s = time_left(activity.process, activity.world)
+    if (limit_s := activity.process.record.limits.request_s) is not None:
+        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
@@ -113,6 +115,8 @@ def _(effect: CallModel, activity: Activity) -> Any:
     if effect.refusal is not None:
         return _refused_async(effect.refusal, activity.world)
     timeout_s = time_left(activity.process, activity.world)
+    if (limit_s := activity.process.record.limits.request_s) is not None:
+        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:

@@ -7,8 +7,8 @@ and discarded: the dialog itself stays whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.lifecycle.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
 from fsm_agent.lifecycle.context.token_budget import Fit, TokenBudget
@@ -17,8 +17,39 @@ from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.event import ContextMeasured, ObservationsMasked
 from fsm_agent.messages.message import Message
 
-# Processors, or a pure function that chooses them for one request by the record of the call: its rounds, usage, phase.
-Processors: TypeAlias = Sequence[Processor] | Callable[[CallRecord], Sequence[Processor]]
+
+class ByRecord(Value, frozen=True):
+    """A processor in whose place others stand, chosen for each request.
+
+    Args:
+        choose: Returns them for the record of the call as it is then: its rounds, usage, phase.  Pure.
+    """
+
+    choose: Callable[[CallRecord], Sequence[Processor]]
+
+    def __post_init__(self) -> None:
+        if not callable(self.choose):
+            raise UsageError(f"ByRecord({self.choose!r:.80}): a function of a CallRecord would be right")
+
+    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Refuse to process messages that no call is asked about.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("ByRecord chooses processors for the requests of an agent: there is no record of a call here")
+
+    def chosen(self, r: CallRecord) -> Sequence[Processor]:
+        """Return the processors for a request.
+
+        Raises:
+            UsageError: They are no list of processors.
+        """
+        chosen = self.choose(r)
+        if not (isinstance(chosen, list | tuple) and all(map(callable, chosen))):
+            right = "a list of processors, [KeepLastN(20)], say, would be right"
+            raise UsageError(f"{self.choose!r:.200} of ByRecord returned {chosen!r:.80}: {right}")
+        return chosen
 
 
 class View:
@@ -31,12 +62,12 @@ class View:
 
     __slots__ = ("_fits", "_masker", "_masking", "_processors", "_reported", "_view")
 
-    def __init__(self, masking: Masking | None, processors: Processors = ()) -> None:
+    def __init__(self, masking: Masking | None, processors: Sequence[Processor] = ()) -> None:
         self._masking = masking
         self._masker: Masker | None = None
         self._view = MaskedView(())
         self._reported = NOTHING_MASKED
-        self._processors = processors if callable(processors) else tuple(processors)
+        self._processors = tuple(processors)
         self._fits: list[Fit] = []
 
     def __call__(self, r: CallRecord) -> Sequence[Message]:
@@ -46,23 +77,15 @@ class View:
             self._view = self._of(r).view(messages, frozenset(r.released))
             messages = self._view.messages
         fits: list[Fit] = []
-        for processor in self._chosen(r):
-            if isinstance(processor, TokenBudget):
-                fits.append(processor.fit(messages))
-                messages = fits[-1].messages
-            else:
-                messages = applied((processor,), messages)
+        for listed in self._processors:
+            for processor in listed.chosen(r) if isinstance(listed, ByRecord) else (listed,):
+                if isinstance(processor, TokenBudget):
+                    fits.append(processor.fit(messages))
+                    messages = fits[-1].messages
+                else:
+                    messages = applied((processor,), messages)
         self._fits = fits
         return messages
-
-    def _chosen(self, r: CallRecord) -> Sequence[Processor]:
-        if not callable(self._processors):
-            return self._processors
-        chosen = self._processors(r)
-        if not (isinstance(chosen, list | tuple) and all(map(callable, chosen))):
-            right = "a list of processors, [KeepLastN(20)], say, would be right"
-            raise UsageError(f"processors={self._processors!r:.200} returned {chosen!r:.80}: {right}")
-        return chosen
 
     @property
     def refusal(self) -> ErrorReport | None:

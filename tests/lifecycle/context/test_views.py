@@ -11,7 +11,19 @@ from support.call_steps import begun, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.walks import assert_sendable, function_call
 
-from fsm_agent import Agent, KeepLastN, Limits, Masking, PhaseDetector, PhaseRule, Reply, Usage, function, snapshot
+from fsm_agent import (
+    Agent,
+    ByRecord,
+    KeepLastN,
+    Limits,
+    Masking,
+    PhaseDetector,
+    PhaseRule,
+    Reply,
+    Usage,
+    function,
+    snapshot,
+)
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.context.masking import context_release
@@ -289,7 +301,7 @@ class TestProcessorsThatAreChosen:
         def marked(messages: Sequence[Message], state: str) -> Sequence[Message]:
             return [*messages, Message.of("system", f"in {state}, round {len(seen)}")]
 
-        one = seed(PROMPT, limits=Limits(rounds=None), view=View(None, choose))
+        one = seed(PROMPT, limits=Limits(rounds=None), view=View(None, (ByRecord(choose), KeepLastN(9))))
         asked = [Reply.of(call("read", n=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
         script = Script(*asked, "done")
         driven(one, script)
@@ -298,17 +310,21 @@ class TestProcessorsThatAreChosen:
         assert script.requests[-1].messages[-1].text == "in Calling, round 3"
         assert len(one.record.dialog) == 2 + 2 * 2 + 1
 
-    def test_an_agent_takes_a_function_that_chooses(self):
+    def test_an_agent_chooses_among_others(self):
         script = Script(*[call("read", n=n) for n in (1, 2)], "done")
-        Agent(script, functions=[read], processors=lambda r: [KeepLastN(2)] if r.rounds > 1 else []).call("?")
+        Agent(script, functions=[read], processors=[ByRecord(lambda r: [KeepLastN(2)] if r.rounds > 1 else [])]).call(
+            "?"
+        )
         assert [len(request.messages) for request in script.requests] == [1, 3, 3]
 
     def test_what_is_no_list_of_processors_is_named(self):
         for chosen in (KeepLastN(2), None, [1], "ab"):
-            with pytest.raises(UsageError, match=r"processors=<function .* returned .*: a list of processors"):
-                Agent(Script("no"), processors=lambda r, chosen=chosen: chosen).call("?")
-        with pytest.raises(UsageError, match=r"processors .*KeepLastN\(n=2\).*a list of functions of messages"):
-            Agent(Script("no"), processors=KeepLastN(2))
+            with pytest.raises(UsageError, match=r"<function .* of ByRecord returned .*: a list of processors"):
+                Agent(Script("no"), processors=[ByRecord(lambda r, chosen=chosen: chosen)]).call("?")
+        with pytest.raises(UsageError, match=r"ByRecord\(5\): a function of a CallRecord"):
+            ByRecord(5)
+        with pytest.raises(UsageError, match=r"there is no record of a call here"):
+            ByRecord(lambda r: [])([Message.of("user", "?")])
 
 
 @pytest.mark.spec("4.7: an error ends it")
