@@ -42,7 +42,6 @@ def sized(messages) -> int:
     return sum(message_tokens(message, words) for message in messages)
 
 
-@pytest.mark.spec("4.26: a real tokenizer")
 def test_a_tokenizer_of_ones_own_counts():
     texts: list[str] = []
 
