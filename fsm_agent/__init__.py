@@ -64,6 +64,10 @@ _MODULES = {
     "clients.rate_limited": ("RateLimitedClient",),
     "lifecycle.limits": ("Limits",),
     "lifecycle.context.masking": ("Masking", "context_release"),
+    "lifecycle.context.relevance": ("KeepRelevant",),
+    "lifecycle.context.shortening": ("SendOnce", "TruncateResults"),
+    "lifecycle.context.token_budget": ("TokenBudget",),
+    "lifecycle.context.view": ("ByRecord",),
     "mcp.client": ("MCPServer", "MCPServerError", "MCPToolError"),
     "mcp.config": ("mcp_servers",),
     "messages.message": ("Citation", "Document", "FunctionCall", "FunctionResult", "Image", "Message"),
@@ -119,6 +123,7 @@ _MODULES = {
     "lifecycle.reports.failure": ("RequestFailure",),
     "lifecycle.reports.phases": ("PhaseDetector", "PhaseHook", "PhaseRule"),
     "lifecycle.reports.rounds": ("RoundReport", "rounds_of"),
+    "lifecycle.reports.spans": ("spans_of",),
     "agents.agent_base": ("AgentBase", "AsyncAgentBase"),
     "agents.config.agent_config": ("AgentConfig",),
     "agents.many": ("TaskResult", "TaskResults"),
@@ -222,6 +227,11 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call_result import CallResult as CallResult
     from fsm_agent.lifecycle.context.masking import Masking as Masking
     from fsm_agent.lifecycle.context.masking import context_release as context_release
+    from fsm_agent.lifecycle.context.relevance import KeepRelevant as KeepRelevant
+    from fsm_agent.lifecycle.context.shortening import SendOnce as SendOnce
+    from fsm_agent.lifecycle.context.shortening import TruncateResults as TruncateResults
+    from fsm_agent.lifecycle.context.token_budget import TokenBudget as TokenBudget
+    from fsm_agent.lifecycle.context.view import ByRecord as ByRecord
     from fsm_agent.lifecycle.context.window import KeepLastN as KeepLastN
     from fsm_agent.lifecycle.context.window import TokenWindow as TokenWindow
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval
@@ -250,6 +260,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.reports.phases import PhaseRule as PhaseRule
     from fsm_agent.lifecycle.reports.rounds import RoundReport as RoundReport
     from fsm_agent.lifecycle.reports.rounds import rounds_of as rounds_of
+    from fsm_agent.lifecycle.reports.spans import spans_of as spans_of
     from fsm_agent.lifecycle.snapshot import restore as restore
     from fsm_agent.lifecycle.snapshot import snapshot as snapshot
     from fsm_agent.lifecycle.stopping import any_of as any_of

@@ -139,6 +139,7 @@ LIMIT_WORDS = {
     **dict.fromkeys(("max_turns", "max_iterations", "max_iter", "max_steps", "max_rounds"), "rounds=…"),
     **dict.fromkeys(("recursion_limit", "request_limit", "tool_calls_limit"), "rounds=…"),
     **dict.fromkeys(("timeout", "timeout_s", "max_time", "deadline"), "deadline_s=…"),
+    **dict.fromkeys(("request_timeout", "step_timeout", "step_timeout_s"), "request_s=…"),
     **dict.fromkeys(("retries", "max_retries", "output_retries"), "parse_retries=… of answers, recalls=… of requests"),
     **dict.fromkeys(("max_parallel", "concurrency", "max_concurrency"), "parallel=…"),
     **dict.fromkeys(("max_tokens", "total_tokens_limit", "max_total_tokens", "token_limit"), "tokens=…"),

@@ -102,7 +102,7 @@ class Agent(Driving[Deps, Out], Classifying):
             ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
             call.  Without one, only functions that require approval suspend it.
         masking: When old results are no longer shown to the model; None: never.
-        processors: Choose what of the dialog is shown to the model; see `KeepLastN`.
+        processors: Choose what of the dialog is shown to the model; see `KeepLastN`, `TokenBudget`, `ByRecord`.
         results: What is done to the results of functions before the model is told.
         prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
             ``result.usage`` then has the cost.  None: the prices that are known (the extra ``prices``), as soon as

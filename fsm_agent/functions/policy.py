@@ -31,7 +31,7 @@ class Default(Value, frozen=True):
 class Retries(Value, frozen=True, kw_only=True):
     """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
-    attempts: int = 3  # the first one included
+    attempts: int = 4  # the first one included
     delay_s: float = 0.1  # before the second attempt
     max_delay_s: float = 5.0
     jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1

@@ -551,7 +551,9 @@ class AgentCall(Driven, Generic[Out]):
         return _BEGINNING
 
     def _reply(self, r: CallRecord) -> tuple[Effect, ...]:
-        return (CallModel(f"model:{r.turn}", self._request(), r.attempt, r.limits.cost_usd is not None),)
+        request, is_priced = self._request(), r.limits.cost_usd is not None
+        refusal = self.view.refusal if self.view else None
+        return (CallModel(f"model:{r.turn}", request, r.attempt, is_priced, refusal),)
 
     def _nap(self, r: CallRecord) -> tuple[Effect, ...]:
         return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import Value, to_json
+from fsm_agent.errors import ErrorReport
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -70,6 +71,7 @@ class CallModel(EffectValue, frozen=True):
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
     is_priced: bool = False  # the reply is wanted with its cost
+    refusal: ErrorReport | None = None  # why the request is not sent: it is beyond a `TokenBudget`
 
 
 class Sleep(EffectValue, frozen=True):

@@ -214,6 +214,7 @@ def parse_answer(
             logprobs=reply.logprobs,
             problems=r.problems if in_branch else (),
             parser_args=_args_of(governing, r, prompt) if r.parser_args else _NO_ARGS,
+            function_calls=r.function_calls,
         )
     )
 

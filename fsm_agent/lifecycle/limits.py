@@ -37,6 +37,7 @@ class Limits(Value, frozen=True, kw_only=True, metaclass=Explained):
     tokens: int | None = None  # of all replies together, those to agents inside of the call included
     cost_usd: float | None = None  # of the same; each model needs a price that is known, or given with ``prices``
     deadline_s: float | None = None  # seconds from the start to the end
+    request_s: float | None = None  # seconds for one request to the model; then it has failed, and may be recalled
     wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
     identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
     # Consequence of a loop: the end; an event at every multiple of `identical_rounds`; or also a message to the model.

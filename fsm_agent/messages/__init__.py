@@ -5,6 +5,7 @@ All of it is data, frozen and without behaviour that could fail.  Nothing here k
 
 from fsm_agent.messages.event import (
     ArgumentsDelta,
+    ContextMeasured,
     Delta,
     Done,
     Event,
@@ -52,6 +53,7 @@ __all__ = [
     "ArgumentsDelta",
     "Attachment",
     "Citation",
+    "ContextMeasured",
     "Delta",
     "Document",
     "Done",

@@ -6,11 +6,12 @@ that matches on types should ignore those that it does not know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.values import Value
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
 
 if TYPE_CHECKING:
@@ -80,8 +81,11 @@ class PartialOutput(Value, frozen=True):
 class RequestStarted(Value, frozen=True):
     """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
 
+    hidden = ("shown",)
+
     number: int  # from 1; each attempt at a request counts
     messages: int
+    shown: Sequence[Message] = ()  # these messages: what masking, processors and the exception branch leave and add
 
 
 class ReplyCompleted(Value, frozen=True):
@@ -190,6 +194,18 @@ class ObservationsMasked(Value, frozen=True):
     tokens_saved: int
 
 
+class ContextMeasured(Value, frozen=True):
+    """The dialog is beyond the ``soft`` limit of a `TokenBudget`: the tokens of the request that follows.
+
+    ``passes`` are the processors that shortened it from ``before`` to ``tokens``.
+    """
+
+    before: int
+    tokens: int
+    soft: int
+    passes: tuple[str, ...] = ()
+
+
 class Suspended(Value, frozen=True):
     """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
@@ -223,6 +239,7 @@ InterimEvent: TypeAlias = (  # any but the last
     | FunctionEnded
     | ResultChanged
     | ObservationsMasked
+    | ContextMeasured
     | Suspended
     | Inside
 )

@@ -51,9 +51,11 @@ class ModelRequest(Activity):
     process: AgentCall
 
     def announcement(self) -> Sequence[Event]:
-        started = RequestStarted(self.process.record.turn + 1, len(self.effect.request.messages))
-        masked = self.process.view.news() if self.process.view else None
-        return (masked, started) if masked else (started,)
+        shown = self.effect.request.messages
+        started = RequestStarted(self.process.record.turn + 1, len(shown), shown)
+        if self.process.view is None:
+            return (started,)
+        return (*self.process.view.news(), *([] if self.effect.refusal else [started]))
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         call, driver = self.process, self.driver

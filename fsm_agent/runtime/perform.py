@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.errors import ErrorReport, ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
@@ -98,7 +98,11 @@ def _(effect: Begin, activity: Activity) -> Begun:
 
 @perform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
+    if effect.refusal is not None:
+        return _refused(effect.refusal, activity.world)
     timeout_s = time_left(activity.process, activity.world)
+    if (limit_s := activity.process.record.limits.request_s) is not None:
+        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
@@ -108,12 +112,25 @@ def _(effect: CallModel, activity: Activity) -> Any:
 
 @aperform.register(CallModel)
 def _(effect: CallModel, activity: Activity) -> Any:
+    if effect.refusal is not None:
+        return _refused_async(effect.refusal, activity.world)
     timeout_s = time_left(activity.process, activity.world)
+    if (limit_s := activity.process.record.limits.request_s) is not None:
+        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
         return ask_model_async(effect, activity.world, timeout_s)
     return stream_model_async(effect, activity.world, timeout_s, partial_outputs(activity.process))
+
+
+def _refused(refusal: ErrorReport, world: World) -> ModelFailed:
+    """Return the outcome of a request that is not sent."""
+    return ModelFailed(error=refusal, at_s=world.clock.now())
+
+
+async def _refused_async(refusal: ErrorReport, world: World) -> ModelFailed:
+    return _refused(refusal, world)
 
 
 @perform.register(Sleep)

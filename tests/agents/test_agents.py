@@ -38,7 +38,9 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
+from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, ScriptError, call
 
 
@@ -817,11 +819,40 @@ class TestNested:
         assert told == ["inside"]
 
 
+@pytest.mark.spec("2.35: any object with the methods of a client is one")
+def test_a_plain_object_with_the_methods_of_a_client_serves_in_every_way() -> None:
+    class Echo:
+        name = "echo"
+
+        def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            return Reply.of(request.messages[-1].text.upper())
+
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            return self.complete(request)
+
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Any:
+            yield TextDelta(request.messages[-1].text.upper())
+            yield self.complete(request)
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> Any:
+            for item in self.stream(request):
+                yield item
+
+    agent: Agent[None, str] = Agent(Echo())
+    assert agent.call("hello").output == "HELLO"
+    assert asyncio.run(agent.acall("hello")).output == "HELLO"
+    assert [event for event in agent.stream("hello") if isinstance(event, TextDelta)] == [TextDelta("HELLO")]
+
+    async def heard() -> list[object]:
+        return [event async for event in agent.astream("hello") if isinstance(event, TextDelta)]
+
+    assert asyncio.run(heard()) == [TextDelta("HELLO")]
+
+
 @pytest.mark.spec(
     "0.13: none: functions are never offered",
     "0.13: auto: the model decides",
     "0.13: required: only the first request demands a call",
-    "1.38: one function is demanded on the wire",
 )
 @pytest.mark.parametrize(
     ("choice", "expected"),

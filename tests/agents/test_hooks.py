@@ -12,7 +12,16 @@ from fsm_agent import Agent, Limits, function
 from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.lifecycle.record import State
-from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
+from fsm_agent.messages.event import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    ReplyCompleted,
+    RequestStarted,
+    Stepped,
+    TextDelta,
+)
 from fsm_agent.testing import Script, call
 
 
@@ -225,3 +234,22 @@ def test_a_field_is_no_method():
         def on_done(self, event: Any) -> None: ...
 
     check_hooks([Hook()])
+
+
+@pytest.mark.spec("4.12: the messages of a request are seen before it")
+@everyway
+def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
+    seen: list[list[str]] = []
+    model = Script(call("add", a=1, b=2), "no number", "3")
+
+    class Prompts:
+        def on_request_started(self, event: RequestStarted) -> None:
+            assert len(model.requests) == len(seen), "those before were sent, and this one was not"
+            seen.append([message.text for message in event.shown])
+
+    def last(messages: Any) -> Any:
+        return messages[-2:] if messages[-1].role == "tool" else messages
+
+    called(Agent(model, system="Add.", functions=[add], output=int, processors=[last], hooks=[Prompts()]))
+    assert seen == [[message.text for message in request.messages] for request in model.requests]
+    assert [len(texts) for texts in seen] == [2, 2, 4], "as the processor leaves them, and with the exception branch"

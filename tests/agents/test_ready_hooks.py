@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, LoggingHook, TerminalHook, UsageError
+from fsm_agent import Agent, Limits, LoggingHook, TerminalHook, UsageError
 from fsm_agent.testing import Script, call
 
 
@@ -40,6 +40,26 @@ def test_events_are_logged_with_their_facts(caplog: pytest.LogCaptureFixture) ->
     assert [name for _, name in found if name != "Stepped"] == ["FunctionEnded", "Done"]
     assert "sk-proj-abcdefghij" not in caplog.text
     assert "\x1b" not in caplog.text
+
+
+@pytest.mark.spec("1.33: logging around a function")
+def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def divide(a: int, b: int) -> float:
+        """Divide."""
+        return a / b
+
+    script = Script([call("divide", a=1, b=2), call("divide", a=1, b=0)], "Done.")
+    with caplog.at_level(logging.INFO, logger="bank"):
+        Agent(script, functions=[divide], hooks=[LoggingHook("bank")], limits=Limits(parallel=1)).call("Hi")
+    facts = [record.fsm_agent for record in caplog.records if record.name == "bank"][:-1]  # type: ignore[attr-defined]
+    assert [(fact["event"], fact["id"]) for fact in facts] == [
+        (name, id) for id in ("1.0", "1.1") for name in ("FunctionStarted", "FunctionEnded")
+    ]
+    assert all(fact["function"] == "divide" for fact in facts)
+    assert [fact["is_error"] for fact in facts[1::2]] == [False, True]
+    assert all(0 <= fact["duration_s"] < 60 for fact in facts[1::2])
 
 
 @pytest.mark.spec("4.38: a hook that draws on the terminal")

@@ -1164,6 +1164,19 @@ def test_one_stage_is_enough_when_no_functions_are_left():
     assert bare.result().output == 42
 
 
+@pytest.mark.spec("0.12: a finalizer prompt makes one more request")
+def test_the_second_stage_is_one_request_more_with_all_results():
+    prompt = PROMPT.extend(output=int, parser=None, mode="two_stage", on_form="Sum it up.")
+    call = begun(prompt=prompt)
+    for a in (1, 2):
+        call.advance(say(call, function_call("add", a=a, b=a)).effects[0].key, Returned(text=str(a + a)))
+    assert say(call, "Two and four.").record.replies == 3
+    assert [m.text for m in request(call).messages if m.role == "tool"] == ["2", "4"]
+    assert request(call).messages[-1].text == "Sum it up."
+    call = say(call, "6")
+    assert (call.result().output, call.record.replies, call.effects) == (6, 4, ())
+
+
 @pytest.mark.spec("0.17: functions asked for in the second stage are not run")
 def test_functions_asked_for_in_the_second_stage_end_the_call():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")

@@ -120,7 +120,9 @@ MODELS = {
     "not too deep": Model(Limits(**ONE, depth=2), depth=1),
     "too deep": Model(Limits(**ONE, depth=2), depth=2),
     "patience": Model(Limits(recalls=3, rounds=0, wait_s=2.0), delays_s=(0.0, 2.0, 2.01)),
-    "deadline": Model(Limits(recalls=2, rounds=0, deadline_s=2.0), ("answer", "wrong"), delays_s=(1.99, 2.0, 2.01)),
+    "deadline": Model(
+        Limits(recalls=2, rounds=0, deadline_s=2.0, request_s=1.0), ("answer", "wrong"), delays_s=(1.99, 2.0, 2.01)
+    ),
     "words that are cut": Model(Limits(rounds=0, parse_retries=1), ("answer", "cut"), prompt=Prompt("x")),
     "words that may be cut": Model(
         Limits(rounds=0, parse_retries=1, on_cut="accept"), ("answer", "cut"), prompt=Prompt("x")

@@ -12,7 +12,7 @@ import pytest
 from support.growth import growth
 from support.kept_runs import definition_of
 
-from fsm_agent import Agent, Dialog, FolderStore, Limits, PhaseDetector, PhaseRule, UsageError
+from fsm_agent import Agent, Dialog, FolderStore, Limits, PhaseDetector, PhaseRule, Reply, Usage, UsageError, function
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
@@ -38,7 +38,6 @@ class TestCodingAgents:
         assert phases("send_mail", "remember") == ["explore", "explore"], "names that tell nothing"
         assert phases("grep", "write", "run_tests") == ["discover", "edit", "validate"]
 
-    @pytest.mark.spec("4.13: the last function that maps to one decides")
     @pytest.mark.parametrize(
         ("phase", "names"),
         {
@@ -52,6 +51,14 @@ class TestCodingAgents:
         for name in names:
             assert phases(*before, name)[-1] == phase, name
             assert phases(*before, name, "send_mail")[-1] == phase, "what maps to none changes nothing"
+
+    @pytest.mark.spec("4.13: the last function that maps to one decides")
+    def test_with_a_window_of_one_the_last_function_that_maps_to_one_decides(self) -> None:
+        detector = PhaseDetector(window=1)
+        names = ("read_file", "read_file", "write", "read_file", "run_tests", "send_mail", "grep")
+        expected = ["discover", "discover", "edit", "discover", "validate", "validate", "discover"]
+        assert phases(*names, detector=detector) == expected
+        assert phases(*names) != expected, "by default the sequence decides"
 
     @pytest.mark.parametrize("name", ["reader", "listen", "finder", "opening_hours", "tester", "runtests", "planet"])
     def test_names_that_begin_alike_are_others(self, name: str) -> None:
@@ -258,3 +265,28 @@ class TestCost:
             return peak - before
 
         assert kept(4000) < kept(40) + 4_000
+
+
+@pytest.mark.spec("4.1: phase, budget and totals")
+def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:
+    @function
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    detector = PhaseDetector([PhaseRule("adding", ("add",))], default="planning")
+    asked = [Reply.of(asks("add", a=n, b=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
+    agent = Agent(Script(*asked, "six"), functions=[add], limits=Limits(rounds=2, tokens=1000))
+    one = agent.seed("?").journaled()
+    agent.run(one)
+    assert [(detector.phase(state), state.usage.input_tokens, state.rounds) for state in one.states] == [
+        ("planning", None, 0),
+        ("planning", None, 0),
+        ("planning", 10, 0),
+        ("adding", 10, 1),
+        ("adding", 20, 1),
+        ("adding", 20, 2),
+        ("adding", 20, 2),
+    ]
+    assert {(state.limits.tokens, state.limits.rounds) for state in one.states} == {(1000, 2)}
+    assert [len(state.function_calls) for state in one.states] == [0, 0, 0, 1, 1, 2, 2]

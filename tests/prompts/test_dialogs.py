@@ -60,7 +60,6 @@ class TestValue:
         with pytest.raises(PromptError, match="said"):
             start.put(prompt)
 
-    @pytest.mark.spec("2.28: texts and images, in order")
     def test_images_go_behind_the_text(self):
         image = Image.of(PNG)
         assert Dialog().put("Look", image).tail == Message.of("user", "Look", image)

@@ -434,6 +434,27 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
+@pytest.mark.spec("4.30: a time limit for a step")
+@anyhow
+def test_a_request_that_takes_too_long_has_failed_and_the_model_is_asked_again(driven: Driver):
+    script = Script(Delayed(4.0, call("add", a=1, b=2)), Delayed(6.0, "never"), Delayed(4.0, "42"))
+    one = seed(limits=Limits(request_s=5.0, deadline_s=60.0))
+    driven(one, script)
+    assert (one.result().output, len(script.requests), one.record.recalls) == (42, 3, 1)
+    (failure,) = one.result().failures
+    assert (failure.report.kind, failure.report.message) == ("TimedOut", "no reply within 5.0 s")
+
+
+@anyhow
+def test_the_shorter_of_the_limits_of_a_request_and_of_the_call_counts(driven: Driver):
+    one = seed(limits=Limits(request_s=5.0, deadline_s=3.0))
+    driven(one, Script(Delayed(4.0, "42")))
+    assert one.record.ending.reason is Reason.EXPIRED
+    one = seed(limits=Limits(request_s=5.0, recalls=0))
+    driven(one, Script(Delayed(6.0, "42")))
+    assert one.record.ending.reason is Reason.MODEL_FAILED
+
+
 @pytest.mark.spec("1.12: it is checked between two steps")
 @anyhow
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
@@ -572,7 +593,6 @@ def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: D
     assert (one.state, one.record.turn) == (State.CALLING, 0)
 
 
-@pytest.mark.spec("2.35: any object with the methods of a client is one")
 def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
     closed = []
 
@@ -1034,7 +1054,7 @@ def test_every_request_is_announced_with_its_number_and_size():
     script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
     events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
     started = [event for event in events if isinstance(event, RequestStarted)]
-    assert started == [RequestStarted(1, 2), RequestStarted(2, 4), RequestStarted(3, 4)]
+    assert [(event.number, event.messages) for event in started] == [(1, 2), (2, 4), (3, 4)]
     assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
 
 

@@ -275,7 +275,14 @@ class TestRetries:
         fails, clock = Fails(*[OSError("busy")] * 9), FakeClock()
         said = way(run_of(fails.function("plain", retries=Retries()), clock=clock, random=lambda: 0.0))
         assert (said.text, said.is_error) == ("OSError: busy", True)
-        assert (fails.runs, clock.sleeps) == (3, [0.1, 0.2])
+        assert (fails.runs, clock.sleeps) == (4, [0.1, 0.2, 0.4])
+
+    @pytest.mark.spec("1.29: three retries from 0.1 to 5 s by default")
+    def test_the_defaults_are_three_retries_of_at_most_five_seconds(self):
+        for attempts, waits in ((Retries().attempts, [0.1, 0.2, 0.4]), (9, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])):
+            fails, clock = Fails(*[OSError("busy")] * 9), FakeClock()
+            sync(run_of(fails.function("plain", retries=Retries(attempts=attempts)), clock=clock, random=lambda: 0.0))
+            assert clock.sleeps == pytest.approx(waits)
 
     @pytest.mark.spec("1.29: a predicate says what is tried again")
     @both
@@ -340,7 +347,7 @@ class TestOnError:
             ({"on_error": "tell"}, "OSError: busy", True, 1),
             ({"on_error": Default("empty")}, "empty", False, 1),
             ({"on_error": Default(None)}, "null", False, 1),
-            ({"on_error": "retry"}, "OSError: busy", True, 3),
+            ({"on_error": "retry"}, "OSError: busy", True, 4),
             ({"on_error": Default(7), "retries": Retries(attempts=2)}, "7", False, 2),
         ],
     )
@@ -451,7 +458,7 @@ class TestMiddleware:
         assert way(run_of(Function.of(chosen, name="work", middleware=layers))).text == "done"
         assert log == ["a(", "b(", "work", ")b", ")a"]
 
-    @pytest.mark.spec("1.33: approval around a function", "4.32: code before and behind a run")
+    @pytest.mark.spec("1.33: approval around a function")
     @both
     @kinds
     def test_it_may_answer_itself_change_the_call_or_the_result(self, way: Way, kind: str):

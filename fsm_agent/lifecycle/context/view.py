@@ -6,13 +6,50 @@ and discarded: the dialog itself stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.lifecycle.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
+from fsm_agent.lifecycle.context.token_budget import Fit, TokenBudget
 from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.event import ObservationsMasked
+from fsm_agent.messages.event import ContextMeasured, ObservationsMasked
 from fsm_agent.messages.message import Message
+
+
+class ByRecord(Value, frozen=True):
+    """A processor in whose place others stand, chosen for each request.
+
+    Args:
+        choose: Returns them for the record of the call as it is then: its rounds, usage, phase.  Pure.
+    """
+
+    choose: Callable[[CallRecord], Sequence[Processor]]
+
+    def __post_init__(self) -> None:
+        if not callable(self.choose):
+            raise UsageError(f"ByRecord({self.choose!r:.80}): a function of a CallRecord would be right")
+
+    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Refuse to process messages that no call is asked about.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("ByRecord chooses processors for the requests of an agent: there is no record of a call here")
+
+    def chosen(self, r: CallRecord) -> Sequence[Processor]:
+        """Return the processors for a request.
+
+        Raises:
+            UsageError: They are no list of processors.
+        """
+        chosen = self.choose(r)
+        if not (isinstance(chosen, list | tuple) and all(map(callable, chosen))):
+            right = "a list of processors, [KeepLastN(20)], say, would be right"
+            raise UsageError(f"{self.choose!r:.200} of ByRecord returned {chosen!r:.80}: {right}")
+        return chosen
 
 
 class View:
@@ -23,14 +60,15 @@ class View:
         processors: Each takes messages and returns those to be shown; pure.
     """
 
-    __slots__ = ("_masker", "_masking", "_processors", "_reported", "_view")
+    __slots__ = ("_fits", "_masker", "_masking", "_processors", "_reported", "_view")
 
-    def __init__(self, masking: Masking | None, processors: tuple[Processor, ...] = ()) -> None:
+    def __init__(self, masking: Masking | None, processors: Sequence[Processor] = ()) -> None:
         self._masking = masking
         self._masker: Masker | None = None
         self._view = MaskedView(())
         self._reported = NOTHING_MASKED
-        self._processors = processors
+        self._processors = tuple(processors)
+        self._fits: list[Fit] = []
 
     def __call__(self, r: CallRecord) -> Sequence[Message]:
         """Return the messages of the record's dialog that are shown."""
@@ -38,7 +76,21 @@ class View:
         if self._masking is not None:
             self._view = self._of(r).view(messages, frozenset(r.released))
             messages = self._view.messages
-        return applied(self._processors, messages)
+        fits: list[Fit] = []
+        for listed in self._processors:
+            for processor in listed.chosen(r) if isinstance(listed, ByRecord) else (listed,):
+                if isinstance(processor, TokenBudget):
+                    fits.append(processor.fit(messages))
+                    messages = fits[-1].messages
+                else:
+                    messages = applied((processor,), messages)
+        self._fits = fits
+        return messages
+
+    @property
+    def refusal(self) -> ErrorReport | None:
+        """The reason why the latest view cannot be sent: it is beyond a `TokenBudget`; None: it can."""
+        return next((fit.refusal for fit in self._fits if fit.refusal is not None), None)
 
     def masked_calls(self, r: CallRecord) -> frozenset[str]:
         """Return the ids of the calls whose results are not shown."""
@@ -46,10 +98,12 @@ class View:
             return frozenset()
         return frozenset(self._of(r).view(r.dialog, frozenset(r.released)).calls)
 
-    def news(self) -> ObservationsMasked | None:
-        """Return what the latest request masks and no earlier one did."""
+    def news(self) -> list[ObservationsMasked | ContextMeasured]:
+        """Return what the latest request masks and no earlier one did, and its size if that is to be told."""
         before, self._reported = self._reported, self._view.masked
-        return self._view.since(before)
+        masked = self._view.since(before)
+        news: list[ObservationsMasked | ContextMeasured] = [] if masked is None else [masked]
+        return [*news, *[fit.measured for fit in self._fits if fit.measured.before > fit.measured.soft]]
 
     def _of(self, r: CallRecord) -> Masker:
         if self._masker is None:

@@ -19,19 +19,19 @@ Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels; pages of documents cost as much each
 
 
-def message_tokens(message: Message) -> int:
+def message_tokens(message: Message, tokens: Callable[[str], int] = estimated_tokens) -> int:
     """Return about how many tokens a message has; parts that only one wire understands count nothing."""
-    return sum(map(_part_tokens, message.parts))
+    return sum([_part_tokens(part, tokens) for part in message.parts])
 
 
-def _part_tokens(part: Part) -> int:
+def _part_tokens(part: Part, tokens: Callable[[str], int]) -> int:
     match part:
         case Text() | Reasoning():
-            return estimated_tokens(part.text)
+            return tokens(part.text)
         case FunctionCall():
-            return estimated_tokens(part.name) + estimated_tokens(part.arguments_json)
+            return tokens(part.name) + tokens(part.arguments_json)
         case FunctionResult():
-            return estimated_tokens(part.text) + ATTACHMENT_TOKENS * len(part.attachments)
+            return tokens(part.text) + ATTACHMENT_TOKENS * len(part.attachments)
         case Image() | Document():
             return ATTACHMENT_TOKENS
     return 0
@@ -48,7 +48,7 @@ class KeepLastN(Value, frozen=True):
     n: int
 
     def __post_init__(self) -> None:
-        _check("KeepLastN", "n", self.n)
+        check_size("KeepLastN", "n", self.n)
 
     def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
         return _window(messages, self.n, len)
@@ -63,13 +63,18 @@ class TokenWindow(Value, frozen=True):
     max_tokens: int
 
     def __post_init__(self) -> None:
-        _check("TokenWindow", "max_tokens", self.max_tokens)
+        check_size("TokenWindow", "max_tokens", self.max_tokens)
 
     def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
         return _window(messages, self.max_tokens, lambda group: sum(map(message_tokens, group)))
 
 
-def _check(window: str, name: str, value: int) -> None:
+def check_size(window: str, name: str, value: int) -> None:
+    """Refuse a size of a window that is no whole number from 1 on.
+
+    Raises:
+        UsageError: It is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{window}({name}={value!r}): a whole number from 1 on would be right")
 
@@ -77,23 +82,23 @@ def _check(window: str, name: str, value: int) -> None:
 def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Message]], int]) -> Sequence[Message]:
     """Return the pinned messages and the newest groups whose sizes together are within ``room``."""
     messages = list(dialog)
-    pinned = _pinned(messages)
-    first = pinned[-1] + 1 if pinned else 0
+    shown = pinned(messages)
+    first = shown[-1] + 1 if shown else 0
     start = len(messages)
     while start > 0:
-        begin = _group_start(messages, start)
-        room -= size([messages[i] for i in range(begin, start) if i not in pinned])
+        begin = group_start(messages, start)
+        room -= size([messages[i] for i in range(begin, start) if i not in shown])
         if room < 0 and start < len(messages):
             break
         start = begin
     if start == 0:
         return dialog
     if start > first and messages[start].function_calls:
-        pinned += [i for i in _newest_task(messages, start) if i >= first]
-    return (*[messages[i] for i in pinned if i < start], *messages[start:])
+        shown += [i for i in _newest_task(messages, start) if i >= first]
+    return (*[messages[i] for i in shown if i < start], *messages[start:])
 
 
-def _group_start(messages: list[Message], end: int) -> int:
+def group_start(messages: list[Message], end: int) -> int:
     """Return the index at which the message or the round begins that ends before ``end``."""
     start = end - 1
     while start > 0 and messages[start].role == "tool":
@@ -101,15 +106,15 @@ def _group_start(messages: list[Message], end: int) -> int:
     return start
 
 
-def _pinned(messages: list[Message]) -> list[int]:
+def pinned(messages: list[Message]) -> list[int]:
     """Return the indexes of the system messages at the beginning and of the first message of a user."""
-    pinned: list[int] = []
+    found: list[int] = []
     for index, message in enumerate(messages):
         if message.role == "user":
-            return [*pinned, index]
-        if message.role == "system" and len(pinned) == index:
-            pinned.append(index)
-    return pinned
+            return [*found, index]
+        if message.role == "system" and len(found) == index:
+            found.append(index)
+    return found
 
 
 def _newest_task(messages: list[Message], start: int) -> list[int]:

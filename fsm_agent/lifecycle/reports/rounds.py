@@ -23,6 +23,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """
 
     number: int  # from 1
+    text: str = ""  # of the model, beside the function calls, or the answer
     requests: int = 0  # to the model that were answered or have failed
     function_calls: tuple[FunctionCall, ...] = ()  # settled
     parse_errors: tuple[str, ...] = ()  # of answers that could not be used
@@ -54,9 +55,13 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
     requested = groupby(record.function_calls, lambda f: f.id.partition(".")[0])
     for one in rounds:
         if one.has_functions:
-            one.function_calls = tuple(next(requested, ("", ()))[1])
+            index, calls = next(requested, ("", ()))
+            one.function_calls = tuple(calls)
+            one.text = record.dialog[int(index)].text if index else ""
     if rounds and record.round:
         rounds[-1].function_calls = tuple([f for f in record.round if f.is_settled])
+    if rounds and record.reply is not None and record.successor is None and rounds[-1].has_reply:
+        rounds[-1].text = record.reply.message.text
     for failure in record.failures:
         rounds[failure.round - 1].failures.append(failure)
     ended = len(rounds) if record.ending is not None else record.rounds
@@ -83,6 +88,7 @@ def _closes(step: Stepped) -> bool:
 
 
 _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
+_KEPT = ("functions_asked", "answered", "stopped")  # triggers of replies that stand in the dialog
 
 
 class _Round:
@@ -91,12 +97,18 @@ class _Round:
     def __init__(self, number: int, steps: list[tuple[Stepped, float]]) -> None:
         self.number = number
         self.steps = steps
+        self.text = ""
         self.function_calls: tuple[FunctionCall, ...] = ()
         self.failures: list[RequestFailure] = []
 
     @property
     def has_functions(self) -> bool:
         return self.steps[-1][0].trigger != "paused"
+
+    @property
+    def has_reply(self) -> bool:
+        """True if the reply of the record is its own."""
+        return any(step.trigger in _KEPT and step.key.startswith("model:") for step, _ in self.steps)
 
     def report(self, price: Tariff | None, has_ended: bool) -> RoundReport:
         usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
@@ -109,6 +121,7 @@ class _Round:
         first, before_s = self.steps[0]
         return RoundReport(
             number=self.number,
+            text=self.text,
             requests=sum(step.key.startswith("model:") for step in steps),
             function_calls=self.function_calls,
             parse_errors=tuple([step.detail for step in steps if step.trigger == "parse_failed"]),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Finish, TokenLogprob
 from fsm_agent.mistakes import check
 
@@ -28,6 +30,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     problems: tuple[str, ...] = ()  # of the answers before it in the exception branch, as the model was told
     parser_args: Mapping[str, Any] = {}
+    function_calls: Sequence[FunctionCall] = Vector()  # settled, of all rounds, in the order of the requests
 
 
 class Parsed(Value, Generic[T], frozen=True):

@@ -15,6 +15,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.context.masking import estimated_tokens
+from fsm_agent.lifecycle.context.shortening import check_chars, truncated
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
@@ -24,9 +25,6 @@ Replacement: TypeAlias = str | None  # None: leave the result as it is
 Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # of the function's name and its result
 Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and of the user's last message
 RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
-
-LEFT_OUT = "\n[… {count} characters left out …]\n"
-MIN_CHARS = 50  # room for the note on omitted characters, with text on both sides
 
 
 class PipelineResult(NamedTuple):
@@ -152,24 +150,5 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
     """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does."""
-    _check_chars(max_chars)
+    check_chars(max_chars)
     return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None
-
-
-def truncated(text: str, max_chars: int) -> str:
-    """Return head and tail of a text of over ``max_chars`` characters, with the number of those left out between."""
-    _check_chars(max_chars)
-    if len(text) <= max_chars:
-        return text
-    room = max_chars - len(LEFT_OUT.format(count=len(text)))
-    head, tail = room - room // 2, len(text) - room // 2
-    if "\ud800" <= text[head - 1] <= "\udbff":  # half of a surrogate pair, whose other half would be left out
-        head -= 1
-    if "\udc00" <= text[tail] <= "\udfff":
-        tail += 1
-    return text[:head] + LEFT_OUT.format(count=tail - head) + text[tail:]
-
-
-def _check_chars(max_chars: int) -> None:
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < MIN_CHARS:
-        raise UsageError(f"max_chars is {max_chars!r}: a whole number from {MIN_CHARS} on would be right")

@@ -11,13 +11,26 @@ from support.call_steps import begun, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.walks import assert_sendable, function_call
 
-from fsm_agent import Agent, KeepLastN, Limits, Masking, function, snapshot
+from fsm_agent import (
+    Agent,
+    ByRecord,
+    KeepLastN,
+    Limits,
+    Masking,
+    PhaseDetector,
+    PhaseRule,
+    Reply,
+    Usage,
+    function,
+    snapshot,
+)
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.context.masking import context_release
 from fsm_agent.lifecycle.context.view import View
+from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
-from fsm_agent.lifecycle.record import Reason
+from fsm_agent.lifecycle.record import CallRecord, Reason
 from fsm_agent.messages.event import ObservationsMasked, Stepped
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
@@ -60,6 +73,7 @@ def masking(**options: int) -> View:
     "1.18: the exact text, with function, round and tokens",
     "1.19: count and tokens of what a pass masked",
     "1.19: a second pass does not count it again",
+    "4.28: old calls are compressed",
 )
 @anyhow
 def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver):
@@ -266,3 +280,68 @@ def test_an_agent_masks_and_windows_as_it_is_told():
     assert shown(script.requests[-1].messages) == [NOTE.format("read", n, 501) for n in (1, 2)] + ["r"]
     assert [f.result[:1] for f in result.function_calls] == ["1", "2", "r"]
     assert shown(result.dialog.messages) == ["1", "2", "r"]
+
+
+class TestProcessorsThatAreChosen:
+    @pytest.mark.spec(
+        "4.7: they see the state",
+        "4.27: processors are chosen for each call",
+        "4.27: they see state, usage and phase",
+        "4.3: a phase is found first",
+    )
+    @anyhow
+    def test_for_each_request_by_the_record_of_the_call(self, driven: Driver):
+        detector = PhaseDetector([PhaseRule("reading", ("read",))], default="planning")
+        seen: list[tuple[str, int, int | None]] = []
+
+        def choose(r: CallRecord) -> list[Processor]:
+            seen.append((detector.phase(r), r.rounds, r.usage.input_tokens))
+            return [] if detector.phase(r) == "planning" else [KeepLastN(2), lambda messages: marked(messages, r.state)]
+
+        def marked(messages: Sequence[Message], state: str) -> Sequence[Message]:
+            return [*messages, Message.of("system", f"in {state}, round {len(seen)}")]
+
+        one = seed(PROMPT, limits=Limits(rounds=None), view=View(None, (ByRecord(choose), KeepLastN(9))))
+        asked = [Reply.of(call("read", n=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
+        script = Script(*asked, "done")
+        driven(one, script)
+        assert seen == [("planning", 0, None), ("reading", 1, 10), ("reading", 2, 20)]
+        assert [len(request.messages) for request in script.requests] == [2, 2 + 2 + 1, 2 + 2 + 1]
+        assert script.requests[-1].messages[-1].text == "in Calling, round 3"
+        assert len(one.record.dialog) == 2 + 2 * 2 + 1
+
+    def test_an_agent_chooses_among_others(self):
+        script = Script(*[call("read", n=n) for n in (1, 2)], "done")
+        Agent(script, functions=[read], processors=[ByRecord(lambda r: [KeepLastN(2)] if r.rounds > 1 else [])]).call(
+            "?"
+        )
+        assert [len(request.messages) for request in script.requests] == [1, 3, 3]
+
+    def test_what_is_no_list_of_processors_is_named(self):
+        for chosen in (KeepLastN(2), None, [1], "ab"):
+            with pytest.raises(UsageError, match=r"<function .* of ByRecord returned .*: a list of processors"):
+                Agent(Script("no"), processors=[ByRecord(lambda r, chosen=chosen: chosen)]).call("?")
+        with pytest.raises(UsageError, match=r"ByRecord\(5\): a function of a CallRecord"):
+            ByRecord(5)
+        with pytest.raises(UsageError, match=r"there is no record of a call here"):
+            ByRecord(lambda r: [])([Message.of("user", "?")])
+
+
+@pytest.mark.spec("4.7: an error ends it")
+@anyhow
+def test_what_a_processor_raises_ends_the_driver_before_the_request_and_the_call_can_be_driven_on(driven: Driver):
+    is_broken = True
+
+    def breaking(messages: Sequence[Message]) -> Sequence[Message]:
+        if len(messages) > 2 and is_broken:
+            raise LookupError("no such page")
+        return messages
+
+    one = seed(PROMPT, view=View(None, (breaking,)))
+    script = Script(call("read", n=1), "done")
+    with pytest.raises(LookupError, match="no such page"):
+        driven(one, script)
+    assert (len(script.requests), one.record.ending, one.state) == (1, None, "Calling")
+    is_broken = False
+    driven(one, script)
+    assert one.result().text == "done"

@@ -86,7 +86,9 @@ class TestTokenWindow:
         assert list(TokenWindow(2 * size - 1)(messages)) == [SYSTEM, TASK, *messages[-2:]]
         assert TokenWindow(3 * size)(messages) is messages
 
-    @pytest.mark.spec("4.14: over budget it is shortened, and never fails")
+    @pytest.mark.spec(
+        "4.14: over budget it is shortened, and never fails", "1.37: a context window protects what is recent"
+    )
     def test_the_newest_round_is_always_sent(self):
         messages = [SYSTEM, TASK, *rounds("x" * 4000, "x" * 4000)]
         assert list(TokenWindow(1)(messages)) == [SYSTEM, TASK, *messages[-2:]]

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.call_steps import begun, returned, say
+from support.call_steps import begun, fail, returned, say
 from support.growth import growth
 from support.walks import function_call, limits, outcome, seeded
 
@@ -16,9 +16,10 @@ from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, ModelFailed, Replied, Returned, Slept
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Injected, ModelFailed, Replied, Returned, Slept, Stopped
 from fsm_agent.lifecycle.prices import Price
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
+from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 
 PRICE = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
@@ -43,6 +44,40 @@ def eventful() -> AgentCall:
     replied(call, 175.0, "forty-two", input_tokens=20, output_tokens=2)
     replied(call, 181.0, "42", input_tokens=30, output_tokens=3)
     return call
+
+
+@pytest.mark.spec("1.30: a turn shows calls, results, text and usage")
+def test_after_each_round_its_report_shows_what_happened_in_it():
+    call = begun()
+    replied(call, 101.0, "Two things.", function_call("add", a=1, b=2), function_call("tick"), input_tokens=7)
+    assert rounds_of(call.record)[-1].text == "Two things."
+    call.advance("run:2.0", Returned(text="3", at_s=102.0))
+    call.advance("run:2.1", Returned(text="OSError: no", is_error=True, at_s=103.0))
+    (first,) = call.outcome.by_round
+    assert [(f.name, f.arguments, f.result, f.error) for f in first.function_calls] == [
+        ("add", {"a": 1, "b": 2}, "3", None),
+        ("tick", {}, None, "OSError: no"),
+    ]
+    assert (first.number, first.text, first.usage) == (1, "Two things.", Usage(input_tokens=7))
+    replied(call, 104.0, "forty-two", input_tokens=9)
+    replied(call, 105.0, "42", input_tokens=8)
+    assert call.outcome.by_round[0] == first
+    assert [(one.text, one.function_calls) for one in call.outcome.by_round[1:]] == [("42", ())]
+
+
+def test_the_text_of_a_round_is_the_models_own():
+    call = begun()
+    replied(call, 101.0, "One.", function_call("tick"))
+    returned(call, "now")
+    call.advance("", Injected((Message.of("user", "An example."), Message.of("assistant", "Not said."))))
+    replied(call, 102.0, function_call("add", a=1, b=2))
+    returned(call, "3")
+    replied(call, 103.0, "Three.", function_call("tick"))
+    call.advance("", Stopped(reason="enough"))
+    assert [one.text for one in rounds_of(call.record)] == ["One.", "", "Three."]
+    call = say(begun(), "One.", function_call("tick"))
+    returned(call, "now")
+    assert [one.text for one in rounds_of(fail(call, retryable=False).record)] == ["One.", ""]
 
 
 @pytest.mark.spec("3.30: calls, errors, recalls and cost of each round")

@@ -252,6 +252,7 @@ def test_reply_has_what_the_message_says() -> None:
     )
 
 
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 @pytest.mark.parametrize(
     ("word", "finish"),
     [

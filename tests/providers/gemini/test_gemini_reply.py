@@ -127,6 +127,7 @@ def test_reply_has_what_the_response_says() -> None:
     assert reply.usage == Usage(input_tokens=3)
 
 
+@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 @pytest.mark.parametrize(
     ("word", "finish"),
     [

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.context.shortening import truncated
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Image, Message
-from fsm_agent.runtime.results.pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
+from fsm_agent.runtime.results.pipeline import PipelineResult, ResultPipeline, last_user_text, truncate
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
 DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]

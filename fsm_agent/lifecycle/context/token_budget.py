@@ -1,0 +1,116 @@
+"""Fit requests into a number of tokens, by one means after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import ErrorReport, UsageError
+from fsm_agent.lifecycle.context.masking import estimated_tokens
+from fsm_agent.lifecycle.context.shortening import SendOnce, TruncateResults
+from fsm_agent.lifecycle.context.window import KeepLastN, Processor, applied, check_size, message_tokens
+from fsm_agent.messages.event import ContextMeasured
+from fsm_agent.messages.message import Message
+
+PASSES: tuple[Processor, ...] = (TruncateResults(4000), SendOnce(), KeepLastN(8), KeepLastN(4), TruncateResults(500))
+
+
+class Fit(Value, frozen=True):
+    """A dialog that was fitted into a `TokenBudget`.
+
+    Attributes:
+        messages: Those that are left.
+        measured: The tokens before and after, and the passes that were kept.
+        refusal: The error, if it does not fit all the same.
+    """
+
+    messages: Sequence[Message]
+    measured: ContextMeasured
+    refusal: ErrorReport | None = None
+
+
+class TokenBudget(Value, frozen=True, kw_only=True):
+    """A processor that fits the messages of a request into ``hard - reserve`` tokens.
+
+    If there are more, the passes are applied in their order, each once, until the messages fit.  A pass is kept if it
+    leaves fewer tokens, and all system messages at the beginning.  What does not fit then is not sent: the call fails
+    as if the model had refused it, with `ContextTooLong`.
+
+    Attributes:
+        hard: The tokens that the model takes.
+        reserve: Those of them that are left for its reply, schemas of functions and a refused answer.
+        soft: From more than this on, observers are told of each request with `ContextMeasured`; None: from more than
+            ``hard - reserve`` on.
+        passes: Processors.
+        tokenizer: Returns the number of tokens in a text, in place of an estimate: ``lambda text:
+            len(encoding.encode(text))``.  It must be pure, and is called for each text in each request: cache it.
+    """
+
+    hard: int
+    reserve: int = 0
+    soft: int | None = None
+    passes: tuple[Processor, ...] | list[Processor] = PASSES
+    tokenizer: Callable[[str], int] = estimated_tokens
+
+    def __post_init__(self) -> None:
+        check_size("TokenBudget", "hard", self.hard)
+        for name, value in (("reserve", self.reserve), ("soft", self.soft)):
+            if value is not None and (type(value) is not int or not 0 <= value < self.hard):
+                right = f"a whole number from 0 on, below hard={self.hard},"
+                raise UsageError(f"TokenBudget({name}={value!r}): {right} would be right")
+        if not (isinstance(self.passes, tuple | list) and all(map(callable, self.passes))):
+            raise UsageError(f"TokenBudget(passes={self.passes!r:.80}): a list of processors would be right")
+        if not callable(self.tokenizer):
+            raise UsageError(f"TokenBudget(tokenizer={self.tokenizer!r:.80}): a function of a text would be right")
+
+    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages that are left.
+
+        Raises:
+            ContextTooLong: They do not fit.
+        """
+        fit = self.fit(messages)
+        if fit.refusal is not None:
+            raise fit.refusal.exception()
+        return fit.messages
+
+    def fit(self, messages: Sequence[Message]) -> Fit:
+        """Return the messages that are left, and how they came to fit."""
+        room, before, opening = self.hard - self.reserve, self._tokens(messages), _opening(messages)
+        tokens, kept, tried = before, list[str](), list[str]()
+        for processor in self.passes:
+            if tokens <= room:
+                break
+            tried.append(_name(processor))
+            shorter = applied([processor], messages)
+            left = self._tokens(shorter)
+            if left < tokens and list(shorter[: len(opening)]) == opening:
+                messages, tokens = shorter, left
+                kept.append(tried[-1])
+        soft = room if self.soft is None else self.soft
+        measured = ContextMeasured(before=before, tokens=tokens, soft=soft, passes=tuple(kept))
+        return Fit(messages, measured, None if tokens <= room else self._refusal(tokens, tried))
+
+    def _tokens(self, messages: Sequence[Message]) -> int:
+        return sum([message_tokens(message, self.tokenizer) for message in messages])
+
+    def _refusal(self, tokens: int, tried: Sequence[str]) -> ErrorReport:
+        room = f"TokenBudget(hard={self.hard}, reserve={self.reserve}) has room for {self.hard - self.reserve}"
+        means = f"after {', '.join(tried)}" if tried else "and no passes are left"
+        return ErrorReport(
+            kind="ContextTooLong", message=f"the request has {tokens} tokens, and {room}, {means}; it was not sent"
+        )
+
+
+def _opening(messages: Sequence[Message]) -> list[Message]:
+    """Return the system messages at the beginning."""
+    opening: list[Message] = []
+    for message in messages:
+        if message.role != "system":
+            break
+        opening.append(message)
+    return opening
+
+
+def _name(processor: Processor) -> str:
+    return repr(processor) if isinstance(processor, Value) else getattr(processor, "__name__", type(processor).__name__)
