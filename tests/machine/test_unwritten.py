@@ -10,10 +10,15 @@ import pytest
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.bench.works import TASK, agent_of, turns
 from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Begun, Injected
 from fsm_agent.machine import journal, unwritten
 from fsm_agent.machine.journal import Chain, Entry
 from fsm_agent.machine.unwritten import Unwritten
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
@@ -52,6 +57,20 @@ def test_lines_keep_the_texts_of_entries_alone():
     given.clear()
     assert all(type(text) is str for part in lines._parts for text in part)
     assert list(lines) == Chain(HEADER).written(entries(0, 2), 1)
+
+
+def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken():
+    """Also one that holds what its giver can change, by the time that the line is written."""
+    one = AgentCall.seed(Dialog().put("Go."), Prompt("p")).journaled()
+    one.advance("begin", Begun(at_s=1.0, id="c"))
+    parts: Any = list(Message.of("user", "as it was").parts)  # nobody is to give a list, and nobody looks so deep
+    one.advance("", Injected((Message.of("user", "-").changed(parts=parts),), at_s=1.0))
+    assert one.journal is not None
+    assert all(type(entry.outcome) is str for entry in one.journal.entries)
+    lines = Chain(HEADER).unwritten(one.journal.entries, 1)
+    parts[:] = Message.of("user", "as it is now").parts
+    assert "as it was" in lines[1]
+    assert "as it is now" not in lines[1]
 
 
 def held(store: MemoryStore) -> Any:
