@@ -22,17 +22,16 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
+from fsm_agent.machine.unwritten import Unwritten, digest_of
 from fsm_agent.messages.event import Event, Inside, Stepped
 
 if TYPE_CHECKING:
-    import hashlib
     import hmac
     import json
 else:
-    hashlib, hmac, json = deferred("hashlib"), deferred("hmac"), deferred("json")
+    hmac, json = deferred("hmac"), deferred("json")
 
 VERSION: Literal[1] = 1
-DIGEST_BYTES = 16  # against damage: 128 bits
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 _DIGEST = b',"digest":"'
 _SHOWN = 80  # characters of a line in an error
@@ -162,24 +161,33 @@ class Chain:
         signing_key: Makes the digests HMACs.
         n: The number of the last line that was written or verified.
         digest: Its digest; None: that of the header.
+
+    Attributes:
+        end: The digest of that line, or the lines that end with it and need not be written yet.
     """
 
-    __slots__ = ("_signing_key", "digest", "n")
+    __slots__ = ("_signing_key", "end", "n")
 
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key
         self.n = n
-        self.digest = _digest(header.encode(), signing_key) if digest is None else digest
+        self.end: str | Unwritten = digest_of(header.encode(), signing_key) if digest is None else digest
+
+    @property
+    def digest(self) -> str:
+        """The digest of the last line."""
+        end = self.end
+        return end if isinstance(end, str) else end.digest
 
     def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
         """Return the next entries as lines."""
-        lines = []
-        for key, outcome, steps, _ in entries:
-            self.n += 1
-            name = _encoder.encode(key).decode()
-            text = f'{{"n":{self.n},"key":{name},"outcome":{outcome},"steps":{steps},"fence":{fence}'
-            self.digest = _digest(f"{self.digest}{text}".encode(), self._signing_key)
-            lines.append(f'{text},"digest":"{self.digest}"}}')
+        return list(self.unwritten(entries, fence))
+
+    def unwritten(self, entries: Iterable[Entry], fence: int) -> Unwritten:
+        """Return the next entries as lines that are written when somebody reads them."""
+        parts = [(entry.key, entry.outcome, entry.steps) for entry in entries]
+        self.end = lines = Unwritten(self.n, self.end, parts, fence, self._signing_key)
+        self.n += len(parts)
         return lines
 
     def verified(self, line: str) -> Line:
@@ -199,7 +207,7 @@ class Chain:
             raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_cut(line)}") from None
         if signed.n != self.n + 1:
             raise JournalError(f"entry {signed.n} follows entry {self.n}: entry {self.n + 1} would be right")
-        self.n, self.digest = signed.n, digest
+        self.n, self.end = signed.n, digest
         return signed
 
     def ends_with(self, line: str) -> bool:
@@ -207,19 +215,12 @@ class Chain:
         return line.encode("utf-8", "surrogatepass").endswith(_DIGEST + self.digest.encode() + b'"}')
 
     def _next(self, body: bytes) -> bytes:
-        return _digest(self.digest.encode() + body, self._signing_key).encode()
+        return digest_of(self.digest.encode() + body, self._signing_key).encode()
 
 
 def is_signed(line: str) -> bool:
     """Return whether an entry has the signature of a key in place of a plain digest."""
     return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
-
-
-def _digest(data: bytes, signing_key: bytes | None) -> str:
-    """Return the digest of a line, behind that of the line before it."""
-    if signing_key is not None:
-        return hmac.digest(signing_key, data, "sha256").hex()
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def steps_json(events: Sequence[Event]) -> str:

@@ -24,6 +24,7 @@ from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.machine.journal import Chain, Journal
 from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
+from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import Letter
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -52,11 +53,11 @@ class Saved(Value, frozen=True):
 
 
 class _Batch(NamedTuple):
-    """The arguments of one append, and the digest of the last entry behind it."""
+    """The arguments of one append, and the end of the chain behind it."""
 
     n: int
     lines: Sequence[str]
-    digest: str
+    end: str | Unwritten
     rest: Rest | None
     took: Sequence[int]
     snapshot: bytes | None
@@ -111,7 +112,7 @@ class StoreRecorder:
         self.redact = redact
         self._signing_key = signing_key
         self._n = self._chain.n  # of the last entry that is on disk
-        self._digest = self._chain.digest  # its digest
+        self._end = self._chain.end  # its digest
         self._took: list[int] = []  # posts that are used up, to be written
         self._seen: set[int] = set()  # posts that have become letters, or are used up
         self._written: set[int] = set()  # of those, the ones that are gone from the store
@@ -215,15 +216,16 @@ class StoreRecorder:
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
-        chain.n, chain.digest = self._n, self._digest  # further on if this was begun before, and interrupted
-        lines = chain.written(self._journal.since(self._n), fence)
+        chain.n, chain.end = self._n, self._end  # further on if this was begun before, and interrupted
+        write = chain.unwritten if self.store.is_volatile else chain.written  # those in memory when they are read
+        lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             if self._chain.n and not is_over:  # the next turn of a conversation reads it, although it has ended
                 snapshot = self._snapshot()
-        return _Batch(self._n, lines, chain.digest, rest, tuple(self._took), snapshot)
+        return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
     def _snapshot(self) -> bytes:
         start = Chain(self._journal.header, self._signing_key).digest
@@ -235,7 +237,7 @@ class StoreRecorder:
 
         Interrupted anywhere, it can be done again: the store takes a batch twice.
         """
-        self._n, self._digest = batch.n + len(batch.lines), batch.digest
+        self._n, self._end = batch.n + len(batch.lines), batch.end
         if batch.took:
             self._took = [post for post in self._took if post not in batch.took]
             self._written.update(batch.took)

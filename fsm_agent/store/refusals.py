@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 
@@ -62,7 +63,7 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
     Raises:
         UsageError: A line holds a line break, or a text half a surrogate pair.
     """
-    for line in lines:
+    for line in () if type(lines) is Unwritten and lines.is_plain else lines:
         if "\n" in line or not line.isascii():
             check_line("a line", line)
     if rest is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsm_agent.machine.process import Question
+from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.store.store import Lease, Post, Rest, Run
 
 
@@ -23,13 +24,16 @@ class KeptRun:
     """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
 
     __slots__ = (
-        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "lines"),
+        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "n"),
         *("name", "place", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
+        *("_lines", "_unread"),
     )
 
     def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
         self.name, self.header, self.agent = name, header, agent
-        self.lines: list[str] = []
+        self.n = 0  # entries
+        self._lines: list[str] = []  # those that somebody has read
+        self._unread: list[tuple[int, Sequence[str]]] = []  # the others, each behind how many
         self.posts: dict[int, Post] = {}
         self.asked: dict[str, Asked] = {}
         self.snapshot: tuple[int, bytes] | None = None
@@ -41,14 +45,28 @@ class KeptRun:
         self.until_s: float | None = None
         self.given_back_at = -1  # behind which entry the append was that gave the lease back
 
+    @property
+    def lines(self) -> list[str]:
+        """The entries; until somebody reads them they need not be written."""
+        while self._unread:
+            before, lines = self._unread[0]
+            self._lines[before:] = lines
+            del self._unread[0]
+        return self._lines
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Add entries; when this is interrupted, all of them or none."""
+        self._unread += [(self.n, lines if type(lines) is Unwritten else tuple(lines))]
+        self.n += len(lines)
+
 
 def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
     """Return True if this lease has done this append before."""
     end = n + len(lines)
     if rest is None:
-        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= len(kept.lines)
+        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= kept.n
     else:
-        is_place = kept.until_s is None and n == kept.given_back_at and end == len(kept.lines)
+        is_place = kept.until_s is None and n == kept.given_back_at and end == kept.n
     return is_place and kept.lines[n:end] == list(lines)
 
 
@@ -80,7 +98,7 @@ def row_of(kept: KeptRun, now_s: float) -> Run:
     return Run(
         id=kept.name,
         agent=kept.agent,
-        n=len(kept.lines),
+        n=kept.n,
         state=kept.state,
         is_ended=kept.is_ended,
         due_s=shown_due_s(kept),

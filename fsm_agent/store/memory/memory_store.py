@@ -82,7 +82,7 @@ class MemoryStore:
             kept.tries += 1
             kept.holder, kept.since_s, kept.until_s = holder, clock_s, clock_s + for_s
             self._queue.hold(kept, kept.until_s)
-            return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, len(kept.lines), kept.tries)
+            return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, kept.n, kept.tries)
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         with self._lock:
@@ -107,19 +107,18 @@ class MemoryStore:
             rest = rest.changed(due_s=0.0)
         with self._lock:
             kept = self._newest(lease)
-            entries = kept.lines
-            if kept.until_s is None or len(entries) != n:
+            if kept.until_s is None or kept.n != n:
                 if not is_repeated(kept, lease, n, lines, rest):
-                    raise refusals.lost(lease) if kept.until_s is None else refusals.misplaced(lease, n, len(entries))
+                    raise refusals.lost(lease) if kept.until_s is None else refusals.misplaced(lease, n, kept.n)
                 return len(kept.posts)
             if lines:
-                entries.extend(lines)
+                kept.add(lines)
             if lines or (rest is not None and rest.due_s != 0.0):
                 kept.tries = 0
             for post in took:
                 kept.posts.pop(post, None)
             if snapshot is not None:
-                kept.snapshot = len(entries), snapshot
+                kept.snapshot = kept.n, snapshot
             if lines or rest is not None:
                 kept.updated_s = self._clock()
             if rest is not None:
@@ -153,7 +152,7 @@ class MemoryStore:
             return Loaded(
                 header=kept.header,
                 snapshot=kept.snapshot,
-                lines=tuple(kept.lines[after:]),
+                lines=tuple(kept.lines[after : kept.n]),
                 posts=tuple(kept.posts.values()),
                 run=row_of(kept, self._clock()),
             )
