@@ -126,7 +126,7 @@ class Conversation(Driving[Deps, Out]):
             return again
         before, usage = self._before(head, options)
         kept = before if self._keep is None else _kept(self._keep, before)
-        call = self.agent._made(task, values, options._replace(after=kept))
+        call = self.agent._made(task, values, options.changed(after=kept))
         is_continued = options.after is None and bool(head.run) and kept is before and len(before) > 0
         place = Place(self.name, head.version + 1, head.run, 1, is_continued, usage)
         keep(self.agent, call, options, place)
@@ -164,7 +164,7 @@ class Conversation(Driving[Deps, Out]):
             return None
         header = header_of(text)
         seed = seed_of(header)
-        call = self.agent._made(task, values, options._replace(after=None))
+        call = self.agent._made(task, values, options.changed(after=None))
         r = call.record
         now = (r.dialog[-1], options.args or {}, options.parser_args or {}, r.extra, r.model)
         then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, seed.model)

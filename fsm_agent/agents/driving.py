@@ -11,6 +11,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
+from msgspec.structs import asdict
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
@@ -464,7 +465,7 @@ class Driving(ABC, Generic[Deps, Out]):
         """Return the task if it is an agent call."""
         if not isinstance(task, AgentCall):
             return None
-        named = {**values, **options._asdict()}
+        named = {**values, **asdict(options)}
         if given := [name for name, value in named.items() if value is not None and value is not False]:
             name = given[0]
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import Value
 from fsm_agent.agents.arguments import MODEL, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -30,7 +31,7 @@ else:
     asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
 
 
-class Options(NamedTuple):
+class Options(Value, frozen=True):
     """The options of a call, whatever its task."""
 
     args: Mapping[str, Any] | None = None

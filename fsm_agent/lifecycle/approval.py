@@ -7,8 +7,9 @@ drives it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
@@ -17,7 +18,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.prompt import Prompt
 
 
-class Gate(NamedTuple):
+class Gate(Value, frozen=True):
     """The part of the approval decision that is not in the functions' own policies."""
 
     has_approver: bool = False

@@ -308,12 +308,14 @@ class AgentCall(Driven, Generic[Out]):
         changes: dict[str, Any] = {"state": self.state}
         output, problem = self._output, self.problem
         usage = served_by = left = None
-        detail = after.ending.detail if after.ending is not None else _problem(answer)
+        detail = "" if after.ending is None else after.ending.detail
         kind = type(outcome)
+        if kind in CallModel.outcomes:
+            changes["turn"] = before.turn + 1
+            detail = detail or _problem(answer)
         if kind is Replied:
             reply: Reply = outcome.reply  # type: ignore[union-attr]
             usage, served_by = reply.usage, reply.served_by
-            changes["turn"] = before.turn + 1
             changes["replies"] = before.replies + 1
             changes["usage"] = before.usage + usage
             changes["reply"] = reply
@@ -324,8 +326,6 @@ class AgentCall(Driven, Generic[Out]):
             usage = _of_function(before, outcome, changes)
             if self.state is before.state:
                 left = self._left(key)
-        elif kind is ModelFailed:
-            changes["turn"] = before.turn + 1
         elif trigger == "handed_over":
             detail = detail or outcome.agent  # type: ignore[union-attr]
         if trigger == "model_failed":  # a reply may say so, too
