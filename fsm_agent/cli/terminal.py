@@ -170,6 +170,8 @@ class Screen:
         self._is_inside_line = False
         self._is_asking = False
         self._warnings = _Warnings(self)
+        self.lock = threading.RLock()  # functions print in threads of their own
+        self._printed: _Printed | None = None
 
     @property
     def columns(self) -> int | None:
@@ -179,16 +181,27 @@ class Screen:
     def __enter__(self) -> Self:
         if not _LOG.handlers:
             _LOG.addHandler(self._warnings)
+        if self.err.is_terminal and not self.quiet:
+            self._printed = sys.stderr = _Printed(self, sys.stderr)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _LOG.removeHandler(self._warnings)
         self.pause()
+        if self._printed is not None:
+            sys.stderr = self._printed.stream
         self._end_question()
         if kind is not BrokenPipeError:
             self.end_line()
 
     def pause(self) -> None:
+        """Remove the live line, and end the line that a function has printed the beginning of."""
+        with self.lock:
+            self.remove_line()
+            if self._printed is not None:
+                self._printed.end_line()
+
+    def remove_line(self) -> None:
         """Remove the live line."""
         if self._live is None:
             return
@@ -196,12 +209,20 @@ class Screen:
             self._live.stop()
             self._live = None
 
+    def print_above(self, lines: str) -> bool:
+        """Write whole lines above the live line; return False if there is none."""
+        if self._live is not None:
+            _print(self.err, Text(lines), end="")
+        return self._live is not None
+
     def resume(self) -> None:
         """Restore the live line, where there is one and nothing else stands in its place."""
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
-        with _uninterrupted():
+        with self.lock, _uninterrupted():
+            if self._printed is not None:
+                self._printed.end_line()
             self._live = Live(
                 get_renderable=self._line,
                 console=self.err,
@@ -339,6 +360,56 @@ class Screen:
     def fetching(self, done_bytes: int, total_bytes: int) -> None:
         """Show how far a download is."""
         self._fetched = (done_bytes, total_bytes)
+
+
+class _Printed:
+    """The stream of what functions print, while there may be a live line: its lines stand above that, in order.
+
+    Args:
+        screen: Has the live line.
+        stream: The one in whose place this is.
+    """
+
+    def __init__(self, screen: Screen, stream: Any) -> None:
+        self.stream = stream
+        self._screen = screen
+        self._begun = ""  # a part of a line, which waits for the rest of it
+        self._is_inside_line = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; what is no whole line waits as long as there is a live line."""
+        with self._screen.lock:
+            lines, newline, rest = (self._begun + text).rpartition("\n")
+            if self._screen.print_above(lines + newline):
+                self._begun = rest
+            elif text:  # a prompt of input(), perhaps, whose line a person ends
+                self.stream.write(text)
+                self._is_inside_line &= "\n" not in text
+        return len(text)
+
+    def flush(self) -> None:
+        """Show all, the beginning of a line in the place of the live line."""
+        with self._screen.lock:
+            if self._begun:
+                self._screen.remove_line()
+                self._show()
+            self.stream.flush()
+
+    def end_line(self) -> None:
+        """End the line that was begun, if one was."""
+        self._show()
+        if self._is_inside_line:
+            self._is_inside_line = False
+            self.stream.write("\n")
+
+    def _show(self) -> None:
+        if self._begun:
+            begun, self._begun = self._begun, ""
+            self.stream.write(begun)
+            self._is_inside_line = True
 
 
 class _Warnings(logging.Handler):
