@@ -48,6 +48,7 @@ MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 MAX_ANSWER_BYTES = 4096  # of a line at a terminal, as Linux has it
 BAR_WIDTH = 40
+UNBROKEN = 100_000  # columns where lines are not to be broken
 TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
 _LOG = logging.getLogger("fsm_agent")
 _COMMAND = re.compile(r"\b(fsm-agent|pip) ")
@@ -307,12 +308,18 @@ class Screen:
             self._is_asking = False
             self.err.file.write("\n")
 
-    def show(self, picture: RenderableType) -> None:
-        """Write a table or the like on stdout; its texts have to be plain already."""
+    def show(self, picture: RenderableType, *, is_whole: bool = False) -> None:
+        """Write a table or the like on stdout; its texts have to be plain already.
+
+        Args:
+            picture: The table.
+            is_whole: Its lines are broken at terminals only.
+        """
         is_live = self._live is not None
         self.end_line()
         self.pause()
-        self.out.print(picture)
+        out = _console(self.out.file, UNBROKEN) if is_whole and not self.out.is_terminal else self.out
+        out.print(picture)
         if is_live:
             self.resume()
 
@@ -474,5 +481,5 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _console(stream: IO[str]) -> Console:
-    return Console(file=stream, markup=False, emoji=False, highlight=False)
+def _console(stream: IO[str], width: int | None = None) -> Console:
+    return Console(file=stream, markup=False, emoji=False, highlight=False, width=width)
