@@ -24,7 +24,7 @@ from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.cli.commands import app
+from fsm_agent.cli.commands import app, load_command
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -649,6 +649,23 @@ class TestTerminal:
         assert seen.splitlines()[-1].endswith("interrupted")
         assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
         assert not re.search(r"\x1b\[[0-9;]*3[0-8]", seen), "NO_COLOR asks for none"
+
+    @pytest.mark.parametrize("columns", [80, 40])
+    @pytest.mark.parametrize("name", ["ask", "runs", "flows"])
+    def test_the_help_breaks_no_word_and_has_all_of_them(self, name: str, columns: int):
+        with Terminal(name, "--help", columns=columns) as terminal:
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 0
+        screen = screen_of(terminal.seen, columns)
+        command = load_command(name)
+        words = [
+            word for inner in getattr(command, "commands", {}).values() for word in [inner.name, *inner.help.split()]
+        ]
+        for option in command.params:
+            words += [*option.opts, *(option.help or "").split()]
+        assert {*words} <= {*re.split(r"[\s│,]+", screen), *re.split(r"[\s│]+", screen)}
+        assert len(words) > 30
+        assert all(len(line) <= columns for line in screen.splitlines())
 
     @pytest.mark.parametrize("columns", [80, 40])
     def test_what_a_function_prints_stands_above_the_live_line(self, columns: int, tmp_path: Path):

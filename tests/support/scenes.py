@@ -208,6 +208,7 @@ SCENES: dict[str, Scene] = {
             Act("fsm-agent models path nothing"),
         ]
     ),
+    "help": Scene([Act("fsm-agent --help"), Act("fsm-agent runs --help"), Act("fsm-agent ask --help")]),
     "providers": Scene([Act("fsm-agent providers list")]),
     "diagram": Scene([Act("fsm-agent diagram"), Act("fsm-agent diagram --output call.dot")]),
     "worker": Scene(
