@@ -305,6 +305,15 @@ SCENES |= {
         [Act(f"{WHO} --store runs.db --run-id who", when("it writes"), program=_AT_COMMIT + LAUNCH), Act(CONTINUE)],
         says("A model.", "A model, still."),
     ),
+    "ctrl-c-while-a-flow-writes": Scene(
+        [
+            Act(f"{RAIN} --store runs.db --run-id rain", when("it writes"), program=_AT_COMMIT + LAUNCH),
+            Act(CONTINUE),
+            Act("""fsm-agent flows answer letters rain review '{"by": "ann"}' --store runs.db"""),
+            Act(CONTINUE),
+        ],
+        says("It rains.", "It rains, still."),
+    ),
     "ctrl-c-in-a-chat": Scene(
         [
             Act(
