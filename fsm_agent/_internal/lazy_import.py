@@ -7,7 +7,7 @@
 
 The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  For
 libraries only, the standard one included: names of this package are imported as usual, except for the module that
-stands on `transitions`.  Libraries that many modules use
+stands on `transitions` and the codecs, of which a call needs one.  Libraries that many modules use
 are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.
 """
 
@@ -35,6 +35,9 @@ class Deferred:
         value = getattr(self._make(), name)
         setattr(self, name, value)
         return value
+
+    def __reduce__(self) -> tuple[Any, ...]:  # what was found is found anew
+        return Deferred, (self._label, self._make)
 
     def __repr__(self) -> str:
         return f"<deferred {self._label}>"

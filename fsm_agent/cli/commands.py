@@ -14,6 +14,8 @@ from fsm_agent import __version__
 from fsm_agent.cli import NARROW
 
 _UsageError: Any = typer.BadParameter.__base__  # for which Typer has no public name
+_Context: Any = TyperCommand.context_class
+_Help: Any = _Context.formatter_class
 
 
 class Place(NamedTuple):
@@ -46,6 +48,20 @@ COMMANDS = {
     "flows": Place("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
     "bench": Place("bench.commands", "app", "Measure what a call costs on this machine, beside the same work by hand."),
 }
+
+
+class _NarrowHelp(_Help):  # type: ignore[misc]
+    """Help whose options and commands stand above what they do: there is no room for both in one line."""
+
+    def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write each term, and its explanation indented below it."""
+        super().write_dl(rows, col_max=2, col_spacing=col_spacing)
+
+
+class _NarrowContext(_Context):  # type: ignore[misc]
+    """The context of a command on a narrow terminal."""
+
+    formatter_class = _NarrowHelp
 
 
 class LateCommands(TyperGroup):
@@ -85,7 +101,12 @@ def load_command(name: str) -> Any:
         whole.add_typer(found, name=name)
     else:
         whole.command(name)(found)
-    return typer.main.get_group(whole).commands[name]
+    command = typer.main.get_group(whole).commands[name]
+    if _columns < NARROW:
+        for inner in (command, *getattr(command, "commands", {}).values()):
+            inner.context_class = _NarrowContext
+            inner.short_help = inner.short_help or inner.help  # all of it, where Typer would cut it off
+    return command
 
 
 _columns = shutil.get_terminal_size().columns

@@ -6,7 +6,7 @@ import json
 import secrets
 import shlex
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 from msgspec import to_builtins
 from pydantic import ValidationError
 
+from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
@@ -24,14 +25,16 @@ from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.reporting import SUSPENDED, explained, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.definition.states import End, WaitState, Work
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.places import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
+from fsm_agent.functions.function import described_errors
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.messages.event import Event
+from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
 
@@ -204,7 +207,7 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
-                raise typer.BadParameter(f"no {_row(flow)['data']}: {error}", param_hint="data") from None
+                raise typer.BadParameter(_wrong_data(flow, error), param_hint="data") from None
             result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
         _tell_waits(screen, waiting, where)
@@ -218,6 +221,15 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
         lines.end("result", state=result.state, data=ended, usage=to_builtins(result.usage))
     else:
         screen.line(f"{result.state}\n{json_text(ended)}")
+
+
+def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
+    """Return the fields that are wrong, the value of each and what would be right, and the fields that there are."""
+    said = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
+    with suppress(PromptError):  # of a type without a schema
+        form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")
+        said += f"; JSON of this form would be right: {' '.join(form.split())}"
+    return plain(said)
 
 
 def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> None:

@@ -48,6 +48,7 @@ MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
 MAX_ANSWER_BYTES = 4096  # of a line at a terminal, as Linux has it
 BAR_WIDTH = 40
+UNBROKEN = 100_000  # columns where lines are not to be broken
 TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
 _LOG = logging.getLogger("fsm_agent")
 _COMMAND = re.compile(r"\b(fsm-agent|pip) ")
@@ -170,6 +171,8 @@ class Screen:
         self._is_inside_line = False
         self._is_asking = False
         self._warnings = _Warnings(self)
+        self.lock = threading.RLock()  # functions print in threads of their own
+        self._printed: _Printed | None = None
 
     @property
     def columns(self) -> int | None:
@@ -179,16 +182,27 @@ class Screen:
     def __enter__(self) -> Self:
         if not _LOG.handlers:
             _LOG.addHandler(self._warnings)
+        if self.err.is_terminal and not self.quiet:
+            self._printed = sys.stderr = _Printed(self, sys.stderr)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _LOG.removeHandler(self._warnings)
         self.pause()
+        if self._printed is not None:
+            sys.stderr = self._printed.stream
         self._end_question()
         if kind is not BrokenPipeError:
             self.end_line()
 
     def pause(self) -> None:
+        """Remove the live line, and end the line that a function has printed the beginning of."""
+        with self.lock:
+            self.remove_line()
+            if self._printed is not None:
+                self._printed.end_line()
+
+    def remove_line(self) -> None:
         """Remove the live line."""
         if self._live is None:
             return
@@ -196,12 +210,20 @@ class Screen:
             self._live.stop()
             self._live = None
 
+    def print_above(self, lines: str) -> bool:
+        """Write whole lines above the live line; return False if there is none."""
+        if self._live is not None:
+            _print(self.err, Text(lines), end="")
+        return self._live is not None
+
     def resume(self) -> None:
         """Restore the live line, where there is one and nothing else stands in its place."""
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
-        with _uninterrupted():
+        with self.lock, _uninterrupted():
+            if self._printed is not None:
+                self._printed.end_line()
             self._live = Live(
                 get_renderable=self._line,
                 console=self.err,
@@ -286,12 +308,18 @@ class Screen:
             self._is_asking = False
             self.err.file.write("\n")
 
-    def show(self, picture: RenderableType) -> None:
-        """Write a table or the like on stdout; its texts have to be plain already."""
+    def show(self, picture: RenderableType, *, is_whole: bool = False) -> None:
+        """Write a table or the like on stdout; its texts have to be plain already.
+
+        Args:
+            picture: The table.
+            is_whole: Its lines are broken at terminals only.
+        """
         is_live = self._live is not None
         self.end_line()
         self.pause()
-        self.out.print(picture)
+        out = _console(self.out.file, UNBROKEN) if is_whole and not self.out.is_terminal else self.out
+        out.print(picture)
         if is_live:
             self.resume()
 
@@ -339,6 +367,56 @@ class Screen:
     def fetching(self, done_bytes: int, total_bytes: int) -> None:
         """Show how far a download is."""
         self._fetched = (done_bytes, total_bytes)
+
+
+class _Printed:
+    """The stream of what functions print, while there may be a live line: its lines stand above that, in order.
+
+    Args:
+        screen: Has the live line.
+        stream: The one in whose place this is.
+    """
+
+    def __init__(self, screen: Screen, stream: Any) -> None:
+        self.stream = stream
+        self._screen = screen
+        self._begun = ""  # a part of a line, which waits for the rest of it
+        self._is_inside_line = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; what is no whole line waits as long as there is a live line."""
+        with self._screen.lock:
+            lines, newline, rest = (self._begun + text).rpartition("\n")
+            if self._screen.print_above(lines + newline):
+                self._begun = rest
+            elif text:  # a prompt of input(), perhaps, whose line a person ends
+                self.stream.write(text)
+                self._is_inside_line &= "\n" not in text
+        return len(text)
+
+    def flush(self) -> None:
+        """Show all, the beginning of a line in the place of the live line."""
+        with self._screen.lock:
+            if self._begun:
+                self._screen.remove_line()
+                self._show()
+            self.stream.flush()
+
+    def end_line(self) -> None:
+        """End the line that was begun, if one was."""
+        self._show()
+        if self._is_inside_line:
+            self._is_inside_line = False
+            self.stream.write("\n")
+
+    def _show(self) -> None:
+        if self._begun:
+            begun, self._begun = self._begun, ""
+            self.stream.write(begun)
+            self._is_inside_line = True
 
 
 class _Warnings(logging.Handler):
@@ -403,5 +481,5 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _console(stream: IO[str]) -> Console:
-    return Console(file=stream, markup=False, emoji=False, highlight=False)
+def _console(stream: IO[str], width: int | None = None) -> Console:
+    return Console(file=stream, markup=False, emoji=False, highlight=False, width=width)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred, pattern
@@ -35,14 +35,19 @@ _VERSION = pattern(r"/v\d+[a-z0-9]*$")
 class Endpoint(Value, frozen=True, kw_only=True, dict=True):
     """The destination and credentials of requests, as resolved for one request."""
 
-    hidden = ("base_url", "headers", "secrets")
+    hidden = ("base_url", "headers", "secrets", "make_other")
 
     provider: Provider
     base_url: httpx.URL  # may hold a token
     model: str
     headers: Mapping[str, str]
     secrets: frozenset[str]  # never shown in messages
-    other: Endpoint | None = None  # over the provider's other wire
+    make_other: Callable[[], Endpoint] | None = None  # that over the provider's other wire
+
+    @cached_property
+    def other(self) -> Endpoint | None:
+        """The endpoint over the provider's other wire, whose codec few calls need."""
+        return self.make_other() if self.make_other else None
 
     @cached_property
     def profile(self) -> Profile:
@@ -171,17 +176,18 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             key_headers = provider.codec.headers(key)
         else:
             key_headers = {**provider.codec.headers(None), provider.key_header: key}
-        other = None
-        if is_first and (way := provider.other_way_round) is not None:
-            other = self.changed(provider=way)._endpoint(base_url, model, key, is_first=False)
         return Endpoint(
             provider=provider,
             base_url=base_url,
             model=model,
             headers={**{name.lower(): value for name, value in key_headers.items()}, **_lower(headers)},
             secrets=frozenset(secrets - {model}),
-            other=other,
+            make_other=partial(self._other, base_url, model, key) if is_first and provider.other_wire else None,
         )
+
+    def _other(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
+        way = self.provider.other_way_round
+        return self.changed(provider=way)._endpoint(base_url, model, key, is_first=False)
 
     def _find_base_url(self) -> tuple[str, str]:
         """Return the base URL and its source: an argument or an environment variable."""

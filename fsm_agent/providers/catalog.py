@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
+from fsm_agent._internal.lazy_import import first_use
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import shown, wrong
-from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
-from fsm_agent.providers.codec import Profile
-from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.anthropic.profile import AnthropicProfile
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.model_families import (
     CLAUDE_MODELS,
     CLAUDE_TOOLS,
@@ -33,12 +36,25 @@ from fsm_agent.providers.model_families import (
     OPENAI_TOOLS_OF_MODELS,
     QWEN_MODELS,
 )
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.providers.provider import Provider as Provider
 from fsm_agent.providers.provider import Wire
 
-CHAT = OpenAIChat()
+
+@cache
+def _made(module: str, name: str) -> Any:
+    return getattr(import_module(f"fsm_agent.providers.{module}"), name)()
+
+
+def _codec(module: str, name: str) -> Codec:
+    """Return a codec whose module is imported with the first request over it, since a call needs one of them."""
+    codec: Codec = first_use(f"codec {name!r}", partial(_made, module, name))
+    return codec
+
+
+CHAT = _codec("openai.chat", "OpenAIChat")
+RESPONSES = _codec("openai.responses", "OpenAIResponses")
+MESSAGES = _codec("anthropic.messages", "Anthropic")
+GENERATE_CONTENT = _codec("gemini.generate_content", "Gemini")
 
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)
@@ -57,7 +73,6 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
 
-RESPONSES = OpenAIResponses()
 _RESPONSES_OF_OPENAI = Wire(
     codec=RESPONSES,
     profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
@@ -114,7 +129,7 @@ _BUILT_IN = (
     _openai("openai-chat", _CHAT_OF_OPENAI, _RESPONSES_OF_OPENAI, wire_is_given=True),
     Provider(
         name="anthropic",
-        codec=Anthropic(),
+        codec=MESSAGES,
         base_url="https://api.anthropic.com/v1",
         key_variables=("ANTHROPIC_API_KEY",),
         base_url_variable="ANTHROPIC_BASE_URL",
@@ -127,7 +142,7 @@ _BUILT_IN = (
     ),
     Provider(
         name="google",
-        codec=Gemini(),
+        codec=GENERATE_CONTENT,
         base_url="https://generativelanguage.googleapis.com/v1beta",
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
         base_url_variable="GOOGLE_BASE_URL",
@@ -139,7 +154,7 @@ _BUILT_IN = (
     # With an express key; else the caller's address of a project and place, and an access token as the key.
     Provider(
         name="vertex",
-        codec=Gemini(),
+        codec=GENERATE_CONTENT,
         base_url="https://aiplatform.googleapis.com/v1/publishers/google",
         key_variables=("VERTEX_API_KEY", "GOOGLE_API_KEY"),
         base_url_variable="VERTEX_BASE_URL",

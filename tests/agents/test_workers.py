@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 from support import shop
 from support.paths import ROOT
+from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
+from fsm_agent.cli.commands import app
 from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
@@ -307,8 +309,13 @@ class TestProcesses:
             assert process.wait(30) == 0
             assert "0 times a run was advanced" in process.stderr.read()
 
+    def test_the_help_says_with_which_status(self):
+        said = " ".join(CliRunner().invoke(app, ["worker", "--help"]).output.replace("│", " ").split())
+        assert "Ctrl-C ends it, with exit status 0" in said
+
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
-    def test_a_second_signal_ends_it_at_once(self, tmp_path):
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_second_signal_ends_it_at_once(self, tmp_path, number):
         (tmp_path / "slow.py").write_text(
             "import sys, threading\nfrom fsm_agent import Agent, function\nfrom fsm_agent.testing import Script, call\n"
             "@function\ndef hang() -> str:\n"
@@ -329,7 +336,7 @@ class TestProcesses:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.5)  # the function goes on: the worker waits for it
                 assert process.poll() is None
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 128 + signal.SIGTERM
+                process.send_signal(number)
+                assert process.wait(30) == 128 + number
             finally:
                 process.kill()

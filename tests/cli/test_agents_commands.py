@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.screens import screen_of
 from support.stub_server import StubServer
+from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 from fsm_agent.agents.registry import AGENTS
@@ -40,6 +43,24 @@ def weather(tmp_path) -> Path:
     done = run("new", "weather")
     assert done.exit_code == 0, done.stderr
     return tmp_path / "weather"
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40, None])
+def test_the_list_breaks_no_name(columns, tmp_path):
+    name = "letters_agent"
+    code = "from fsm_agent import AgentBase\nclass ExaminerOfLetters(AgentBase[str]):\n    agent_type = 'examiner'\n"
+    about = " ".join(["letters"] * 40)
+    (tmp_path / f"{name}.py").write_text(f"{code}    expertise = {about!r}\n    description = {about!r}\n")
+    if columns is None:
+        listed = run("list", name)
+        assert re.search(rf"^examiner +{name}:ExaminerOfLetters +{about} *$", listed.stdout, re.MULTILINE)
+        return
+    with Terminal("agents", "list", name, columns=columns, folder=tmp_path) as terminal:
+        terminal.read_until()
+        assert terminal.process.wait(LIMIT_S) == 0
+    words = screen_of(terminal.seen, columns).split()
+    assert f"{name}:ExaminerOfLetters" in words
+    assert words.count("letters") >= 40, "no other word is broken either"
 
 
 @pytest.mark.spec("3.35: a command writes an agent's project")

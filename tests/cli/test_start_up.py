@@ -28,6 +28,12 @@ finally:
 """
 OTHERS = ("store", "mcp", "flows", "diagrams", "testing", "agents.worker", "agents.registry", "cli.runs", "cli.demo")
 OTHERS += ("cli.bench", "cli.prompts", "cli.agents", "cli.chat", "cli.flows", "cli.catalog")
+CODECS = {  # and the module of each
+    "openai-chat": "fsm_agent.providers.openai.chat",
+    "openai": "fsm_agent.providers.openai.responses",
+    "anthropic": "fsm_agent.providers.anthropic.messages",
+    "google": "fsm_agent.providers.gemini.generate_content",
+}
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -60,6 +66,30 @@ def test_ask_loads_what_it_uses():
         loaded = loaded_by("ask", "Hi?", "--model", "openai-compatible:stub", "--base-url", stub.base_url)
     assert "fsm_agent.agents.agent" in loaded
     assert {name for name in loaded if name.startswith(tuple(f"fsm_agent.{other}" for other in OTHERS))} == set()
+
+
+@pytest.mark.parametrize("provider", ["openai-compatible", "openai-chat"])  # the latter has another wire, too
+def test_ask_loads_the_wire_that_it_uses(provider: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    with StubServer(["Hello."]) as stub:
+        loaded = loaded_by("ask", "Hi?", "--model", f"{provider}:stub", "--base-url", stub.base_url)
+    assert loaded & {*CODECS.values()} == {CODECS["openai-chat"]}
+
+
+def test_a_codec_is_loaded_when_it_is_used():
+    code = """
+import json, sys
+from fsm_agent.providers.catalog import PROVIDERS
+codecs = json.loads(sys.argv[1])
+def loaded():
+    return [name for name in codecs if codecs[name] in sys.modules]
+print(loaded())
+for name in codecs:
+    PROVIDERS[name].codec.path("m", stream=False)
+    print(loaded())
+"""
+    ended = subprocess.run([sys.executable, "-c", code, json.dumps(CODECS)], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [str([*CODECS][:count]) for count in range(5)]
 
 
 def test_ask_with_a_store_loads_that(tmp_path):

@@ -30,7 +30,7 @@ def test_every_scene_has_its_transcripts_and_no_other_is_kept():
 
 
 def test_what_was_interrupted_ended_with_130_and_at_eight_moments():
-    assert len(INTERRUPTED) == 9
+    assert len(INTERRUPTED) == 10
     for name in INTERRUPTED:
         shown = file_of(name).read_text("utf-8")
         assert "fsm-agent: interrupted\n[130]\n" in shown

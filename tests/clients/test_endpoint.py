@@ -92,6 +92,7 @@ class TestKeys:
         assert repr(client) == "<HttpClient 'openai-compatible:m'>"
         assert KEY not in repr(client._access)
         assert KEY not in repr(client._access.locate())
+        assert KEY not in repr(client_for("openai:m", api_key=KEY)._access.locate())  # with two wires
 
     @pytest.mark.parametrize("wrong", ["", " ", KEY + "\nx", KEY + "é", "\x00" + KEY])
     def test_a_damaged_one_is_refused_unseen(self, wrong: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+from copy import deepcopy
 from urllib.parse import urlsplit
 
 import pytest
@@ -37,6 +39,12 @@ PROMISED = {
     *("moonshot", "zai", "perplexity", "together", "fireworks", "nvidia", "huggingface"),
     *("ollama", "lmstudio", "vllm", "llamacpp", "local", "openai-compatible"),
 }
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda entry: pickle.loads(pickle.dumps(entry))])
+def test_a_copy_of_an_entry_has_the_same_codec(copied) -> None:
+    copy = copied(PROVIDERS["anthropic"])
+    assert (copy.name, copy.codec.name, copy.codec.path("m", stream=False)) == ("anthropic", "anthropic", "/messages")
 
 
 def test_all_that_were_promised_are_there() -> None:

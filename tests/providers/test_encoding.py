@@ -29,10 +29,12 @@ from fsm_agent.messages.hosted_tool import WebSearch
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
+from fsm_agent.providers.anthropic.messages import Anthropic
+from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import AFRESH, DialogEncoder, Encoding, Once, T, as_json
-from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
+from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
 

@@ -208,6 +208,7 @@ SCENES: dict[str, Scene] = {
             Act("fsm-agent models path nothing"),
         ]
     ),
+    "help": Scene([Act("fsm-agent --help"), Act("fsm-agent runs --help"), Act("fsm-agent ask --help")]),
     "providers": Scene([Act("fsm-agent providers list")]),
     "diagram": Scene([Act("fsm-agent diagram"), Act("fsm-agent diagram --output call.dot")]),
     "worker": Scene(
@@ -303,6 +304,15 @@ SCENES |= {
     "ctrl-c-while-it-writes": Scene(
         [Act(f"{WHO} --store runs.db --run-id who", when("it writes"), program=_AT_COMMIT + LAUNCH), Act(CONTINUE)],
         says("A model.", "A model, still."),
+    ),
+    "ctrl-c-while-a-flow-writes": Scene(
+        [
+            Act(f"{RAIN} --store runs.db --run-id rain", when("it writes"), program=_AT_COMMIT + LAUNCH),
+            Act(CONTINUE),
+            Act("""fsm-agent flows answer letters rain review '{"by": "ann"}' --store runs.db"""),
+            Act(CONTINUE),
+        ],
+        says("It rains.", "It rains, still."),
     ),
     "ctrl-c-in-a-chat": Scene(
         [

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from pydantic_core import to_jsonable_python
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -34,6 +35,7 @@ from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 
+_LEAST = 40  # columns of what stands beside names
 app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
 
 Module = Annotated[
@@ -64,14 +66,14 @@ def list_agents(
         found = {kind: _described(cls) for kind, cls in users.items()}
         if as_json:
             screen.line(json_text(found))
-        elif found and (screen.columns or TABLE_WIDTH) < TABLE_WIDTH:
+        elif found and screen.columns is not None and screen.columns < max(TABLE_WIDTH, _names_width(found) + _LEAST):
             for kind, about in found.items():
                 screen.prose(f"{kind}: {about['class']}", "bold", hang="  ")
                 for key in ("description", "capabilities", "agent_group"):
                     if value := about[key]:
                         screen.prose(value if isinstance(value, str) else ", ".join(value), indent="  ", hang="  ")
         elif found:
-            screen.show(_table(found))
+            screen.show(_table(found), is_whole=True)
         else:
             screen.tell("no agents are registered: name a module, as fsm-agent agents list my_agents")
 
@@ -218,10 +220,16 @@ def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
     }
 
 
+def _names_width(found: dict[str, dict[str, Any]]) -> int:
+    """Return the columns of the names of agents and classes, which are not broken."""
+    longest = (max(map(cell_len, names)) for names in ([*found], [about["class"] for about in found.values()]))
+    return sum(longest)
+
+
 def _table(found: dict[str, dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("agent_type", "class", "description", "capabilities", "sub-agents"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in ("agent_type", "class"))
     for kind, about in found.items():
         cells = (
             kind,

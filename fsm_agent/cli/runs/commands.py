@@ -106,7 +106,8 @@ def list_runs(
         if as_json:
             screen.line(json_text(to_builtins(found)))
         elif found:
-            screen.show(questions_table(found, screen.columns) if asked else runs_table(found, screen.columns))
+            table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
+            screen.show(table, is_whole=True)
         else:
             screen.tell("nobody is asked anything" if asked else "there are no such runs")
 
@@ -194,12 +195,12 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning))
+            screen.show(differences_table((run, other), where.beginning), is_whole=True)
         if where.n is None:
             screen.line(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry))
+            screen.show(differences_table((run, other), where.entry), is_whole=True)
 
 
 @app.command()

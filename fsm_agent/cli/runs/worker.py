@@ -34,7 +34,9 @@ def worker(
     patience: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
     ] = PATIENCE_S,
-    once: Annotated[bool, typer.Option("--once", help="Leave when nothing is due.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
+    ] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     debug: Debug = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -14,6 +14,7 @@ from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
+from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import betas, hosted_tools
@@ -25,16 +26,6 @@ VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
 # The part of `max_tokens` for reasoning, where a model needs a number.
 SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
-
-
-class AnthropicProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model beyond the common profile."""
-
-    default_max_tokens: int = 16_000  # the wire demands a limit; more is not waited for without a stream
-    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason
-    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: it cannot
-    temperature_with_top_p: bool = False  # otherwise the latter is left out beside the former
-    system_in_dialog: bool = False  # takes system messages behind others
 
 
 class Anthropic(JsonCodec):

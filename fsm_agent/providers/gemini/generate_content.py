@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import asdict
@@ -16,6 +16,7 @@ from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_fun
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
+from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.gemini.reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools
@@ -27,20 +28,6 @@ _ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI take
 
 # https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
-
-
-class GeminiProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model beyond the common profile.
-
-    `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
-    """
-
-    reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason
-    reasoning_off: bool = False  # can be switched off
-    media_in_results: bool = True  # takes images and documents in function results, not only behind them
-    blocked_domains: bool = False  # takes them for a web search
-    # How it runs tools of its own beside functions: when that is announced, or without more; None: it does not.
-    hosted_with_functions: Literal["announced", "plain"] | None = None
 
 
 class Gemini(JsonCodec):
