@@ -248,7 +248,7 @@ class AgentCall(Driven, Generic[Out]):
 
     def owner(self, key: str) -> Owner:
         """Return the call itself: it has no children."""
-        return Owner(self, "", None)
+        return Owner(self, "", ())
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.

@@ -193,12 +193,13 @@ class Parent(Driven, ABC):
         """Return the process, this one or one inside of it, that waits for the effect with this key."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
-            return Owner(self, "", None)
+            return Owner(self, "", ())
         if name not in self.record.children:
             raise OutcomeError(self._unwanted(key))
         owner = self._cell(self.record, name).owner(rest)
-        world = self.world_of(name) if owner.world is None else owner.world
-        return Owner(owner.process, _joined(name, owner.path), world)
+        world = self.world_of(name)
+        worlds = owner.worlds if world is None else (*owner.worlds, world)
+        return Owner(owner.process, _joined(name, owner.path), worlds)
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  All or nothing, children included; synchronous, pure.

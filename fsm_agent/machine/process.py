@@ -93,7 +93,7 @@ class Owner(NamedTuple):
 
     process: Process
     path: str  # without the last separator; "" for the process that was asked
-    world: Any  # where its effects are performed; None: where those of the process around it are
+    worlds: tuple[Any, ...]  # its own, where its effects are performed, and those around it; the driver's is left out
 
 
 class Deadline(NamedTuple):

@@ -98,7 +98,7 @@ class Reconciler(ABC):
         self.is_to_write = False  # the next wait is for the journal to be written
         self._unreported: list[Event] = []  # until their entries are on disk
         self._undecided: set[str] = set()  # keys of effects that nobody here could answer
-        self._worlds: dict[int, tuple[World, World]] = {}  # those of processes inside, as given and as used
+        self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}  # of processes inside: given, used
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # free when it is off
@@ -230,19 +230,20 @@ class Reconciler(ABC):
     def _assign(self, activity: Activity) -> None:
         """Give an activity to the process inside that waits for it."""
         owner = self.process.owner(activity.key)
-        activity.assign(owner, self._world_of(owner.world))
+        activity.assign(owner, self._world_of(owner.worlds))
 
-    def _world_of(self, own: World | None) -> World:
-        """Return the world of a process inside, on the clock of the driver's: deadlines are compared with its time.
+    def _world_of(self, worlds: tuple[World, ...]) -> World:
+        """Return the first world, on the clock of the driver's: deadlines are compared with its time.
 
-        Where it has no approver, the driver's is asked.
+        Where it has no approver, that of the nearest world around it is asked.
         """
-        if own is None:
+        if not worlds:
             return self.world
-        if id(own) not in self._worlds:
-            approve = own.approve or self.world.approve
-            self._worlds[id(own)] = own, own.changed(clock=self.world.clock, approve=approve)
-        return self._worlds[id(own)][1]
+        key = tuple(map(id, worlds))
+        if key not in self._worlds:
+            approve = next((world.approve for world in worlds if world.approve), self.world.approve)
+            self._worlds[key] = worlds, worlds[0].changed(clock=self.world.clock, approve=approve)
+        return self._worlds[key][1]
 
     def _reconcile(self) -> bool:
         """Take up effects newly wanted, let go of those no longer wanted; return False when the process has ended."""

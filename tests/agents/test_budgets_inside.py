@@ -89,7 +89,7 @@ def step_by_step(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
     while one.effects:
         effect = one.effects[0]
         owner = one.owner(effect.key)
-        world = owner.world or agent._world
+        world = owner.worlds[0] if owner.worlds else agent._world
         one.advance(effect.key, perform(effect, _Activity(owner.process, world)))  # type: ignore[arg-type]
 
 

@@ -117,6 +117,20 @@ def test_where_an_agent_inside_has_no_approver_that_of_the_call_decides(approves
     assert ("erased x" in (result.function_calls[0].result or "")) == approves
 
 
+@pytest.mark.parametrize("names", [["middle"], ["boss"], ["middle", "boss"]])
+def test_the_approver_of_the_nearest_agent_around_decides(names: list[str]):
+    asked: list[str] = []
+
+    def approver(name: str) -> Any:
+        return (lambda f: asked.append(f"{name}: {f.name}") or True) if name in names else None
+
+    middle = boss(call("cleaner", task="Go."), "ok", inner=cleaner(), approve=approver("middle")).changed(name="middle")
+    result = boss(call("middle", task="Go."), "Done.", inner=middle, approve=approver("boss")).call("Go.")
+
+    assert result.output == "Done."
+    assert asked[-1] == f"{names[0]}: erase"
+
+
 def test_its_own_approver_is_asked_first():
     inner = cleaner(approve=lambda f: True)
     assert boss(call("cleaner", task="Go."), "ok", inner=inner).call("Go.").output == "ok"

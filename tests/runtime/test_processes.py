@@ -129,7 +129,7 @@ def expected(make: Callable[[], Team]) -> tuple[Team, list[Any]]:
 def test_an_agent_call_is_a_process():
     one: Process = AgentCall.seed(Dialog().put("Write."), Prompt("x"))
     assert one.owner("begin").process is one
-    assert (one.owner("begin").path, one.owner("begin").world, one.deadline) == ("", None, None)
+    assert (one.owner("begin").path, one.owner("begin").worlds, one.deadline) == ("", (), None)
 
 
 @MADE

@@ -111,19 +111,19 @@ def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
 
 def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
     owner = one.owner(effect.key)
+    world = owner.worlds[0] if owner.worlds else world
     match effect:
         case Begin():
             return Begun(at_s=world.clock.now(), id=world.new_id())
         case CallModel():
-            client = (owner.world or world).client
-            return Replied(reply=client.complete(effect.request), at_s=world.clock.now())
+            return Replied(reply=world.client.complete(effect.request), at_s=world.clock.now())
         case StartFunction():
             return Started(at_s=world.clock.now())
         case AwaitAnswer():
             return Returned(text=effect.state.kinds.dump(one.surroundings.answer(effect)), at_s=world.clock.now())
         case RunFunction():
             run_class = RunWithData if isinstance(effect, RunOnData) else Run
-            outcome = run_function(run_class(effect, owner.process, owner.world or world))  # type: ignore[arg-type]
+            outcome = run_function(run_class(effect, owner.process, world))  # type: ignore[arg-type]
             assert isinstance(outcome, Returned | FunctionFailed), effect.function
             return outcome
     raise AssertionError(effect)
