@@ -8,6 +8,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.lifecycle.context.masking import estimated_tokens
 from fsm_agent.lifecycle.context.shortening import SendOnce, TruncateResults
+from fsm_agent.lifecycle.context.view import Fit, Fitting
 from fsm_agent.lifecycle.context.window import KeepLastN, Processor, applied, check_size, message_tokens
 from fsm_agent.messages.event import ContextMeasured
 from fsm_agent.messages.message import Message
@@ -15,21 +16,7 @@ from fsm_agent.messages.message import Message
 PASSES: tuple[Processor, ...] = (TruncateResults(4000), SendOnce(), KeepLastN(8), KeepLastN(4), TruncateResults(500))
 
 
-class Fit(Value, frozen=True):
-    """A dialog that was fitted into a `TokenBudget`.
-
-    Attributes:
-        messages: Those that are left.
-        measured: The tokens before and after, and the passes that were kept.
-        refusal: The error, if it does not fit all the same.
-    """
-
-    messages: Sequence[Message]
-    measured: ContextMeasured
-    refusal: ErrorReport | None = None
-
-
-class TokenBudget(Value, frozen=True, kw_only=True):
+class TokenBudget(Fitting, frozen=True, kw_only=True):
     """A processor that fits the messages of a request into ``hard - reserve`` tokens.
 
     If there are more, the passes are applied in their order, each once, until the messages fit.  A pass is kept if it
@@ -75,7 +62,6 @@ class TokenBudget(Value, frozen=True, kw_only=True):
         return fit.messages
 
     def fit(self, messages: Sequence[Message]) -> Fit:
-        """Return the messages that are left, and how they came to fit."""
         room, before, opening = self.hard - self.reserve, self._tokens(messages), _opening(messages)
         tokens, kept, tried = before, list[str](), list[str]()
         for processor in self.passes:

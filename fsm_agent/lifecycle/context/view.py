@@ -6,12 +6,12 @@ and discarded: the dialog itself stays whole.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.lifecycle.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
-from fsm_agent.lifecycle.context.token_budget import Fit, TokenBudget
 from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.event import ContextMeasured, ObservationsMasked
@@ -52,6 +52,28 @@ class ByRecord(Value, frozen=True):
         return chosen
 
 
+class Fit(Value, frozen=True):
+    """The messages of a request that were fitted into a `TokenBudget`.
+
+    Attributes:
+        messages: Those that are left.
+        measured: The tokens before and after, and the passes that were kept.
+        refusal: The error, if it does not fit all the same.
+    """
+
+    messages: Sequence[Message]
+    measured: ContextMeasured
+    refusal: ErrorReport | None = None
+
+
+class Fitting(Value, frozen=True):
+    """A processor that reports what it did, and may refuse a request: `TokenBudget`."""
+
+    @abstractmethod
+    def fit(self, messages: Sequence[Message]) -> Fit:
+        """Return the messages that are left, and how they came to fit."""
+
+
 class View:
     """The views of one agent call: first old results are masked, then the processors select.
 
@@ -79,7 +101,7 @@ class View:
         fits: list[Fit] = []
         for listed in self._processors:
             for processor in listed.chosen(r) if isinstance(listed, ByRecord) else (listed,):
-                if isinstance(processor, TokenBudget):
+                if isinstance(processor, Fitting):
                     fits.append(processor.fit(messages))
                     messages = fits[-1].messages
                 else:
