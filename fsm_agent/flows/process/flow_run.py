@@ -13,8 +13,8 @@ from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
 from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, process_of, seeded
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Owner
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, inner_of, seeded
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
@@ -102,9 +102,11 @@ class FlowRun(Working, Generic[D]):
     def _now_called(self, key: str) -> str:
         """Return a key with the name that the step has now."""
         before = self.record.renamed
+        if not before:
+            return key
         first, separator, rest = key.partition(SEPARATOR)
         prefix = first.removesuffix(before)
-        if not before or prefix == first or prefix not in _BEFORE_STEPS:
+        if prefix == first or prefix not in _BEFORE_STEPS:
             return key
         return f"{prefix}{self.record.here}{separator}{rest}"
 
@@ -128,8 +130,8 @@ class FlowRun(Working, Generic[D]):
     def _timer(self) -> Deadline | None:
         """Return the moment at which the time of the present state is over."""
         r = self.record
-        within_s = getattr(self.flow.states.get(str(r.state)), "within_s", None)
-        if within_s is None or r.ending is not None:
+        within_s = self.flow.times.get(r.state)
+        if within_s is None:
             return None
         return Deadline(r.entered_at_s + within_s, f"{Timer.prefix}:{r.here}")
 
@@ -190,9 +192,7 @@ class FlowRun(Working, Generic[D]):
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""
         to = self.flow.states[str(r.state)]
-        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={})
-        if r.renamed:
-            r = r.changed(renamed="")
+        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={}, renamed="")
         if isinstance(to, End):
             detail = to.detail or detail if to.is_failure else ""
             return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))
@@ -226,9 +226,10 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
     return state.flow.record_of(state.start(data), depth)
 
 
-@process_of.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings.inside(state.flow.agents))
+@inner_of.register(SubflowState)
+def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> Inner:
+    flow = state.flow
+    return Inner(FlowRun(flow, record, surroundings.inside(flow.agents)), flow.hooks, hears_inside=True)
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:
