@@ -128,6 +128,11 @@ class Flow(FlowDriving[D], Generic[D]):
         return tuple([state for state in self.states.values() if isinstance(state, Work)])
 
     @cached_property
+    def times(self) -> Mapping[str, float]:
+        """The seconds that states may take, by their names; of those that may take any time there is none."""
+        return {state.name: state.within_s for state in self.live if state.within_s is not None}
+
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """All rows, each once for each trigger, those for what the user's leave open included."""
         return tuple(entries_of(self))

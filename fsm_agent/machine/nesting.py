@@ -371,55 +371,51 @@ class Parent(Driven, ABC):
     # Steps
 
     def _advanced(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
-        """Return the record after the outcome, and the names of children that may have ended."""
+        """Return the record after the outcome, and the names of children that have ended."""
         record = self.record
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
+        ended: list[str] = []
         name, is_inside, rest = key.partition(SEPARATOR)
         if is_inside:
             if name not in record.children:
                 raise OutcomeError(self._unwanted(key))
-            return self._child_step(record, name, rest, outcome, steps), [name]
-        moved: list[str] = []
+            return self._child_step(record, name, rest, outcome, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
             for name in record.children:
-                record = self._child_step(record, name, "", outcome, steps)
-                moved.append(name)
+                record = self._child_step(record, name, "", outcome, steps, ended)
         elif key in record.children:
             record = self._without(record, key)
         elif key:
             self._check(key, outcome)
-        return self._own_step(record, key, outcome, steps), moved
+        return self._own_step(record, key, outcome, steps), ended
 
-    def _settled(self, record: Any, moved: list[str], steps: list[Event]) -> Any:
+    def _settled(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
         """Begin children that are new, and take the ends of those that have ended."""
-        before, begun = self.record.children, set[str]()
+        known = self.record.children
         while record.ending is None:
-            for name in _newest(record.children, before, begun):
-                record = self._begun(record, name, steps)
-                begun.add(name)
-                moved.append(name)
-            while moved:
-                name = moved.pop(0)
-                if name in record.children and _has_ended(child := self._cell(record, name)):
-                    end = self.end_of(name, child)
-                    record = self._own_step(self._without(record, name), name, end, steps)
-                    break
-            else:
-                return record
+            for name in _newest(record.children, known):
+                record = self._begun(record, name, steps, ended)
+            known = record.children
+            if not ended:
+                break
+            name = ended.pop(0)
+            if name in known:
+                end = self.end_of(name, self._cell(record, name))
+                record = self._own_step(self._without(record, name), name, end, steps)
         return record
 
-    def _begun(self, record: Any, name: str, steps: list[Event]) -> Any:
+    def _begun(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"a child has the name {name!r}: a text without {SEPARATOR!r} would be right")
         child = self._cell(record, name)
         self.begin(record, name, child)
-        return self._with(record, name, child, steps)
+        return self._with(record, name, child, steps, ended)
 
-    def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event]) -> Any:
+    def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
         child = self._cell(record, name)
         child.advance(key, outcome)
-        return self._with(record, name, child, steps)
+        return self._with(record, name, child, steps, ended)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         """Take the step of an outcome."""
@@ -448,9 +444,11 @@ class Parent(Driven, ABC):
         for watch in STEP_WATCHES.get():
             watch(step)
 
-    def _with(self, record: Any, name: str, child: Process, steps: list[Event]) -> Any:
-        """Return the record with that of a child as it is now; collect the child's steps."""
+    def _with(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
+        """Return the record with that of a child as it is now; collect the child's steps, and its name at its end."""
         steps += [inside(name, event) for event in child.steps]
+        if child.change is None and not child.effects:  # one that knows what has changed goes on
+            ended.append(name)
         return record.changed(children={**record.children, name: child.record})
 
     def _without(self, record: Any, name: str) -> Any:
@@ -481,20 +479,14 @@ def inside(name: str, event: Event) -> Inside:
     return Inside(name, event)
 
 
-def _newest(children: dict[str, Any], before: Mapping[str, Any], begun: set[str]) -> list[str]:
-    """Return the children that have not begun, which are the last of them, in their order."""
+def _newest(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Return the children that are not known, which are the last of them, in their order."""
     found = []
     for name in reversed(children):
-        if name in before or name in begun:
+        if name in known:
             break
         found.append(name)
-    found.reverse()
-    return found
-
-
-def _has_ended(child: Process) -> bool:
-    """Return whether a child has ended; one that knows what has changed has not."""
-    return child.change is None and not child.effects
+    return found[::-1]
 
 
 def _under(prefix: str, deadline: Deadline | None) -> Deadline | None:

@@ -12,7 +12,7 @@ one, so the text before the first is a child's name, and it reads as a path.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fsm_agent._internal.values import Value
@@ -200,6 +200,7 @@ class Inner(NamedTuple):
     process: Any
     hooks: Sequence[Any]  # of the agent or the flow that it is of
     hears_inside: bool = False  # they are told of what happens further inside, too
+    world: Callable[[], Any] | None = None  # returns where its effects are performed; None: as `Owner.world`
 
 
 def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:

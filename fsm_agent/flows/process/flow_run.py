@@ -13,8 +13,8 @@ from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord
 from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, process_of, seeded
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Owner
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, inner_of, seeded
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
@@ -106,9 +106,11 @@ class FlowRun(Working, Generic[D]):
 
     def _now_called(self, key: str) -> str:
         before = self.record.renamed
+        if not before:
+            return key
         first, separator, rest = key.partition(SEPARATOR)
         prefix = first.removesuffix(before)
-        if not before or prefix == first or prefix not in _BEFORE_STEPS:
+        if prefix == first or prefix not in _BEFORE_STEPS:
             return key
         return f"{prefix}{self.record.here}{separator}{rest}"
 
@@ -118,8 +120,7 @@ class FlowRun(Working, Generic[D]):
         """Return the state behind the name of a step, and the data that it sees: the present ones."""
         for r in (self.record, self._ahead):
             if r.here == name:
-                state = self.flow.states[str(r.state)]
-                assert isinstance(state, Work)
+                state: Any = self.flow.states[r.state]
                 return state, r.data
         raise OutcomeError(f"{name!r} is no step of {self}: {self.record.here!r} would be right")
 
@@ -132,8 +133,8 @@ class FlowRun(Working, Generic[D]):
     def _timer(self) -> Deadline | None:
         """Return the moment at which the time of the present state is over."""
         r = self.record
-        within_s = getattr(self.flow.states.get(str(r.state)), "within_s", None)
-        if within_s is None or r.ending is not None:
+        within_s = self.flow.times.get(r.state)
+        if within_s is None:
             return None
         return Deadline(r.entered_at_s + within_s, f"{Timer.prefix}:{r.here}")
 
@@ -195,9 +196,7 @@ class FlowRun(Working, Generic[D]):
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""
         to = self.flow.states[str(r.state)]
-        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={})
-        if r.renamed:
-            r = r.changed(renamed="")
+        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={}, renamed="")
         if isinstance(to, End):
             detail = to.detail or detail if to.is_failure else ""
             return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))
@@ -231,9 +230,10 @@ def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surrou
     return state.flow.record_of(state.start(data), depth)
 
 
-@process_of.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> FlowRun[Any]:
-    return FlowRun(state.flow, record, surroundings.inside(state.flow))
+@inner_of.register(SubflowState)
+def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> Inner:
+    flow = state.flow
+    return Inner(FlowRun(flow, record, surroundings.inside(flow)), flow.hooks, hears_inside=True)
 
 
 def _explained(effects: Iterable[AnyEffect]) -> str:

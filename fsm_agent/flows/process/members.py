@@ -21,11 +21,11 @@ from fsm_agent.flows.process.works import (
     Came,
     Working,
     in_doubt,
+    inner_of,
     name_in,
-    process_of,
     seeded,
 )
-from fsm_agent.machine.process import SEPARATOR, AnyEffect
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
@@ -240,6 +240,6 @@ def _(state: SeveralState[Any, Any], data: Any, depth: int, surroundings: Surrou
     return MembersRecord(state=Stage.SEEDED, depth=depth)
 
 
-@process_of.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, surroundings: Surroundings) -> Members:
-    return Members(state, data, record, surroundings)
+@inner_of.register(SeveralState)
+def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, surroundings: Surroundings) -> Inner:
+    return Inner(Members(state, data, record, surroundings), (), hears_inside=True)

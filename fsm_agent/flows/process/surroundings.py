@@ -71,10 +71,9 @@ class Surroundings:
             made.approve, made.has_approver, made._worlds = flow.approve, True, {}
         return made
 
-    def world(self, state: CallState[Any, Any], data: Any) -> World:
-        """Return the world of the agent call of a state."""
-        agent = self.agent(state, data)
-        client = self.clients.get(state.place_of(agent), self.clients.get(state))
+    def world(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> World:
+        """Return the world of the call of an agent that a state asks."""
+        client = self.clients.get(state.place_of(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
             return agent._world

@@ -12,7 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
@@ -20,7 +20,7 @@ from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, SubflowState, WaitState, WholeCallState, Work
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.flows.process.surroundings import Surroundings
@@ -58,8 +58,8 @@ def seeded(state: Any, data: Any, depth: int, surroundings: Surroundings) -> Any
 
 
 @singledispatch
-def process_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> Process:
-    """Return the process around the record of a child.
+def inner_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> Inner:
+    """Return the process around the record of a child, with its listeners and its world.
 
     Raises:
         OutcomeError: The state has none.
@@ -79,13 +79,14 @@ def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundi
     return CallRecord.of(messages, limits=agent.limits, depth=depth)
 
 
-@process_of.register(CallState)
-def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> AgentCall[Any]:
+@inner_of.register(CallState)
+def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> Inner:
     agent = surroundings.agent(state, data)
     prompt = agent._governed_for(state.prompt_for(agent), Options(deps=surroundings.deps))
     parts = agent._kept(prompt, None, surroundings.deps)
     parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
-    return call_class(prompt)(record, prompt, **parts)
+    call = call_class(prompt)(record, prompt, **parts)
+    return Inner(call, agent.hooks, world=partial(surroundings.world, state, agent))
 
 
 class Working(Parent):
@@ -118,14 +119,11 @@ class Working(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
-        process = process_of(state, data, record, self.surroundings)
+        inner = inner_of(state, data, record, self.surroundings)
+        process: Process = inner.process
         if self.is_let_go or is_let_go(state):
             self._check_let_go(state, process)
-        if isinstance(state, CallState):
-            hooks = self.surroundings.agent(state, data).hooks
-        else:
-            hooks = state.flow.hooks if isinstance(state, SubflowState) else ()
-        self._inners[name] = Inner(process, hooks, hears_inside=not isinstance(state, CallState))
+        self._inners[name] = inner
         return process
 
     def _check_let_go(self, state: Work[Any, Any], process: Any) -> None:
@@ -152,7 +150,8 @@ class Working(Parent):
         if self._ended:
             if not self.surroundings.is_heard:
                 for name in self._ended:
-                    self._inners.pop(name, None)
+                    if name not in self.record.children:  # it is, if the step failed that was to follow its end
+                        self._inners.pop(name, None)
             self._ended = []
         super().advance(key, outcome)
 
@@ -161,8 +160,8 @@ class Working(Parent):
         return super()._without(record, name)
 
     def world_of(self, name: str) -> Any:
-        state, data = self.work(name)
-        return self.surroundings.world(state, data) if isinstance(state, CallState) else None
+        world = self._inners[name].world
+        return None if world is None else world()
 
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.lent is not None:
@@ -207,10 +206,10 @@ class Working(Parent):
 
     def came_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], Came]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
-        name = key if isinstance(outcome, Came) else name_in(key)
-        state, _ = self.work(name)
         if isinstance(outcome, Came):
-            return name, state, outcome
+            return key, self.work(key)[0], outcome
+        name = name_in(key)
+        state, _ = self.work(name)
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
@@ -296,6 +295,7 @@ class Working(Parent):
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)
             trial.journal, trial._cells, trial._looks, trial._seen_in = None, {}, {}, None
+            trial._inners, trial._ended = {}, []
             trial._give(state, outcome)
         self._give(state, outcome)
 
