@@ -411,9 +411,7 @@ class Parent(Driven, ABC):
         self.begin(record, name, child)
         return self._with(record, name, child, steps, ended)
 
-    def _child_step(
-        self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]
-    ) -> Any:
+    def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
         child = self._cell(record, name)
         child.advance(key, outcome)
         return self._with(record, name, child, steps, ended)

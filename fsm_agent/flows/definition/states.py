@@ -232,7 +232,9 @@ class CallState(_Failing[D, A]):
         Raises:
             FlowError: No agent is bound to its role, or what the data choose is none.
         """
-        found = self.agent(data) if callable(self.agent) else self.agent
+        if isinstance(self.agent, Agent):
+            return self.agent
+        found = self.agent if isinstance(self.agent, str) else self.agent(data)
         if isinstance(found, Agent):
             return found
         if not isinstance(found, str):

@@ -116,8 +116,7 @@ class FlowRun(Working, Generic[D]):
         """Return the state behind the name of a step, and the data that it sees: the present ones."""
         for r in (self.record, self._ahead):
             if r.here == name:
-                state = self.flow.states[str(r.state)]
-                assert isinstance(state, Work)
+                state: Any = self.flow.states[r.state]
                 return state, r.data
         raise OutcomeError(f"{name!r} is no step of {self}: {self.record.here!r} would be right")
 

@@ -64,6 +64,8 @@ class WorksRecord(Value, frozen=True, kw_only=True):
     @property
     def total_usage(self) -> Usage:
         """Tokens of all replies, those to agent calls that go on included."""
+        if not self.children:
+            return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
