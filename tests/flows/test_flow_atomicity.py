@@ -20,6 +20,7 @@ from fsm_agent import (
     IllegalTrigger,
     Modified,
     OutcomeError,
+    ProviderError,
     Replied,
     Reply,
     Returned,
@@ -42,7 +43,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle.outcomes import Slept, Started
+from fsm_agent.lifecycle.outcomes import ModelFailed, Slept, Started
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -310,6 +311,34 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
     assert run.record != before.changed(usage=Usage(input_tokens=1))
     run.advance("both#1/", Cancelled(reason="called off"))
     assert run.record.trace[-1].detail == "cancelled: called off"
+
+
+def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
+    """It is as it was, with its listeners and its world, whatever came of it first."""
+    failures = iter([LookupError("not now")])
+
+    def keep(o: Order, answer: str) -> Order:
+        for failure in failures:
+            raise failure
+        return o
+
+    agent = Agent(Script("unused"))
+    asked = call(agent, name="asked")(lambda o: "?")
+    run = Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]).seed(Order())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    key, before = run.effects[0].key, run.owner(run.effects[0].key)
+    with pytest.raises(LookupError):
+        run.advance(key, Replied(reply=Reply.of("yes"), at_s=1.0))
+    assert run.owner(key).worlds == before.worlds
+    error = ProviderError("busy", retryable=True).report()
+    run.advance(key, ModelFailed(error=error, delay_s=1.0, at_s=2.0))
+    (nap,) = run.effects
+    assert nap.key == "asked#1/sleep:1"
+    assert run.owner(nap.key).world is before.world
+    assert run.inside_of("asked#1").process is run.owner(nap.key).process
+    run.advance(nap.key, Slept(at_s=3.0))
+    run.advance(run.effects[0].key, Replied(reply=Reply.of("yes"), at_s=4.0))
+    assert run.state == "over"
 
 
 def test_flows_inside_are_the_same_alone() -> None:
