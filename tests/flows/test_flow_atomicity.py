@@ -334,7 +334,7 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
     run.advance(key, ModelFailed(error=error, delay_s=1.0, at_s=2.0))
     (nap,) = run.effects
     assert nap.key == "asked#1/sleep:1"
-    assert run.owner(nap.key).world is before.world
+    assert run.owner(nap.key).worlds == before.worlds
     assert run.inside_of("asked#1").process is run.owner(nap.key).process
     run.advance(nap.key, Slept(at_s=3.0))
     run.advance(run.effects[0].key, Replied(reply=Reply.of("yes"), at_s=4.0))
