@@ -334,7 +334,7 @@ SCENES |= {
     "ctrl-c-elsewhere": Scene(
         [
             Act("fsm-agent agents new weather"),
-            Act(f"fsm-agent agents run weather/weather.toml 'How many?' {MODEL}", when("Calling")),
+            Act(f"fsm-agent agents run weather/weather.toml 'How many?' {MODEL}", when("left out")),
             Act(
                 """fsm-agent flows run letters '{"about": "rain"}' --store runs.db --run-id rain""", when("drafting ·")
             ),
