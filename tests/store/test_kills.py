@@ -249,7 +249,7 @@ def test_many_workers_are_killed_and_every_run_ends_once(
             except (AlreadyAnswered, FsmAgentError):
                 pass
         if time.monotonic() > next_kill_s:
-            next_kill_s = time.monotonic() + rng.uniform(0.02, 0.25)
+            next_kill_s = time.monotonic() + rng.uniform(0.02, 0.12)
             victim = workers.pop(rng.randrange(len(workers)))
             victim.kill()
             victim.join(10)

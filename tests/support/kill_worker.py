@@ -15,6 +15,7 @@ from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended, JournalError, RateLimited, ReplayError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.drive import run as drive_run
@@ -84,7 +85,8 @@ def clerk(store: Any, notes: Notes) -> Agent[Any, Any]:
         """Wipe."""
         return "wiped"
 
-    return Agent(Model(), functions=[add, pay, wipe], output=int, store=store, name="clerk")
+    limits = Limits(recalls=50)  # a run that is killed behind each of its waits is limited again each time
+    return Agent(Model(), functions=[add, pay, wipe], output=int, store=store, limits=limits, name="clerk")
 
 
 # Being killed
