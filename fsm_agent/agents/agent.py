@@ -31,7 +31,6 @@ from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import AgentChanges, CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.lifecycle.context import view as views
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
@@ -70,6 +70,7 @@ else:
     delegates = deferred("fsm_agent.agents.delegation.delegate")
     handoffs = deferred("fsm_agent.agents.delegation.handoffs")
     payloads = deferred("fsm_agent.messages.payload")
+    views = deferred("fsm_agent.lifecycle.context.view")
 
 
 @explains_mistakes(agent_words)
@@ -455,7 +456,7 @@ class Agent(Driving[Deps, Out], Classifying):
         """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
-        view = View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
+        view = views.View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}

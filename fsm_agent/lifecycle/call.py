@@ -25,7 +25,6 @@ from fsm_agent.errors import (
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.context.view import View
 from fsm_agent.lifecycle.delegation.handoff import Relayed
 from fsm_agent.lifecycle.effects import (
     EFFECTS,
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
 
     import transitions
 
+    from fsm_agent.lifecycle.context.view import View
     from fsm_agent.lifecycle.delegation import delegating_call
     from fsm_agent.machine import rows
 
