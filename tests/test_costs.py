@@ -97,17 +97,20 @@ def _copied(names: dict[str, Any]) -> int:
 
 
 def count(once: Callable[[], Awaitable[Any]]) -> Counted:
-    """What the work does, when it is done for the third time."""
+    """What the work does, when it is done for the third time; what the garbage collector calls is not its."""
 
     async def main() -> Counted:
         for _ in range(2):
             await once()
         counted, before = Counted(), sys.getprofile()
+        gc.collect()
+        gc.disable()
         sys.setprofile(counted)
         try:
             await once()
         finally:
             sys.setprofile(before)
+            gc.enable()
         return counted
 
     with asyncio.Runner() as runner:
