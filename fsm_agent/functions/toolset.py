@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, Unpack
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Policy, is_plain
@@ -130,7 +131,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
         raise PromptError(f"functions of {owner} depend on each other in a circle: {circle}") from error
 
 
-class _Entry(NamedTuple):
+class _Entry(Value, frozen=True):
     """One function of a toolset, in one version."""
 
     function: Function
@@ -241,7 +242,7 @@ class Toolset(Generic[Deps]):
                 several = is_certain and of_name.count(function.name) > 1
                 slug = re.sub(r"[^A-Za-z0-9]", "_", function.version or "0")
                 new.append(f"{function.name}_v{slug}" if several else function.name)
-                entries.append(entry._replace(share=None, choose=None) if is_certain else entry)
+                entries.append(entry.changed(share=None, choose=None) if is_certain else entry)
         return self._with(_renamed(entries, new))
 
     def without(self, *names: str) -> Toolset[Deps]:
@@ -270,7 +271,7 @@ class Toolset(Generic[Deps]):
         Raises:
             UsageError: There is no such policy, or its value is invalid.
         """
-        return self._with([entry._replace(function=Function.of(entry.function, **policy)) for entry in self._entries])
+        return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
         """Return the functions, offered only where ``predicate(function, deps)`` holds in an agent call.
@@ -281,7 +282,7 @@ class Toolset(Generic[Deps]):
         if not is_plain(predicate):
             raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
         return self._with(
-            [e._replace(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]
+            [e.changed(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
@@ -302,7 +303,7 @@ class Toolset(Generic[Deps]):
         routed = {entry.reference for entry in entries}
         return self._with(
             [
-                e._replace(share=shares.get(e.function.version, 0.0), choose=choose) if e.reference in routed else e
+                e.changed(share=shares.get(e.function.version, 0.0), choose=choose) if e.reference in routed else e
                 for e in self._entries
             ]
         )
@@ -373,7 +374,7 @@ def _renamed(entries: Iterable[_Entry], names: Iterable[str]) -> list[_Entry]:
     for entry, name in pairs:
         depends_on = tuple([follows.get(other, other) for other in entry.function.depends_on])
         if (name, depends_on) != (entry.function.name, entry.function.depends_on):
-            entry = entry._replace(function=replace(entry.function, name=name, depends_on=depends_on))
+            entry = entry.changed(function=replace(entry.function, name=name, depends_on=depends_on))
         renamed.append(entry)
     return renamed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
@@ -69,14 +69,14 @@ class StoppedReply(Value, frozen=True):
     output_json: str | None = None
 
 
-class Stop(NamedTuple):
+class Stop(Value, frozen=True):
     """A decision of `stop_when` to end the call: the reason, and the output if it has one."""
 
     reason: str = ""
     output_json: str | None = None
 
 
-class StopContext(NamedTuple):
+class StopContext(Value, frozen=True):
     """The input of `stop_when`."""
 
     iteration: int  # replies so far, this one included; requests that failed do not count
@@ -168,7 +168,7 @@ def read_reply(
         requested = _requested(r, reply, prompt, seen, gate)
         runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
         if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
-            return "stopped", StoppedReply(requested, *stop)
+            return "stopped", StoppedReply(requested, stop.reason, stop.output_json)
     call = first_call(reply.message)
     if call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt)):
         return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)

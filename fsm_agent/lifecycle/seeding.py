@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Seed(Value, frozen=True, kw_only=True):
     model: str = ""  # of this call; empty: the agent's
 
 
-class Place(NamedTuple):
+class Place(Value, frozen=True):
     """The place of a call in a conversation."""
 
     conversation: str

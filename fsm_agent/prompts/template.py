@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.lazy_import import deferred, pattern
+from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Joined(str):
         return Joined, (str(self), dict(self.parts))
 
 
-class Reference(NamedTuple):
+class Reference(Value, frozen=True):
     """The place in a template that names others."""
 
     line: int

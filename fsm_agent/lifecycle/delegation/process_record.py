@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Read, Written, from_data, from_json, to_json
+from fsm_agent._internal.values import Read, Value, Written, from_data, from_json, to_json
 from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ProcessRecord(Written):
         return _unpickled, (self.document,)
 
 
-class _Outline(NamedTuple):
+class _Outline(Value, frozen=True):
     """The part of a record in JSON that the call around it needs to know."""
 
     depth: int

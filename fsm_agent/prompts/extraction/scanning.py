@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred, pattern, pydantic_core
+from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
     import html
@@ -127,14 +128,14 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
         start = opened + 1
 
 
-class Block(NamedTuple):
+class Block(Value, frozen=True):
     """A fenced block of Markdown."""
 
     info: str  # the word behind the fence
     content: str  # without the indentation of the fence, and trimmed on the right
 
 
-class _Fence(NamedTuple):
+class _Fence(Value, frozen=True):
     indent: str
     marks: str
     info: str
@@ -173,7 +174,7 @@ def _unindented(content: str, by: int) -> str:
     return "".join([line[min(by, len(line) - len(line.lstrip(" \t"))) :] for line in content.splitlines(keepends=True)])
 
 
-class Element(NamedTuple):
+class Element(Value, frozen=True):
     """An element ``<name attributes>content</name>`` or ``<name attributes/>``."""
 
     name: str
