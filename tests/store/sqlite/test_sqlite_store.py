@@ -475,9 +475,9 @@ def crowded(store: SqliteStore) -> SqliteStore:
     with store._connections.one() as connection:
         connection.execute(
             "WITH RECURSIVE number (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < 20000)"
-            " INSERT INTO run (id, agent, n, state, is_ended, due, queued, unread, fence, tries, holder, instance,"
+            " INSERT INTO run (id, agent, state, is_ended, due, queued, unread, fence, tries, holder, instance,"
             " since, given_back, created, updated)"
-            " SELECT 'run' || i, 'a' || i % 3, 0, '', 0, CASE WHEN i % 2 THEN 1e10 + i END, NULL, 0, 1, 0, '', '', 0.0,"
+            " SELECT 'run' || i, 'a' || i % 3, '', 0, CASE WHEN i % 2 THEN 1e10 + i END, NULL, 0, 1, 0, '', '', 0.0,"
             " -1, i, i FROM number"
         )
     return store
