@@ -272,7 +272,7 @@ def select(
         f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE agent = ? AND until IS NULL{also}"
         " ORDER BY updated DESC, key DESC LIMIT ?"
     )
-    held = f"SELECT {_ROW} FROM run INDEXED BY run_held JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
+    held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
     values = [value for values in conditions.values() for value in values]
     agents = [agent] if agent is not None else [name for (name,) in connection.execute(ALL_AGENTS).fetchall()]
     rows = [row for name in agents for row in connection.execute(free, (name, *values, limit)).fetchall()]
