@@ -413,9 +413,13 @@ class JournalConformance(StoreTests):
 
     def test_a_deleted_run_is_gone(self, place: Place) -> None:
         """Unless somebody holds it; others stay, and a conversation keeps its head."""
-        store = place.store
-        store.create("r", "header", agent="a", follows=Head("c"))
-        store.create("stays", "header", agent="a")
+        store, others = place.store, list[Loaded]()
+        for name in ("earlier", "r", "later"):
+            store.create(name, "header", agent="a", follows=Head("c") if name == "r" else None)
+            if name != "r":
+                store.append(claimed(store, name), 0, ["one", "two"], waiting("k"), snapshot=b"1")
+                store.post(name, "", "body")
+                others.append(store.load(name))
         lease = claimed(store, for_s=0.02)
         store.append(lease, 0, ["one"], snapshot=b"1")
         store.renew(lease, for_s=600)
@@ -429,7 +433,8 @@ class JournalConformance(StoreTests):
         for gone in (lambda: store.load("r"), lambda: store.delete("r"), lambda: store.post("r", "k", "yes")):
             with pytest.raises(RunUnknown):
                 gone()
-        assert [run.id for run in place.another().list()] == ["stays"]
+        assert {run.id for run in place.another().list()} == {"earlier", "later"}
+        assert [place.another().load(name) for name in ("earlier", "later")] == others
         assert place.another().head("c") == Head("c", 1, "r")
         assert store.create("next", "header", agent="a", follows=Head("c", 1, "r")) is True
 
@@ -443,7 +448,7 @@ class JournalConformance(StoreTests):
     def test_a_run_that_was_deleted_begins_anew(self, place: Place) -> None:
         """Nothing of the old one is left, and its holder is not that of the new one."""
         store, old = place.store, begun(place.store, for_s=0.02)
-        store.append(old, 0, ["one"], snapshot=b"1")
+        store.append(old, 0, ["one", "two", "three"], snapshot=b"1")
         store.post("r", "", "body")
         place.elapse(0.03)
         store.delete("r")

@@ -1,7 +1,8 @@
-"""Does a round write as much late in a long call as early?"""
+"""Does a round write as much late in a long call as early, and little enough?"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "sqlite": lambda path: SqliteStore(path.with_suffix(".db")),
     "folder": FolderStore,
 }
+
+
+LANGGRAPH = 55_494_556  # bytes that its SQLite saver gives to write() for 200 rounds; see `tests/bench/store_costs.py`
 
 
 class Meter:
@@ -57,3 +61,15 @@ def test_a_round_of_400_writes_as_much_as_one_of_10(name, tmp_path):
     assert early * 0.95 <= late <= early * 1.05
     assert (few.rests, many.rests) == (1, 1)
     assert few.snapshot < many.snapshot  # it grows with the dialog, and so is written at rests alone
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes are counted in /proc")
+def test_200_rounds_write_a_fiftieth_of_what_langgraph_writes(tmp_path):
+    before = written()
+    kept(SqliteStore(tmp_path / "runs.db"), 200)
+    assert (written() - before) * 50 <= LANGGRAPH
+
+
+def written() -> int:
+    """Return how many bytes this OS process has given to write()."""
+    return int(re.findall(r"wchar: (\d+)", Path("/proc/self/io").read_text())[0])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     tenacity = deferred("tenacity")
 
-PAGE_BYTES = 2048  # a commit writes whole pages: an entry has some 300 bytes; with 4096, two thirds more are written
+PAGE_BYTES = 1024  # a commit writes whole pages: an entry has some 300 bytes; with 512, each would begin a new page
 BUSY_S = 30.0  # how long a transaction waits for that of another OS process
 _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
@@ -31,6 +31,10 @@ _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 # is null while nobody holds the run, and stays when the time is over; `unread` counts its posts, so that a giving-back
 # and a post that meet both change this row; `given_back` is the entry behind which the append was that gave it back.
 # The header is the entry 0.
+#
+# The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones, so that an append
+# writes the page where the lines of its run end, and none of an index.  It leaves the row of the run alone, too: there,
+# `updated` is the time of the last giving-back, and as long as the run is held, that of the last line is newer.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE run (
@@ -81,6 +85,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) STRICT""",
         "CREATE INDEX post_of_run ON post (run)",
         "CREATE TABLE conversation (name TEXT PRIMARY KEY, version INTEGER NOT NULL, run TEXT NOT NULL) STRICT",
+    ),
+    (  # an append wrote a page or two of `entry`, one of `run`, and one or two of the index `run_updated`
+        "CREATE TABLE journal (place INTEGER PRIMARY KEY, at REAL NOT NULL, line TEXT NOT NULL) STRICT",
+        "INSERT INTO journal SELECT (run << 32) + n, 0.0, line FROM entry ORDER BY run, n",
+        "DROP TABLE entry",
+        "ALTER TABLE run DROP COLUMN n",
+        "DROP INDEX run_held",
+        "CREATE INDEX run_held ON run (instance, until, due) WHERE until IS NOT NULL",
     ),
 )
 

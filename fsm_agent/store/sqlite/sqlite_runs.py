@@ -41,7 +41,10 @@ SELECT name FROM agents WHERE name IS NOT NULL"""
 NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
 NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
 
-_ROW = "key, id, agent, n, state, is_ended, due, holder, until, created, updated"
+_PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # those of the lines of a run
+_LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
+_N = "place - (key << 32)"
+_ROW = f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, max(updated, at)"
 
 
 class Claim(NamedTuple):
@@ -58,7 +61,7 @@ class Claim(NamedTuple):
 
 def create(connection: Connection, run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
     """Begin a run; return False if it is there already."""
-    old = connection.execute("SELECT line FROM run JOIN entry ON run = key WHERE id = ? AND entry.n = 0", (run,))
+    old = connection.execute("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = ?", (run,))
     if (row := old.fetchone()) is not None:
         if row[0] != header:
             raise refusals.other_header(run)
@@ -69,12 +72,12 @@ def create(connection: Connection, run: str, header: str, agent: str, follows: H
         connection.execute(
             "INSERT OR REPLACE INTO conversation VALUES (?, ?, ?)", (now.conversation, now.version + 1, run)
         )
-    key = connection.execute(
-        "INSERT INTO run (id, agent, n, state, is_ended, due, queued, unread, fence, tries, holder, instance, since,"
-        " given_back, created, updated) VALUES (?, ?, 0, '', 0, 0.0, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?)",
+    connection.execute(
+        "INSERT INTO run (id, agent, state, is_ended, due, queued, unread, fence, tries, holder, instance, since,"
+        " given_back, created, updated) VALUES (?, ?, '', 0, 0.0, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?)",
         (run, agent, now_s, now_s, now_s),
-    ).lastrowid
-    connection.execute("INSERT INTO entry VALUES (?, 0, ?)", (key, header))
+    )
+    connection.execute("INSERT INTO journal VALUES (last_insert_rowid() << 32, ?, ?)", (now_s, header))
     return True
 
 
@@ -118,8 +121,8 @@ def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
         " due = CASE WHEN is_ended THEN NULL ELSE 0.0 END WHERE key = ?",
         (claim.holder, instance, claim.now_s, until_s, key),
     )
-    row = connection.execute("SELECT id, agent, fence, n, tries FROM run WHERE key = ?", (key,)).fetchone()
-    run, agent, fence, n, tries = row
+    taken = f"SELECT id, agent, fence, {_N}, tries FROM run JOIN {_LAST} WHERE key = ?"
+    run, agent, fence, n, tries = connection.execute(taken, (key,)).fetchone()
     return Lease(run, agent, claim.holder, fence, claim.now_s, until_s, n, tries)
 
 
@@ -149,12 +152,13 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
     """Add entries and give the lease back, if there is a rest; return how many posts wait."""
     lease, rest, end = new.lease, new.rest, new.n + len(new.lines)
     row = connection.execute(
-        "SELECT key, n, unread, until, given_back FROM run WHERE id = ? AND fence = ? AND since = ? AND holder = ?",
+        f"SELECT key, {_N}, unread, tries, until, given_back FROM run JOIN {_LAST}"
+        " WHERE id = ? AND fence = ? AND since = ? AND holder = ?",
         (lease.run, lease.fence, lease.since_s, lease.holder),
     ).fetchone()
     if row is None:
         raise refusals.lost(lease)
-    key, there, unread, until_s, given_back = row
+    key, there, unread, tries, until_s, given_back = row
     if until_s is None or there != new.n:
         if rest is None:
             is_place = until_s is not None and new.lines and new.n >= lease.n and end <= there
@@ -163,20 +167,17 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
         if is_place and _lines(connection, key, new.n, end) == new.lines:
             return int(unread)  # it was done before
         raise refusals.lost(lease) if until_s is None else refusals.misplaced(lease, new.n, there)
-    connection.executemany(
-        "INSERT INTO entry VALUES (?, ?, ?)", [(key, n, line) for n, line in enumerate(new.lines, new.n + 1)]
-    )
+    places = enumerate(new.lines, (key << 32) + new.n + 1)
+    connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(place, now_s, line) for place, line in places])
     for post_id in new.took:
         unread -= connection.execute("DELETE FROM post WHERE id = ? AND run = ?", (post_id, key)).rowcount
     if new.snapshot is not None:
         connection.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", (key, end, new.snapshot))
     if rest is not None:
         _give_back(connection, key, new.n, rest, unread, now_s)
-    if new.lines:
-        connection.execute(
-            "UPDATE run SET n = ?, unread = ?, updated = ?, tries = 0 WHERE key = ?", (end, unread, now_s, key)
-        )
-    elif new.took:
+    if new.lines and tries:
+        connection.execute("UPDATE run SET tries = 0 WHERE key = ?", (key,))
+    if new.took:
         connection.execute("UPDATE run SET unread = ? WHERE key = ?", (unread, key))
     return int(unread)
 
@@ -245,7 +246,7 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
 
 def load(connection: Connection, run: str, after: int | None, now_s: float) -> Loaded:
     """Return a run as it is."""
-    row = connection.execute(f"SELECT {_ROW} FROM run WHERE id = ?", (run,)).fetchone()
+    row = connection.execute(f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise refusals.unknown(run)
     key = row[0]
@@ -266,12 +267,17 @@ def select(
     connection: Connection, agent: str | None, conditions: dict[str, Sequence[object]], limit: int, now_s: float
 ) -> list[Run]:
     """Return the rows for which all these SQL conditions hold, the last changed first."""
-    where = " AND ".join(["agent = ?", *conditions])
-    query = f"SELECT {_ROW} FROM run WHERE {where} ORDER BY updated DESC, key DESC LIMIT ?"
+    also = "".join([f" AND {condition}" for condition in conditions])
+    free = (
+        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE agent = ? AND until IS NULL{also}"
+        " ORDER BY updated DESC, key DESC LIMIT ?"
+    )
+    held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
     values = [value for values in conditions.values() for value in values]
     agents = [agent] if agent is not None else [name for (name,) in connection.execute(ALL_AGENTS).fetchall()]
-    rows = [row for name in agents for row in connection.execute(query, (name, *values, limit)).fetchall()]
-    rows.sort(key=lambda row: (row[-1], row[0]), reverse=True)  # one index less to be changed by each append
+    rows = [row for name in agents for row in connection.execute(free, (name, *values, limit)).fetchall()]
+    rows += [row for row in connection.execute(held, values).fetchall() if row[2] in agents]
+    rows.sort(key=lambda row: (row[-1], row[0]), reverse=True)  # one index less to be changed by each giving-back
     return [_run(connection, row, now_s) for row in rows[:limit]]
 
 
@@ -284,7 +290,9 @@ def head(connection: Connection, conversation: str) -> Head:
 def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> None:
     """Delete a run that nobody holds."""
     key = _free(connection, run, now_s, dead)
-    for table in ("entry", "snapshot", "question", "post"):
+    first = key << 32
+    connection.execute("DELETE FROM journal WHERE place BETWEEN ? AND ?", (first, first + 0xFFFFFFFF))
+    for table in ("snapshot", "question", "post"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
 
@@ -313,8 +321,9 @@ def _free(connection: Connection, run: str, now_s: float, dead: Collection[str])
 
 
 def _lines(connection: Connection, key: int, after: int, end: int) -> tuple[str, ...]:
+    first = key << 32
     found = connection.execute(
-        "SELECT line FROM entry WHERE run = ? AND n > ? AND n <= ? ORDER BY n", (key, after, end)
+        "SELECT line FROM journal WHERE place BETWEEN ? AND ? ORDER BY place", (first + after + 1, first + end)
     )
     return tuple([line for (line,) in found])
 
