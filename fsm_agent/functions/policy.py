@@ -43,7 +43,7 @@ class Retries(Value, frozen=True, kw_only=True):
             raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False, init=False)  # made as a `Function` alone
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Policy:
     """The options of a function beside its definition; every `Function` is one."""
 

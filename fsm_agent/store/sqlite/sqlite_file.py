@@ -197,10 +197,6 @@ def _keep_a_log(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
 
 
-def _is_locked(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-
-
 def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [application] = connection.execute("PRAGMA application_id").fetchone()
