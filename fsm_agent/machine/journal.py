@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -65,7 +65,7 @@ class _Signed(Line, frozen=True, kw_only=True):
     digest: str
 
 
-class Entry(NamedTuple):
+class Entry(Value, frozen=True):
     """One advance of a process, in memory."""
 
     key: str

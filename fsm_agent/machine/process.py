@@ -88,7 +88,7 @@ class EffectValue(Value, frozen=True):
         return None
 
 
-class Owner(NamedTuple):
+class Owner(Value, frozen=True):
     """The process that waits for an effect, and where it is."""
 
     process: Process
@@ -103,7 +103,7 @@ class Deadline(NamedTuple):
     key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
 
 
-class Change(NamedTuple):
+class Change(Value, frozen=True):
     """The changes that an `advance` makes in the effects of a process, beside removing the one that is answered."""
 
     gone: tuple[str, ...] = ()  # keys of others that are no longer wanted
@@ -114,7 +114,7 @@ class Change(NamedTuple):
 NARROWED = Change()  # nothing else has changed
 
 
-class EndRequest(NamedTuple):
+class EndRequest(Value, frozen=True):
     """A request from outside to end a process."""
 
     kind: str  # of the outcome that its driver passes on: "cancelled" or "stopped"
@@ -194,7 +194,7 @@ class Process(Protocol):
         """
 
 
-class Inner(NamedTuple):
+class Inner(Value, frozen=True):
     """A process inside of another, and its listeners."""
 
     process: Any

@@ -63,7 +63,7 @@ class Activity:
         """Make this an activity of a process inside of the driven one."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
-        self.process, self.path, _ = owner
+        self.process, self.path = owner.process, owner.path
         self.world = world
 
     def prepare(self) -> bool:

@@ -8,7 +8,9 @@ back in the end.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.reconciler import Reconciler
 
 
-class Letter(NamedTuple):
+class Letter(Value, frozen=True):
     """The outcome that somebody else posted to the process."""
 
     id: int
