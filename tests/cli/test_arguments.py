@@ -76,6 +76,47 @@ class TestLoadFunction:
         with pytest.raises(ConfigError, match=r"'broken_here:f' .*ZeroDivisionError: division by zero"):
             load_function("broken_here:f")
 
+    def test_the_line_that_failed_is_told(self, here):
+        (here / "outer_here.py").write_text("\nimport inner_here")
+        (here / "inner_here.py").write_text("def f():\n    1 / 0\n\nf()")
+        with pytest.raises(ConfigError, match=r"division by zero \(inner_here\.py, line 4\)"):
+            load_function("outer_here:f")
+
+    @pytest.mark.parametrize(
+        ("raised", "said"),
+        [("GeneratorExit", "GeneratorExit"), ("type('Halt', (BaseException,), {})('no')", r"Halt: no \(odd_here\.py")],
+    )
+    def test_a_module_that_raises_what_is_no_exception(self, here, raised, said):
+        (here / "odd_here.py").write_text(f"raise {raised}")
+        with pytest.raises(ConfigError, match=said):
+            load_function("odd_here:f")
+
+    def test_ctrl_c_in_a_module_is_one(self, here):
+        (here / "slow_here.py").write_text("raise KeyboardInterrupt")
+        with pytest.raises(KeyboardInterrupt):
+            load_function("slow_here:f")
+
+    def test_a_name_that_cannot_be_had(self, here):
+        (here / "odd_here.py").write_text("def __getattr__(name): raise RuntimeError('no ' + name)")
+        with pytest.raises(ConfigError, match="'f' of 'odd_here:f' cannot be had: RuntimeError: no f"):
+            load_function("odd_here:f")
+
+    def test_a_file_is_no_module(self, here):
+        (here / "tools_here.py").write_text("1 / 0  # it is not even imported")
+        for named in ("tools_here.py:f", f"{here}/tools_here.py:f"):
+            with pytest.raises(ConfigError, match="names a file: its module would be right, as 'tools_here:f'"):
+                load_function(named)
+
+    def test_a_module_nearly_named(self, here):
+        (here / "tools_here.py").write_text("")
+        with pytest.raises(ConfigError, match="no module 'tool_here' .* did you mean 'tools_here'"):
+            load_function("tool_here:f")
+
+    @pytest.mark.parametrize("named", ["..:f", ".tools:f", "tools.:f"])
+    def test_a_name_without_a_part(self, here, named):
+        with pytest.raises(ConfigError, match="names no module: 'module' or 'package.module' would"):
+            load_function(named)
+
     def test_a_module_that_ends_the_process(self, here):
         (here / "ending_here.py").write_text("raise SystemExit(3)")
         with pytest.raises(ConfigError, match="SystemExit: 3"):
