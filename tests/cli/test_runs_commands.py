@@ -147,6 +147,20 @@ class TestList:
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
         assert os.listdir(tmp_path) == []
 
+    def test_a_folder_of_something_else_stays_as_it_is(self, tmp_path):
+        (tmp_path / "letters").mkdir()
+        assert "'letters', a folder with no runs in it: a store would be right" in refused("list", "--store", "letters")
+        assert os.listdir(tmp_path / "letters") == []
+        (tmp_path / "letters" / "a.txt").touch()
+        ended = run("ask", "Who?", "-m", "openai-chat:gpt-5", "--base-url", "http://127.0.0.1:9", "--store", "letters")
+        assert ended.exit_code == 1
+        assert "an empty folder, or a file such as 'runs.db', would be right" in ended.stderr
+        assert os.listdir(tmp_path / "letters") == ["a.txt"]
+
+    def test_a_number_too_large_is_a_wrong_command_line(self, store):
+        begin(store, "one")
+        assert "Invalid value for '--limit'" in refused("list", "--limit", "9" * 30, code=2)
+
     def test_what_is_no_store_is_refused(self, tmp_path):
         (tmp_path / "notes.txt").write_text("Buy milk. " * 1000)
         error = refused("list", "--store", "notes.txt")

@@ -93,7 +93,7 @@ def list_runs(
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
     conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the last changed first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=sys.maxsize, help="At most so many, the last changed first.")] = 100,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
