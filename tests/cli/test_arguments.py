@@ -131,6 +131,11 @@ class TestLoadFunction:
         with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
             load_function("math:pi")
 
+    def test_a_value_that_cannot_be_shown(self, here):
+        (here / "odd_here.py").write_text("class Odd:\n    def __repr__(self): 1 / 0\n\nodd = Odd()")
+        with pytest.raises(UsageError, match="'odd_here:odd' is a Odd, and that cannot be called"):
+            load_function("odd_here:odd")
+
 
 class TestPairs:
     def test_names_and_values(self):
@@ -169,6 +174,10 @@ class TestSettingsAndLimits:
             settings_and_limits({"temprature": "0"})
         with pytest.raises(UsageError, match=r"there are: cache, cost_usd, deadline_s, .*temperature"):
             settings_and_limits({"xyzzy": "0"})
+
+    def test_a_byte_that_is_no_text(self):
+        with pytest.raises(UsageError, match="temperature is .* with a byte that is no UTF-8"):
+            settings_and_limits({"temperature": "\udcff"})
 
     def test_no_two_have_one_name(self):
         assert not set(field_names(Settings)) & set(field_names(Limits))
