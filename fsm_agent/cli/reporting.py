@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
 import typer
@@ -19,6 +22,34 @@ T = TypeVar("T")
 
 # 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_came: list[signal.Signals] = []
+
+
+def is_ending() -> bool:
+    """Return True if a signal has asked the whole command to end, which Ctrl-C may ask of a part of it."""
+    return bool(_came)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have signals end the command as Ctrl-C does: the terminal is left in order, and a last line is written."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _came.append(signal.Signals(number))
+        interrupt: Any = signal.getsignal(signal.SIGINT)
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    _came.clear()
+    is_ours = threading.current_thread() is threading.main_thread()  # no other one may set handlers
+    ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -35,16 +66,19 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         typer.BadParameter: The command line is wrong.
     """
     try:
-        yield
+        with _ended_by_signals():
+            yield
     except (typer.Exit, typer.BadParameter):
         raise
     except BrokenPipeError:
         discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
-        _end(lines, "interrupted", INTERRUPTED)
-        error_line("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
+        said, status = (f"ended by {_came[0].name}", 128 + _came[0]) if _came else ("interrupted", INTERRUPTED)
+        with suppress(OSError):  # a terminal that hung up, or a pipe without a reader
+            _end(lines, said, status)
+            error_line(said)
+        raise typer.Exit(status) from None
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -109,12 +109,12 @@ class TestLoadFunction:
 
     def test_a_module_nearly_named(self, here):
         (here / "tools_here.py").write_text("")
-        with pytest.raises(ConfigError, match="no module 'tool_here' .* did you mean 'tools_here'"):
+        with pytest.raises(ConfigError, match=r"no module 'tool_here' .* did you mean 'tools_here'"):
             load_function("tool_here:f")
 
     @pytest.mark.parametrize("named", ["..:f", ".tools:f", "tools.:f"])
     def test_a_name_without_a_part(self, here, named):
-        with pytest.raises(ConfigError, match="names no module: 'module' or 'package.module' would"):
+        with pytest.raises(ConfigError, match=r"names no module: 'module' or 'package.module' would"):
             load_function(named)
 
     def test_a_module_that_ends_the_process(self, here):
@@ -176,7 +176,7 @@ class TestSettingsAndLimits:
             settings_and_limits({"xyzzy": "0"})
 
     def test_a_byte_that_is_no_text(self):
-        with pytest.raises(UsageError, match="temperature is .* with a byte that is no UTF-8"):
+        with pytest.raises(UsageError, match=r"temperature is .* with a byte that is no UTF-8"):
             settings_and_limits({"temperature": "\udcff"})
 
     def test_no_two_have_one_name(self):
