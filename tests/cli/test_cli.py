@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import fsm_agent
 from fsm_agent.cli.commands import app, load_command
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -516,6 +517,24 @@ class TestDiagram:
         run("diagram", "--output", "b.txt", "--format", "mermaid")
         assert "flowchart" in (here / "b.txt").read_text()
 
+    @posix
+    def test_what_is_no_regular_file_is_written_to_and_stays(self, here):
+        os.mkfifo(here / "device")
+        reader = os.open(here / "device", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert run("diagram", "--format", "mermaid", "--output", "device").exit_code == 0
+            assert b"flowchart TB" in os.read(reader, 65536)
+        finally:
+            os.close(reader)
+        assert (here / "device").is_fifo()
+
+    def test_a_link_stays_one(self, here):
+        (here / "kept").mkdir()
+        (here / "link.mmd").symlink_to("kept/drawn.mmd")
+        assert run("diagram", "--output", "link.mmd").exit_code == 0
+        assert "flowchart TB" in (here / "kept" / "drawn.mmd").read_text()
+        assert (here / "link.mmd").is_symlink()
+
     def test_what_cannot_be_written(self):
         ended = run("diagram", "--output", "a.bmp")
         assert (ended.exit_code, "'a.bmp'" in ended.stderr) == (1, True)
@@ -561,6 +580,31 @@ class TestReporting:
         told = capsys.readouterr().err
         assert "Traceback" in told
         assert "test_cli.py" in told
+
+    @posix
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+    def test_a_signal_ends_it_as_ctrl_c_does(self, capsys, number, code):
+        monitored = signal.signal(number, signal.SIG_DFL)
+        try:
+            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=Lines()):
+                assert callable(signal.getsignal(number)), "it would end the tests"
+                signal.raise_signal(number)
+            assert signal.getsignal(number) is signal.SIG_DFL
+        finally:
+            signal.signal(number, monitored)
+        assert caught.value.exit_code == code
+        out, told = capsys.readouterr()
+        assert json.loads(out) == {"type": "failure", "error": f"ended by {number.name}", "exit_status": code}
+        assert told == f"fsm-agent: ended by {number.name}\n"
+
+    @posix
+    def test_a_signal_that_is_ignored_stays_so(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        try:
+            with reporting(debug=False):
+                assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     def test_exits_and_usage_errors_pass(self):
         for error in (typer.Exit(3), typer.BadParameter("x")):

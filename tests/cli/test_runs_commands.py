@@ -161,6 +161,13 @@ class TestList:
         begin(store, "one")
         assert "Invalid value for '--limit'" in refused("list", "--limit", "9" * 30, code=2)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
+    def test_a_device_is_no_store_and_keeps_its_mode(self, tmp_path):
+        os.mkfifo(tmp_path / "device")
+        (tmp_path / "device").chmod(0o666)
+        assert "a regular file would be right" in refused("list", "--store", "device")
+        assert (tmp_path / "device").stat().st_mode & 0o777 == 0o666
+
     def test_what_is_no_store_is_refused(self, tmp_path):
         (tmp_path / "notes.txt").write_text("Buy milk. " * 1000)
         error = refused("list", "--store", "notes.txt")
@@ -340,6 +347,18 @@ class TestExport:
             assert secret not in text
         with pytest.raises(ValueError, match="this is no header of a journal"):
             header_of(text.splitlines()[0])
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
+    def test_what_is_no_regular_file_is_written_to_and_stays(self, store, tmp_path):
+        begin(store, "one")
+        os.mkfifo(tmp_path / "device", 0o666)
+        reader = os.open(tmp_path / "device", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            runs("export", "one", "--output", "device")
+            assert os.read(reader, 65536).decode() == runs("export", "one")
+        finally:
+            os.close(reader)
+        assert (tmp_path / "device").is_fifo()
 
     def test_what_is_no_function(self, store):
         begin(store, "one")
