@@ -75,24 +75,29 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
         said, status = (f"ended by {_came[0].name}", 128 + _came[0]) if _came else ("interrupted", INTERRUPTED)
-        with suppress(OSError):  # a terminal that hung up, or a pipe without a reader
-            _end(lines, said, status)
-            error_line(said)
+        _tell(lines, said, status)
         raise typer.Exit(status) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
         said = explained(error, has_set=has_set)
-        _end(lines, said, status)
-        error_line(said)
+        _tell(lines, said, status)
+        if isinstance(error, OSError):
+            discard_output()  # what is left in a stream that cannot be written would fail once more
         raise typer.Exit(status) from None
 
 
-def _end(lines: Lines | None, error: str, status: int) -> None:
-    """Write the last line of JSON, unless the call itself has."""
-    if lines and not lines.has_ended:
-        lines.end("failure", error=error, exit_status=status)
+def _tell(lines: Lines | None, error: str, status: int) -> None:
+    """Write an error; the last line of JSON as well, unless the call itself has.
+
+    Where a stream takes nothing more, as of a full disk or a terminal that hung up, the other one still gets its line.
+    """
+    with suppress(OSError, ValueError):  # the latter: it is closed
+        if lines and not lines.has_ended:
+            lines.end("failure", error=error, exit_status=status)
+    with suppress(OSError, ValueError):
+        error_line(error)
 
 
 def explained(error: Exception, *, has_set: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import re
@@ -606,6 +607,17 @@ class TestReporting:
         finally:
             signal.signal(signal.SIGHUP, before)
 
+    def test_an_output_that_is_full_is_told_on_the_other_stream(self, capfd, monkeypatch):
+        class Full(io.StringIO):
+            def write(self, text: str) -> int:
+                raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(sys, "stdout", Full())
+        with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=(lines := Lines())):
+            lines.end("result")
+        assert caught.value.exit_code == 1
+        assert capfd.readouterr().err == "fsm-agent: OSError: [Errno 28] No space left on device\n"
+
     def test_exits_and_usage_errors_pass(self):
         for error in (typer.Exit(3), typer.BadParameter("x")):
             with pytest.raises(type(error)) as caught, reporting(debug=False):
@@ -622,6 +634,22 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 class TestProcess:
+    @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full")
+    @pytest.mark.parametrize("arguments", [("--version",), ("ask", "--help")])
+    def test_help_for_a_full_disk_is_an_error_and_no_traceback(self, arguments):
+        with open("/dev/full", "w") as full:
+            ended = command(*arguments, stdout=full, stderr=subprocess.PIPE)
+        assert (ended.returncode, ended.stderr) == (1, "fsm-agent: OSError: [Errno 28] No space left on device\n")
+
+    @posix
+    def test_streams_that_are_closed_lead_nowhere(self, here):
+        with StubServer(["never"]) as stub:
+            words = ["ask", "-", *MODEL, "--base-url", stub.base_url, "--store", "runs.db"]
+            shell = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", LAUNCH, *words]
+            ended = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert ended.returncode == 2
+        assert "there is nothing to ask" in ended.stderr
+
     def test_it_can_be_run_as_a_module(self):
         for module in ("fsm_agent", "fsm_agent.cli"):
             ended = subprocess.run(
