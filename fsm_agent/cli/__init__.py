@@ -37,7 +37,7 @@ def _open_streams() -> None:
     """Have the streams that are closed, as with ``>&-``, lead nowhere, so that no other file takes their place."""
     for name in ("stdin", "stdout", "stderr"):  # in this order each gets its own number, the lowest that is free
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def main() -> None:

@@ -588,7 +588,6 @@ class TestReporting:
         monitored = signal.signal(number, signal.SIG_DFL)
         try:
             with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=Lines()):
-                assert callable(signal.getsignal(number)), "it would end the tests"
                 signal.raise_signal(number)
             assert signal.getsignal(number) is signal.SIG_DFL
         finally:
@@ -640,6 +639,12 @@ class TestProcess:
         with open("/dev/full", "w") as full:
             ended = command(*arguments, stdout=full, stderr=subprocess.PIPE)
         assert (ended.returncode, ended.stderr) == (1, "fsm-agent: OSError: [Errno 28] No space left on device\n")
+
+    def test_a_terminal_of_one_column_is_a_terminal(self):
+        launched = [sys.executable, "-c", LAUNCH, "ask", "a", "b"]
+        ended = subprocess.run(launched, env={**ENVIRONMENT, "COLUMNS": "1"}, capture_output=True, check=False)
+        assert ended.returncode == 2
+        assert ended.stderr.split()[-3:] == [b"extra", b"argument(s)", b"(b)"]
 
     @posix
     def test_streams_that_are_closed_lead_nowhere(self, here):
