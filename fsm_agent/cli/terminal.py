@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -313,13 +313,13 @@ class Screen:
 
         Args:
             picture: The table.
-            is_whole: Its lines are broken at terminals only.
+            is_whole: Its lines are broken at terminals only; those of paragraphs have been, between words.
         """
         is_live = self._live is not None
         self.end_line()
         self.pause()
         out = _console(self.out.file, UNBROKEN) if is_whole and not self.out.is_terminal else self.out
-        out.print(picture)
+        out.print(picture, soft_wrap=is_whole and isinstance(picture, Group))
         if is_live:
             self.resume()
 

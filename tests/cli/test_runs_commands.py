@@ -73,6 +73,19 @@ class TestList:
             line.startswith(name) and line.rstrip().endswith("ask:3.0 (approval)") for line in runs("list").splitlines()
         )
 
+    @pytest.mark.parametrize("columns", [200, 80, 40])
+    @pytest.mark.parametrize("words", [("list",), ("list", "--asked"), ("diff", "an_order_of_" + "9" * 30, "B" * 50)])
+    def test_at_a_terminal_no_name_is_broken(self, store, monkeypatch, columns, words):
+        names = ("an_order_of_" + "9" * 30, "B" * 50)
+        begin(store, *names)
+        finish(store, names[0], Approved())
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", runs(*words)).split()
+        missing = [name for name in names if not any(name in word for word in shown)]
+        assert missing == ([names[0]] if "--asked" in words else [])
+
     def test_a_line_for_each_run_and_what_it_waits_for(self, store):
         begin(store, "one", "two")
         finish(store, "one", Approved())

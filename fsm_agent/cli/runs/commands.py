@@ -195,12 +195,12 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning), is_whole=True)
+            screen.show(differences_table((run, other), where.beginning, screen.columns), is_whole=True)
         if where.n is None:
-            screen.line(f"their {len(a.entries)} entries are the same, but for times and names")
+            screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry), is_whole=True)
+            screen.show(differences_table((run, other), where.entry, screen.columns), is_whole=True)
 
 
 @app.command()
