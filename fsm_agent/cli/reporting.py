@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -107,7 +108,21 @@ def explained(error: Exception, *, has_set: bool = False) -> str:
         return _LIMIT.sub(r"--set \1=", said) if has_set else said
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
-    return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
+    where = _line_of_user(error) or "this is a bug of fsm-agent; --debug shows where it is"
+    return f"{type(error).__name__}: {error} ({where})"
+
+
+def _line_of_user(error: Exception) -> str:
+    """Return the last line of the user's code that an exception came through, called by ours; empty: there is none."""
+    ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
+    is_called, found = False, ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if ours in path.parents:
+            is_called = is_called or frame.filename != __file__
+        elif is_called and not ({"site-packages", "dist-packages"} & {*path.parts} or library in path.parents):
+            found = f"{path.name}, line {frame.lineno}, in {frame.name}" if path.is_file() else found
+    return found
 
 
 _WORDS = {  # of the library, and those of the command line, which has no option for a key

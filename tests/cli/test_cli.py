@@ -25,6 +25,7 @@ from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 import fsm_agent
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app, load_command
 from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import settings_of
@@ -574,6 +575,18 @@ class TestReporting:
         told = capsys.readouterr().err
         assert said in told
         assert "Traceback" not in told
+
+    def test_an_error_of_the_users_code_is_none_of_ours(self, here):
+        (here / "tools_of_test.py").write_text(
+            "from fsm_agent import AgentBase\n\nclass Mine(AgentBase[str]):\n    agent_type = 'mine_of_test'\n"
+            "    output = str\n    def __init__(self, *args, **kwargs):\n        {}['x']\n"
+        )
+        (here / "mine.toml").write_text('agent_type = "tools_of_test:Mine"\nmodel = "openai:gpt-5"\n')
+        with AGENTS.scoped():
+            ended = run("agents", "run", "mine.toml", "Who?", "--json")
+        assert ended.exit_code == 1
+        assert ended.stderr == "fsm-agent: KeyError: 'x' (tools_of_test.py, line 7, in __init__)\n"
+        assert "bug" not in last_line(ended)["error"]
 
     def test_debug_shows_where_it_came_from(self, capsys):
         with pytest.raises(typer.Exit), reporting(debug=True):

@@ -435,6 +435,18 @@ class TestWorker:
         assert Path("new.db").exists()
 
 
+    def test_what_the_users_code_raises_is_told_once_and_from_there(self, store, tmp_path):
+        (tmp_path / "deps_of_test.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
+        begin(store, "one")
+        kept = Runs(store)
+        kept.answer("one", {"ask:3.0": Approved()})
+        kept.close()
+        ended = run("worker", "--agents", "support.shop:AGENT", "--deps", "deps_of_test:made", "--once")
+        assert ended.stderr.count("run one of agent 'shop' raised, and is given back") == 1
+        assert 'deps_of_test.py", line 2, in made' in ended.stderr
+        assert "worker.py" not in ended.stderr
+
+
 class TestDelete:
     def test_one_that_a_conversation_needs_only_by_force(self, store):
         begin(store, "one")

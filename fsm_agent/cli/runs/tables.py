@@ -22,7 +22,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.store import Run
 
 _SHOWN_VALUE = 200  # characters of a value that differs
-_LEAST, _GAP = 20, 2  # columns of what stands beside names, and between them
+_LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns beside names, of each value that differs, and between columns
 OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -163,12 +163,13 @@ def differences_table(
 ) -> RenderableType:
     """Return a line for each value that differs; where the terminal is too narrow for the names, a paragraph."""
     places_width = max([cell_len(one_line(where)) for where, *_ in found], default=0)
-    names_width = sum([max(cell_len(one_line(name)), _LEAST) + _GAP for name in names])
+    names_width = sum([max(cell_len(one_line(name)), _LEAST_VALUE) + _GAP for name in names])
     if width is not None and width < places_width + _GAP + names_width:
         return Group(*[line for where, a, b in found for line in _difference(names, where, (a, b), width)])
     table = _table("", *[one_line(name) for name in names])
     for column in table.columns:
         column.overflow = "fold"
+    table.columns[0].no_wrap = width is not None
     for where, a, b in found:
         table.add_row(safe(where), _value(a), _value(b))
     return table
