@@ -434,7 +434,6 @@ class TestWorker:
         assert run("worker", "--agents", "support.shop", "--once", "--store", "new.db", "--create").exit_code == 0
         assert Path("new.db").exists()
 
-
     def test_what_the_users_code_raises_is_told_once_and_from_there(self, store, tmp_path):
         (tmp_path / "deps_of_test.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
         begin(store, "one")
