@@ -237,7 +237,7 @@ class Screen:
     def _line(self) -> RenderableType:
         if self._fetched is None:
             standing = Text(str(self.standing), "dim")
-            standing.truncate(self.err.width - 5, overflow="ellipsis")  # between the spinner and a ^C
+            standing.truncate(max(1, self.err.width - 5), overflow="ellipsis")  # between the spinner and a ^C
             self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
