@@ -123,8 +123,6 @@ def shown(value: object) -> str:
             text = repr(value)
         except ValueError:  # a number of more digits than Python writes out
             return f"a huge {type(value).__name__}"
-        except Exception:  # its class is user code
-            return f"a {type(value).__name__}"
     text = mask_keys(text)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 

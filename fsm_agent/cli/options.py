@@ -44,7 +44,7 @@ def load_callable(named: str) -> Any:
     """
     target = load_object(named, "function")
     if not callable(target):
-        raise UsageError(f"{named!r} is {shown(target)}, and that cannot be called")
+        raise UsageError(f"{named!r} is {_shown(target)}, and that cannot be called")
     return target
 
 
@@ -57,6 +57,13 @@ def load_object(named: str, kind: str = "object") -> Any:
     """
     with modules_here():
         return loaded(named, kind)
+
+
+def _shown(value: object) -> str:
+    try:
+        return shown(value)
+    except Exception:  # of the `__repr__` of a user's class
+        return f"a {type(value).__name__}"
 
 
 def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
@@ -74,7 +81,7 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Agent)]:
-            raise UsageError(f"{named!r} is or contains {shown(wrong[0])}: an Agent, a list or a dict of them is right")
+            raise UsageError(f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right")
     else:
         found = [value for value in vars(module).values() if isinstance(value, Agent)]
     agents = list({id(agent): agent for agent in found}.values())
