@@ -81,7 +81,9 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Agent)]:
-            raise UsageError(f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right")
+            raise UsageError(
+                f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right"
+            )
     else:
         found = [value for value in vars(module).values() if isinstance(value, Agent)]
     agents = list({id(agent): agent for agent in found}.values())
