@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -84,8 +85,10 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
         said = explained(error, has_set=has_set)
         _tell(lines, said, status)
-        if isinstance(error, OSError):
-            discard_output()  # what is left in a stream that cannot be written would fail once more
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # at the end it would fail once more
+            discard_output()
         raise typer.Exit(status) from None
 
 

@@ -107,6 +107,11 @@ class TestLoadFunction:
             with pytest.raises(ConfigError, match="names a file: its module would be right, as 'tools_here:f'"):
                 load_function(named)
 
+    def test_a_file_without_a_suffix_hides_no_module(self, here):
+        (here / "tools_here").write_text("a script")
+        (here / "tools_here.py").write_text("def f(): ...")
+        assert load_function("tools_here:f").name == "f"
+
     def test_a_module_nearly_named(self, here):
         (here / "tools_here.py").write_text("")
         with pytest.raises(ConfigError, match=r"no module 'tool_here' .* did you mean 'tools_here'"):

@@ -44,7 +44,7 @@ def imported(module: str, named: str) -> Any:
     Raises:
         ConfigError: There is none, or it cannot be imported.
     """
-    if Path(module).is_file() or "/" in module:
+    if "/" in module or (module.endswith(".py") and Path(module).is_file()):
         meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
         raise ConfigError(f"{named!r} names a file: its module would be right, as {meant!r}, from the file's folder")
     if "" in module.split("."):
