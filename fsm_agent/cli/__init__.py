@@ -33,8 +33,16 @@ def _readable() -> Iterator[None]:
         del os.environ[_USE_RICH]
 
 
+def _open_streams() -> None:
+    """Have the streams that are closed, as with ``>&-``, lead nowhere, so that no other file takes their place."""
+    for name in ("stdin", "stdout", "stderr"):  # in this order each gets its own number, the lowest that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def main() -> None:
     """Run the command: every end is an exit code, none a traceback."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -49,6 +57,11 @@ def main() -> None:
         if missing not in EXTRA:
             raise
         sys.exit(f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'")
+    except OSError as error:  # of help on a disk that is full
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"fsm-agent: {type(error).__name__}: {error}\n")
+        import_module("fsm_agent.cli.terminal").discard_output()
+        sys.exit(1)
     except KeyboardInterrupt:  # before a command has begun
         sys.stderr.write("fsm-agent: interrupted\n")
         sys.exit(130)

@@ -34,7 +34,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, reporting
+from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, is_ending, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -129,6 +129,8 @@ class Chat:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
                 self._conversation.run(call)
+            if is_ending():
+                raise
             self._lines.end("failure", error="interrupted", exit_status=INTERRUPTED)
             self._screen.tell("interrupted: this turn is left out")
         self._after = None

@@ -109,7 +109,8 @@ def load_command(name: str) -> Any:
     return command
 
 
-_columns = shutil.get_terminal_size().columns
+_LEAST = 12  # columns that help is broken at; it has to be indented in them
+_columns = max(_LEAST, shutil.get_terminal_size().columns)
 app = typer.Typer(
     cls=LateCommands,
     no_args_is_help=True,

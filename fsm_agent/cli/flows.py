@@ -131,13 +131,19 @@ def answer(
     """Answer a question of a run; whoever goes on with it finds the answer."""
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        key = option("state", _asked, runs.store.load(run).run.waits, state)
+        where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
+        waits = runs.store.load(run).run.waits
+        if gone := [
+            q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(found, q.key)[0]
+        ]:
+            right = f"an older version asked it, perhaps, and fsm-agent flows run {flow} {where} asks anew"
+            raise UsageError(f"{gone[0]!r} is asked by no state of the flow {found.name!r}: {right}")
+        key = option("state", _asked, waits, state)
         asking, _ = state_at(found, key)
         if not isinstance(asking, WaitState):
             right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
             raise UsageError(f"{key!r} is asked by a function: {right} is right")
         runs.answer(run, outcomes_of(found, {key: asking.kinds.load(value)}, [key]), by=by)
-        where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
         screen.tell(f"it goes on with: fsm-agent flows run {flow} {where}")
 
 

@@ -19,6 +19,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import Message
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render
@@ -43,7 +44,7 @@ def load_callable(named: str) -> Any:
     """
     target = load_object(named, "function")
     if not callable(target):
-        raise UsageError(f"{named!r} is {target!r:.80}, and that cannot be called")
+        raise UsageError(f"{named!r} is {_shown(target)}, and that cannot be called")
     return target
 
 
@@ -56,6 +57,13 @@ def load_object(named: str, kind: str = "object") -> Any:
     """
     with modules_here():
         return loaded(named, kind)
+
+
+def _shown(value: object) -> str:
+    try:
+        return shown(value)
+    except Exception:  # of the `__repr__` of a user's class
+        return f"a {type(value).__name__}"
 
 
 def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
@@ -73,7 +81,9 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Agent)]:
-            raise UsageError(f"{named!r} is or contains {wrong[0]!r:.80}: an Agent, a list or a dict of them is right")
+            raise UsageError(
+                f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right"
+            )
     else:
         found = [value for value in vars(module).values() if isinstance(value, Agent)]
     agents = list({id(agent): agent for agent in found}.values())
@@ -169,18 +179,20 @@ def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
         close = get_close_matches(unknown[0], names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
         raise UsageError(f"{unknown[0]!r} is no setting or limit: {hint}")
-    values = {name: _value(text) for name, text in options.items()}
+    values = {name: _value(name, text) for name, text in options.items()}
     return (
         _valid(Settings, {name: value for name, value in values.items() if name in of_settings}),
         _valid(Limits, {name: value for name, value in values.items() if name in of_limits}),
     )
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
     try:
         return from_json(text)
     except ValueError:
         return text
+    except TypeError:  # for half of a surrogate pair, which stands for a byte
+        raise UsageError(f"{name} is {text!r}, with a byte that is no UTF-8: a text would be right") from None
 
 
 def _valid(kind: type, values: Mapping[str, Any]) -> Any:

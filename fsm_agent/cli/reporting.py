@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import typer
@@ -19,6 +24,34 @@ T = TypeVar("T")
 
 # 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_came: list[signal.Signals] = []
+
+
+def is_ending() -> bool:
+    """Return True if a signal has asked the whole command to end, which Ctrl-C may ask of a part of it."""
+    return bool(_came)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have signals end the command as Ctrl-C does: the terminal is left in order, and a last line is written."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _came.append(signal.Signals(number))
+        interrupt: Any = signal.getsignal(signal.SIGINT)
+        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    _came.clear()
+    is_ours = threading.current_thread() is threading.main_thread()  # no other one may set handlers
+    ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -35,30 +68,40 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         typer.BadParameter: The command line is wrong.
     """
     try:
-        yield
+        with _ended_by_signals():
+            yield
     except (typer.Exit, typer.BadParameter):
         raise
     except BrokenPipeError:
         discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
-        _end(lines, "interrupted", INTERRUPTED)
-        error_line("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
+        said, status = (f"ended by {_came[0].name}", 128 + _came[0]) if _came else ("interrupted", INTERRUPTED)
+        _tell(lines, said, status)
+        raise typer.Exit(status) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
         said = explained(error, has_set=has_set)
-        _end(lines, said, status)
-        error_line(said)
+        _tell(lines, said, status)
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # at the end it would fail once more
+            discard_output()
         raise typer.Exit(status) from None
 
 
-def _end(lines: Lines | None, error: str, status: int) -> None:
-    """Write the last line of JSON, unless the call itself has."""
-    if lines and not lines.has_ended:
-        lines.end("failure", error=error, exit_status=status)
+def _tell(lines: Lines | None, error: str, status: int) -> None:
+    """Write an error; the last line of JSON as well, unless the call itself has.
+
+    Where a stream takes nothing more, as of a full disk or a terminal that hung up, the other one still gets its line.
+    """
+    with suppress(OSError, ValueError):  # the latter: it is closed
+        if lines and not lines.has_ended:
+            lines.end("failure", error=error, exit_status=status)
+    with suppress(OSError, ValueError):
+        error_line(error)
 
 
 def explained(error: Exception, *, has_set: bool = False) -> str:
@@ -68,7 +111,21 @@ def explained(error: Exception, *, has_set: bool = False) -> str:
         return _LIMIT.sub(r"--set \1=", said) if has_set else said
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
-    return f"{type(error).__name__}: {error} (this is a bug of fsm-agent; --debug shows where it is)"
+    where = _line_of_user(error) or "this is a bug of fsm-agent; --debug shows where it is"
+    return f"{type(error).__name__}: {error} ({where})"
+
+
+def _line_of_user(error: Exception) -> str:
+    """Return the last line of the user's code that an exception came through, called by ours; empty: there is none."""
+    ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
+    is_called, found = False, ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if ours in path.parents:
+            is_called = is_called or frame.filename != __file__
+        elif is_called and not ({"site-packages", "dist-packages"} & {*path.parts} or library in path.parents):
+            found = f"{path.name}, line {frame.lineno}, in {frame.name}" if path.is_file() else found
+    return found
 
 
 _WORDS = {  # of the library, and those of the command line, which has no option for a key

@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -237,7 +237,7 @@ class Screen:
     def _line(self) -> RenderableType:
         if self._fetched is None:
             standing = Text(str(self.standing), "dim")
-            standing.truncate(self.err.width - 5, overflow="ellipsis")  # between the spinner and a ^C
+            standing.truncate(max(1, self.err.width - 5), overflow="ellipsis")  # between the spinner and a ^C
             self._spinner.update(text=standing)
             return self._spinner
         done_bytes, total_bytes = self._fetched
@@ -313,13 +313,13 @@ class Screen:
 
         Args:
             picture: The table.
-            is_whole: Its lines are broken at terminals only.
+            is_whole: Its lines are broken at terminals only; those of paragraphs have been, between words.
         """
         is_live = self._live is not None
         self.end_line()
         self.pause()
         out = _console(self.out.file, UNBROKEN) if is_whole and not self.out.is_terminal else self.out
-        out.print(picture)
+        out.print(picture, soft_wrap=is_whole and isinstance(picture, Group))
         if is_live:
             self.resume()
 

@@ -174,10 +174,14 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     if isinstance(drawn, str):
         drawn = (f"```mermaid\n{drawn}```\n" if suffix == ".md" and format == "mermaid" else drawn).encode()
     try:
-        with tempfile.TemporaryDirectory(prefix=".drawing-", dir=path.parent) as directory:
-            fresh = Path(directory, path.name)
+        if path.exists() and not path.is_file():  # a device, such as /dev/null, is written to and never replaced
+            path.write_bytes(drawn)
+            return path
+        target = path.resolve()  # what a link leads to
+        with tempfile.TemporaryDirectory(prefix=".drawing-", dir=target.parent) as directory:
+            fresh = Path(directory, target.name)
             fresh.write_bytes(drawn)
-            os.replace(fresh, path)
+            os.replace(fresh, target)
     except OSError as error:
         raise UsageError(f"no diagram can be written to {str(path)!r}: {error.strerror or error}") from error
     return path

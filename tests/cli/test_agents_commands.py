@@ -122,6 +122,23 @@ def test_what_cannot_be_written_is_refused(tmp_path, arguments, says):
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("folder", ["taken", "taken/inside"])
+def test_a_file_is_no_folder_for_a_project(tmp_path, folder):
+    (tmp_path / "taken").touch()
+    done = run("new", "weather", "--folder", folder)
+    assert done.exit_code == 1
+    assert "'taken" in done.stderr
+    assert "another --folder would be right" in done.stderr
+
+
+def test_check_speaks_of_the_command_line_only(tmp_path):
+    (tmp_path / "weather.txt").touch()
+    done = run("check", "weather.txt")
+    assert done.exit_code == 1
+    assert "'weather.txt' does not end in '.toml'" in done.stderr
+    assert "build_agent" not in done.stderr
+
+
 def test_check_says_what_is_right_and_what_is_missing(weather):
     done = run("check", "weather/weather.toml")
     assert (done.exit_code, done.stdout) == (

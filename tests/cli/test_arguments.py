@@ -76,6 +76,52 @@ class TestLoadFunction:
         with pytest.raises(ConfigError, match=r"'broken_here:f' .*ZeroDivisionError: division by zero"):
             load_function("broken_here:f")
 
+    def test_the_line_that_failed_is_told(self, here):
+        (here / "outer_here.py").write_text("\nimport inner_here")
+        (here / "inner_here.py").write_text("def f():\n    1 / 0\n\nf()")
+        with pytest.raises(ConfigError, match=r"division by zero \(inner_here\.py, line 4\)"):
+            load_function("outer_here:f")
+
+    @pytest.mark.parametrize(
+        ("raised", "said"),
+        [("GeneratorExit", "GeneratorExit"), ("type('Halt', (BaseException,), {})('no')", r"Halt: no \(odd_here\.py")],
+    )
+    def test_a_module_that_raises_what_is_no_exception(self, here, raised, said):
+        (here / "odd_here.py").write_text(f"raise {raised}")
+        with pytest.raises(ConfigError, match=said):
+            load_function("odd_here:f")
+
+    def test_ctrl_c_in_a_module_is_one(self, here):
+        (here / "slow_here.py").write_text("raise KeyboardInterrupt")
+        with pytest.raises(KeyboardInterrupt):
+            load_function("slow_here:f")
+
+    def test_a_name_that_cannot_be_had(self, here):
+        (here / "odd_here.py").write_text("def __getattr__(name): raise RuntimeError('no ' + name)")
+        with pytest.raises(ConfigError, match="'f' of 'odd_here:f' cannot be had: RuntimeError: no f"):
+            load_function("odd_here:f")
+
+    def test_a_file_is_no_module(self, here):
+        (here / "tools_here.py").write_text("1 / 0  # it is not even imported")
+        for named in ("tools_here.py:f", f"{here}/tools_here.py:f"):
+            with pytest.raises(ConfigError, match="names a file: its module would be right, as 'tools_here:f'"):
+                load_function(named)
+
+    def test_a_file_without_a_suffix_hides_no_module(self, here):
+        (here / "tools_here").write_text("a script")
+        (here / "tools_here.py").write_text("def f(): ...")
+        assert load_function("tools_here:f").name == "f"
+
+    def test_a_module_nearly_named(self, here):
+        (here / "tools_here.py").write_text("")
+        with pytest.raises(ConfigError, match=r"no module 'tool_here' .* did you mean 'tools_here'"):
+            load_function("tool_here:f")
+
+    @pytest.mark.parametrize("named", ["..:f", ".tools:f", "tools.:f"])
+    def test_a_name_without_a_part(self, here, named):
+        with pytest.raises(ConfigError, match=r"names no module: 'module' or 'package.module' would"):
+            load_function(named)
+
     def test_a_module_that_ends_the_process(self, here):
         (here / "ending_here.py").write_text("raise SystemExit(3)")
         with pytest.raises(ConfigError, match="SystemExit: 3"):
@@ -89,6 +135,11 @@ class TestLoadFunction:
     def test_a_value_is_no_function(self, here):
         with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
             load_function("math:pi")
+
+    def test_a_value_that_cannot_be_shown(self, here):
+        (here / "odd_here.py").write_text("class Odd:\n    def __repr__(self): 1 / 0\n\nodd = Odd()")
+        with pytest.raises(UsageError, match="'odd_here:odd' is a Odd, and that cannot be called"):
+            load_function("odd_here:odd")
 
 
 class TestPairs:
@@ -128,6 +179,10 @@ class TestSettingsAndLimits:
             settings_and_limits({"temprature": "0"})
         with pytest.raises(UsageError, match=r"there are: cache, cost_usd, deadline_s, .*temperature"):
             settings_and_limits({"xyzzy": "0"})
+
+    def test_a_byte_that_is_no_text(self):
+        with pytest.raises(UsageError, match=r"temperature is .* with a byte that is no UTF-8"):
+            settings_and_limits({"temperature": "\udcff"})
 
     def test_no_two_have_one_name(self):
         assert not set(field_names(Settings)) & set(field_names(Limits))

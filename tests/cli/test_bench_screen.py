@@ -18,6 +18,7 @@ from fsm_agent.cli.bench.bench import (
     RequestTiming,
     Spread,
     Waiting,
+    _import_s,
     ask,
     exponent,
     measure,
@@ -96,6 +97,17 @@ class TestMeasuring:
         held = measure_waiting(count=5)
         assert held.ours > held.by_hand > 100
         assert held.snapshot > 100
+
+    def test_modules_of_the_working_directory_are_not_measured(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "json.py").write_text("raise ImportError('this is not the one')")
+        assert _import_s("import json") > 0
+
+    def test_a_file_that_cannot_be_written_is_told_before(self):
+        ended = run("--json", "no/such/folder.json")
+        assert ended.exit_code == 2
+        assert "there is no folder 'no/such'" in ended.stderr
+        assert "measuring" not in ended.stderr
 
 
 class TestNumbers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -141,6 +142,22 @@ def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
         terminal.read_until()
         assert terminal.process.wait(LIMIT_S) == 130
     assert "Traceback" not in terminal.seen
+
+
+@posix
+def test_a_signal_ends_the_chat_and_not_only_the_turn(here: Path):
+    (here / "chat_tools.py").write_text("import os, signal\ndef stop() -> None: os.kill(os.getpid(), signal.SIGTERM)")
+    call = {"id": "c1", "type": "function", "function": {"name": "stop", "arguments": "{}"}}
+    asks = {"role": "assistant", "content": None, "tool_calls": [call]}
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        ended, said = chat([asks, "Bye."], "a", "b", arguments=["--function", "chat_tools:stop", "--store", "runs.db"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.exit_code == 143
+    assert "to go on: fsm-agent" in ended.stderr
+    assert ended.stderr.endswith("fsm-agent: ended by SIGTERM\n")
+    assert all("b" not in request for request in said)
 
 
 @posix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import re
@@ -24,7 +25,9 @@ from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 import fsm_agent
+from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app, load_command
+from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -516,6 +519,24 @@ class TestDiagram:
         run("diagram", "--output", "b.txt", "--format", "mermaid")
         assert "flowchart" in (here / "b.txt").read_text()
 
+    @posix
+    def test_what_is_no_regular_file_is_written_to_and_stays(self, here):
+        os.mkfifo(here / "device")
+        reader = os.open(here / "device", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert run("diagram", "--format", "mermaid", "--output", "device").exit_code == 0
+            assert b"flowchart TB" in os.read(reader, 65536)
+        finally:
+            os.close(reader)
+        assert (here / "device").is_fifo()
+
+    def test_a_link_stays_one(self, here):
+        (here / "kept").mkdir()
+        (here / "link.mmd").symlink_to("kept/drawn.mmd")
+        assert run("diagram", "--output", "link.mmd").exit_code == 0
+        assert "flowchart TB" in (here / "kept" / "drawn.mmd").read_text()
+        assert (here / "link.mmd").is_symlink()
+
     def test_what_cannot_be_written(self):
         ended = run("diagram", "--output", "a.bmp")
         assert (ended.exit_code, "'a.bmp'" in ended.stderr) == (1, True)
@@ -555,12 +576,59 @@ class TestReporting:
         assert said in told
         assert "Traceback" not in told
 
+    def test_an_error_of_the_users_code_is_none_of_ours(self, here):
+        (here / "tools_of_test.py").write_text(
+            "from fsm_agent import AgentBase\n\nclass Mine(AgentBase[str]):\n    agent_type = 'mine_of_test'\n"
+            "    output = str\n    def __init__(self, *args, **kwargs):\n        {}['x']\n"
+        )
+        (here / "mine.toml").write_text('agent_type = "tools_of_test:Mine"\nmodel = "openai:gpt-5"\n')
+        with AGENTS.scoped():
+            ended = run("agents", "run", "mine.toml", "Who?", "--json")
+        assert ended.exit_code == 1
+        assert ended.stderr == "fsm-agent: KeyError: 'x' (tools_of_test.py, line 7, in __init__)\n"
+        assert "bug" not in last_line(ended)["error"]
+
     def test_debug_shows_where_it_came_from(self, capsys):
         with pytest.raises(typer.Exit), reporting(debug=True):
             raise KeyError("x")
         told = capsys.readouterr().err
         assert "Traceback" in told
         assert "test_cli.py" in told
+
+    @posix
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+    def test_a_signal_ends_it_as_ctrl_c_does(self, capsys, number, code):
+        monitored = signal.signal(number, signal.SIG_DFL)
+        try:
+            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=Lines()):
+                signal.raise_signal(number)
+            assert signal.getsignal(number) is signal.SIG_DFL
+        finally:
+            signal.signal(number, monitored)
+        assert caught.value.exit_code == code
+        out, told = capsys.readouterr()
+        assert json.loads(out) == {"type": "failure", "error": f"ended by {number.name}", "exit_status": code}
+        assert told == f"fsm-agent: ended by {number.name}\n"
+
+    @posix
+    def test_a_signal_that_is_ignored_stays_so(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        try:
+            with reporting(debug=False):
+                assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    def test_an_output_that_is_full_is_told_on_the_other_stream(self, capfd, monkeypatch):
+        class Full(io.StringIO):
+            def write(self, text: str) -> int:
+                raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(sys, "stdout", Full())
+        with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=(lines := Lines())):
+            lines.end("result")
+        assert caught.value.exit_code == 1
+        assert capfd.readouterr().err == "fsm-agent: OSError: [Errno 28] No space left on device\n"
 
     def test_exits_and_usage_errors_pass(self):
         for error in (typer.Exit(3), typer.BadParameter("x")):
@@ -578,6 +646,28 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 class TestProcess:
+    @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full")
+    @pytest.mark.parametrize("arguments", [("--version",), ("ask", "--help")])
+    def test_help_for_a_full_disk_is_an_error_and_no_traceback(self, arguments):
+        with open("/dev/full", "w") as full:
+            ended = command(*arguments, stdout=full, stderr=subprocess.PIPE)
+        assert (ended.returncode, ended.stderr) == (1, "fsm-agent: OSError: [Errno 28] No space left on device\n")
+
+    def test_a_terminal_of_one_column_is_a_terminal(self):
+        launched = [sys.executable, "-c", LAUNCH, "ask", "a", "b"]
+        ended = subprocess.run(launched, env={**ENVIRONMENT, "COLUMNS": "1"}, capture_output=True, check=False)
+        assert ended.returncode == 2
+        assert ended.stderr.split()[-3:] == [b"extra", b"argument(s)", b"(b)"]
+
+    @posix
+    def test_streams_that_are_closed_lead_nowhere(self, here):
+        with StubServer(["never"]) as stub:
+            words = ["ask", "-", *MODEL, "--base-url", stub.base_url, "--store", "runs.db"]
+            shell = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", LAUNCH, *words]
+            ended = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert ended.returncode == 2
+        assert "there is nothing to ask" in ended.stderr
+
     def test_it_can_be_run_as_a_module(self):
         for module in ("fsm_agent", "fsm_agent.cli"):
             ended = subprocess.run(

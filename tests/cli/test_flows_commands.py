@@ -78,7 +78,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "post.py").write_text(MODULE)
     (tmp_path / "bare.py").write_text("x = 1\n")
     yield tmp_path
-    for name in ("post", "bare"):
+    for name in ("post", "bare", "old_of_test", "new_of_test"):
         sys.modules.pop(name, None)
 
 
@@ -159,6 +159,30 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert before[-1]["type"] == "stepped"
     assert (last["type"], last["state"]) == ("result", "sent")
     assert last["data"] == {"about": "x", "text": "Dear friend"}
+
+
+def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
+    old = (
+        "from dataclasses import dataclass\nfrom fsm_agent.flows import Flow, end, wait\n"
+        "@dataclass(frozen=True)\nclass D:\n    n: int\n"
+        "@wait(str)\ndef person(d: D) -> str: return 'Who?'\ndone = end('done')\n"
+        "asks = Flow('asks', D, start=person, rows=[person.done(done)])\n"
+    )
+    new = (
+        old.replace("person", "human")
+        .replace("]", "], version=2, upgrades={1: up}")
+        .replace("asks =", "import json\nup = lambda r: json.loads(json.dumps(r).replace('person', 'human'))\nasks =")
+    )
+    (here / "old_of_test.py").write_text(old)
+    (here / "new_of_test.py").write_text(new)
+    flows("run", "old_of_test", '{"n": 1}', "--run-id", "a", *STORE, code=3)
+    for name in ("human", "person"):
+        refused = flows("answer", "new_of_test", "a", name, '"x"', *STORE, code=1).stderr
+        assert "'answer:person#1' is asked by no state of the flow 'asks'" in refused
+        assert "fsm-agent flows run new_of_test --run-id a --store runs.db asks anew" in refused
+    flows("run", "new_of_test", "--run-id", "a", *STORE, code=3)
+    flows("answer", "new_of_test", "a", "human", '"x"', *STORE)
+    assert flows("run", "new_of_test", "--run-id", "a", *STORE).stdout.startswith("done")
 
 
 def test_a_failure_of_the_flow_is_one_of_the_command():

@@ -73,6 +73,19 @@ class TestList:
             line.startswith(name) and line.rstrip().endswith("ask:3.0 (approval)") for line in runs("list").splitlines()
         )
 
+    @pytest.mark.parametrize("columns", [200, 80, 40])
+    @pytest.mark.parametrize("words", [("list",), ("list", "--asked"), ("diff", "an_order_of_" + "9" * 30, "B" * 50)])
+    def test_at_a_terminal_no_name_is_broken(self, store, monkeypatch, columns, words):
+        names = ("an_order_of_" + "9" * 30, "B" * 50)
+        begin(store, *names)
+        finish(store, names[0], Approved())
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", runs(*words)).split()
+        missing = [name for name in names if not any(name in word for word in shown)]
+        assert missing == ([names[0]] if "--asked" in words else [])
+
     def test_a_line_for_each_run_and_what_it_waits_for(self, store):
         begin(store, "one", "two")
         finish(store, "one", Approved())
@@ -146,6 +159,27 @@ class TestList:
     def test_no_store_is_made_by_looking(self, tmp_path):
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
         assert os.listdir(tmp_path) == []
+
+    def test_a_folder_of_something_else_stays_as_it_is(self, tmp_path):
+        (tmp_path / "letters").mkdir()
+        assert "'letters', a folder with no runs in it: a store would be right" in refused("list", "--store", "letters")
+        assert os.listdir(tmp_path / "letters") == []
+        (tmp_path / "letters" / "a.txt").touch()
+        ended = run("ask", "Who?", "-m", "openai-chat:gpt-5", "--base-url", "http://127.0.0.1:9", "--store", "letters")
+        assert ended.exit_code == 1
+        assert "an empty folder, or a file such as 'runs.db', would be right" in ended.stderr
+        assert os.listdir(tmp_path / "letters") == ["a.txt"]
+
+    def test_a_number_too_large_is_a_wrong_command_line(self, store):
+        begin(store, "one")
+        assert "Invalid value for '--limit'" in refused("list", "--limit", "9" * 30, code=2)
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
+    def test_a_device_is_no_store_and_keeps_its_mode(self, tmp_path):
+        os.mkfifo(tmp_path / "device")
+        (tmp_path / "device").chmod(0o666)
+        assert "a regular file would be right" in refused("list", "--store", "device")
+        assert (tmp_path / "device").stat().st_mode & 0o777 == 0o666
 
     def test_what_is_no_store_is_refused(self, tmp_path):
         (tmp_path / "notes.txt").write_text("Buy milk. " * 1000)
@@ -327,6 +361,18 @@ class TestExport:
         with pytest.raises(ValueError, match="this is no header of a journal"):
             header_of(text.splitlines()[0])
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
+    def test_what_is_no_regular_file_is_written_to_and_stays(self, store, tmp_path):
+        begin(store, "one")
+        os.mkfifo(tmp_path / "device", 0o666)
+        reader = os.open(tmp_path / "device", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            runs("export", "one", "--output", "device")
+            assert os.read(reader, 65536).decode() == runs("export", "one")
+        finally:
+            os.close(reader)
+        assert (tmp_path / "device").is_fifo()
+
     def test_what_is_no_function(self, store):
         begin(store, "one")
         assert "'json' names no function" in refused("export", "one", "--redact", "json", code=2)
@@ -387,6 +433,17 @@ class TestWorker:
         assert not Path("typo.db").exists()
         assert run("worker", "--agents", "support.shop", "--once", "--store", "new.db", "--create").exit_code == 0
         assert Path("new.db").exists()
+
+    def test_what_the_users_code_raises_is_told_once_and_from_there(self, store, tmp_path):
+        (tmp_path / "deps_of_test.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
+        begin(store, "one")
+        kept = Runs(store)
+        kept.answer("one", {"ask:3.0": Approved()})
+        kept.close()
+        ended = run("worker", "--agents", "support.shop:AGENT", "--deps", "deps_of_test:made", "--once")
+        assert ended.stderr.count("run one of agent 'shop' raised, and is given back") == 1
+        assert 'deps_of_test.py", line 2, in made' in ended.stderr
+        assert "worker.py" not in ended.stderr
 
 
 class TestDelete:

@@ -161,6 +161,13 @@ def screen_on(streams, *, out_is_terminal=False, err_is_terminal=False, **option
 
 
 class TestScreen:
+    @pytest.mark.parametrize("columns", [*range(1, 9), 20, 80])
+    def test_the_live_line_is_one_where_there_is_room_for_it(self, streams, columns):
+        with screen_on(streams) as screen:
+            screen.err.width = columns
+            drawn = screen.err.render_lines(screen._line(), screen.err.options.update(width=columns))
+        assert len(drawn) == (2 if columns < 3 else 1), "what is above it would be erased with it"
+
     def test_text_goes_out_plain_and_as_it_is(self, streams):
         with screen_on(streams) as screen:
             screen.write("[bold]x[/bold] :smile: " + EVIL, "red")

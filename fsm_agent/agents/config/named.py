@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from fsm_agent._internal.hints import nearest
@@ -43,14 +44,35 @@ def imported(module: str, named: str) -> Any:
     Raises:
         ConfigError: There is none, or it cannot be imported.
     """
+    if "/" in module or (module.endswith(".py") and Path(module).is_file()):
+        meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
+        raise ConfigError(f"{named!r} names a file: its module would be right, as {meant!r}, from the file's folder")
+    if "" in module.split("."):
+        raise ConfigError(f"{named!r} names no module: 'module' or 'package.module' would")
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed") from None
-        raise ConfigError(f"the module of {named!r} cannot be imported: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"the module of {named!r} cannot be imported: {type(error).__name__}: {error}") from error
+            meant = nearest(error.name, [path.stem for path in Path().glob("*.py")]) or ""
+            guess = f": did you mean {meant!r}?" if meant else ""
+            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed{guess}") from None
+        raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_place(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of the user's code, which may raise anything
+        what = f"{type(error).__name__}: {error}{_place(error)}"
+        raise ConfigError(f"the module of {named!r} cannot be imported: {what}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
+    place, step = "", error.__traceback__
+    while step is not None and not isinstance(error, SyntaxError):
+        code = step.tb_frame.f_code
+        if code.co_name == "<module>":
+            place = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
+        step = step.tb_next
+    return place
 
 
 def within(target: Any, path: str, named: str) -> Any:
@@ -60,8 +82,12 @@ def within(target: Any, path: str, named: str) -> Any:
         ConfigError: There is none.
     """
     for name in path.split("."):
-        if not hasattr(target, name):
+        try:
+            target = getattr(target, name)
+        except AttributeError:
             meant = nearest(name, dir(target))
-            raise ConfigError(f"there is no {name!r} in {named!r}" + (f": did you mean {meant!r}?" if meant else ""))
-        target = getattr(target, name)
+            guess = f": did you mean {meant!r}?" if meant else ""
+            raise ConfigError(f"there is no {name!r} in {named!r}{guess}") from None
+        except Exception as error:  # of a `__getattr__` or a property
+            raise ConfigError(f"{name!r} of {named!r} cannot be had: {type(error).__name__}: {error}") from error
     return target

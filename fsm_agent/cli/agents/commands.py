@@ -29,7 +29,7 @@ from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
 from fsm_agent.cli.render import Approver, json_text
-from fsm_agent.cli.reporting import FAILED, option, reporting
+from fsm_agent.cli.reporting import FAILED, in_options, option, reporting
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
@@ -89,7 +89,7 @@ def check(
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         problems = [error for file in files if (error := _problem(file, module, available, screen))]
         for error in problems:
-            error_line(error)
+            error_line(in_options(str(error)))
         if problems:
             raise typer.Exit(FAILED)
 

@@ -129,6 +129,10 @@ def write_project(name: str, folder: Path, model: str) -> list[Path]:
             if file.name != SCHEMA:
                 text = re.sub(r"NAME|CLASS|MODEL|SCHEMA", lambda word: words[word[0]], text)
             file.write_text(text, "utf-8")
-    except OSError as error:
+    except NotADirectoryError as error:
+        raise UsageError(f"{error.filename!r} is no folder: another --folder would be right") from error
+    except FileExistsError as error:
+        raise UsageError(f"{error.filename!r} is no folder, but a file: another --folder would be right") from error
+    except (OSError, RecursionError) as error:  # the latter: of a path with a thousand names
         raise UsageError(f"the project cannot be written: {error}") from error
     return list(files)

@@ -25,6 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import fsm_agent
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.bench.works import TASK, Work, agent_of, message_of, opening, turns
 from fsm_agent.clients.client import Client
@@ -178,7 +179,8 @@ def measure_imports(runs: int) -> Cost:
 
 def _import_s(statement: str) -> float:
     code = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    command, folder = [sys.executable, "-c", code], Path(fsm_agent.__file__).parents[1]  # where no module is a user's
+    return float(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,15 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, help="How many batches of each work are measured.")] = 15,
     requests: Annotated[int, typer.Option(min=1, help="How often --model is asked.")] = 5,
     json_file: Annotated[
-        Path | None, typer.Option("--json", dir_okay=False, help="Write all samples into this file.")
+        Path | None, typer.Option("--json", dir_okay=False, writable=True, help="Write all samples into this file.")
     ] = None,
     debug: Debug = False,
 ) -> None:
     """Measure what a call costs on this machine, beside the same work by hand."""
     if context.invoked_subcommand:
         return
+    if json_file is not None and not json_file.parent.is_dir():  # before ten seconds are spent
+        raise typer.BadParameter(f"there is no folder {str(json_file.parent)!r}", param_hint="--json")
     from fsm_agent.cli.bench import bench as costs
     from fsm_agent.cli.bench import screen as figures
 

@@ -93,7 +93,7 @@ def list_runs(
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
     conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the last changed first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=sys.maxsize, help="At most so many, the last changed first.")] = 100,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -195,12 +195,12 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning), is_whole=True)
+            screen.show(differences_table((run, other), where.beginning, screen.columns), is_whole=True)
         if where.n is None:
-            screen.line(f"their {len(a.entries)} entries are the same, but for times and names")
+            screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry), is_whole=True)
+            screen.show(differences_table((run, other), where.entry, screen.columns), is_whole=True)
 
 
 @app.command()
@@ -222,7 +222,8 @@ def export(
             sys.stdout.write(text)
             return
         try:
-            write_private(output, text.encode())
+            is_device = output.exists() and not output.is_file()  # such as /dev/null: it is never replaced
+            output.write_bytes(text.encode()) if is_device else write_private(output, text.encode())
         except OSError as error:
             raise UsageError(f"nothing can be written to {str(output)!r}: {error.strerror or error}") from error
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.store import Run
 
 _SHOWN_VALUE = 200  # characters of a value that differs
+_LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns beside names, of each value that differs, and between columns
 OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -33,9 +35,8 @@ OPTIONS = {  # of ``runs answer``, by the kind of the outcome
 
 
 def runs_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
-    """Return a line for each run; where the terminal is narrow, a paragraph."""
+    """Return a line for each run; where the terminal is too narrow for one, a paragraph."""
     table = _table("run", "agent", "state", "entries", "changed", "waits for")
-    table.columns[0].overflow = table.columns[5].overflow = "fold"
     table.columns[3].justify = table.columns[4].justify = "right"
     now_s = time.time()
     rows = [
@@ -46,7 +47,7 @@ def runs_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
         )
         for run in runs
     ]
-    return _filled(table, rows, width)
+    return _filled(table, rows, width, 5)
 
 
 def waits_for(run: Run, now_s: float) -> str:
@@ -65,9 +66,8 @@ def waits_for(run: Run, now_s: float) -> str:
 
 
 def questions_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
-    """Return a line for each open question; where the terminal is narrow, a paragraph."""
+    """Return a line for each open question; where the terminal is too narrow for one, a paragraph."""
     table = _table("run", "agent", "key", "kind", "about", "since")
-    table.columns[0].overflow = table.columns[2].overflow = table.columns[4].overflow = "fold"
     table.columns[5].justify = "right"
     now_s = time.time()
     rows = [
@@ -78,12 +78,17 @@ def questions_table(runs: Sequence[Run], width: int | None = None) -> Renderable
         for run in runs
         for question in run.waits
     ]
-    return _filled(table, rows, width)
+    return _filled(table, rows, width, 4)
 
 
-def _filled(table: Table, rows: Sequence[tuple[str, ...]], width: int | None) -> RenderableType:
-    """Return a table with its rows; as paragraphs, where the terminal is too narrow for a table."""
-    if width is None or width >= TABLE_WIDTH:
+def _filled(table: Table, rows: Sequence[tuple[str, ...]], width: int | None, broken: int) -> RenderableType:
+    """Return a table with its rows, of which one column is broken; as paragraphs, where the others have no room."""
+    table.columns[broken].overflow = "fold"
+    whole = [column for n, column in enumerate(zip(*rows, strict=True)) if n != broken]
+    names_width = sum(max(cell_len(one_line(cell)) for cell in column) + _GAP for column in whole)
+    if width is None or width >= max(TABLE_WIDTH, names_width + _LEAST):
+        for n, column in enumerate(table.columns):
+            column.no_wrap = n != broken
         for row in rows:
             table.add_row(*map(safe, row))
         return table
@@ -153,14 +158,27 @@ def _task(seed: Any) -> str:
     return " ".join([text for text in texts if isinstance(text, str)])
 
 
-def differences_table(names: tuple[str, str], found: Sequence[tuple[str, Any, Any]]) -> Table:
-    """Return a line for each value that differs."""
+def differences_table(
+    names: tuple[str, str], found: Sequence[tuple[str, Any, Any]], width: int | None = None
+) -> RenderableType:
+    """Return a line for each value that differs; where the terminal is too narrow for the names, a paragraph."""
+    places_width = max([cell_len(one_line(where)) for where, *_ in found], default=0)
+    names_width = sum([max(cell_len(one_line(name)), _LEAST_VALUE) + _GAP for name in names])
+    if width is not None and width < places_width + _GAP + names_width:
+        return Group(*[line for where, a, b in found for line in _difference(names, where, (a, b), width)])
     table = _table("", *[one_line(name) for name in names])
     for column in table.columns:
         column.overflow = "fold"
+    table.columns[0].no_wrap = width is not None
     for where, a, b in found:
         table.add_row(safe(where), _value(a), _value(b))
     return table
+
+
+def _difference(names: tuple[str, str], where: str, values: tuple[Any, Any], width: int) -> Iterator[Text]:
+    yield Text(one_line(where), "bold")
+    for name, value in zip(names, values, strict=True):
+        yield Text(folded(f"{one_line(name)}: {_value(value)}", width, "  ", "    "))
 
 
 def _value(value: Any) -> Text:
@@ -178,7 +196,7 @@ def moment(at_s: float) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(Text(column), vertical="top")
     return table

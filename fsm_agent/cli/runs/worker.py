@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.runtime.logs.lines import traceback_text
 
 
 def worker(
@@ -42,12 +43,12 @@ def worker(
 ) -> None:
     """Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors."""
     kept = opened(store, must_exist=not create)
-    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
+    with reporting(debug), _logged_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_agents, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
         names = ", ".join([one_line(agent.name) for agent in found])
-        with _stopped_by_signals(crew), _logged_plainly():
+        with _stopped_by_signals(crew):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
             advanced = crew.run(threads=threads, once=once)
         screen.tell(f"worker {os.getpid()} leaves: {advanced} time{'' if advanced == 1 else 's'} a run was advanced")
@@ -75,6 +76,10 @@ class _Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))
+
+    def formatException(self, ei: Any) -> str:
+        """Return a traceback from the first frame of the user's code."""
+        return traceback_text(ei[1])
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The file, those that SQLite puts beside it (their modes follow it) and the folde
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -151,6 +152,8 @@ def _create_private(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS)
     except FileExistsError:
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "it is a device or the like, and a regular file would be right") from None
         for suffix in ("", "-wal", "-shm"):
             _make_private(path.with_name(path.name + suffix))
     else:  # nobody has opened it: closing a file frees all locks that the OS process has on it, also SQLite's
