@@ -156,6 +156,27 @@ def each_of(over: Any = lambda d: (), member: Any = counting, parallel: Any = 1)
     return Flow("f", Letter, start=every, rows=[every.done(end("over"))])
 
 
+def nothing() -> str:
+    return "?"
+
+
+def is_late(d: Letter) -> bool:
+    return d.n > 3
+
+
+def is_meant(d: Letter, a: int) -> bool:
+    return a > 3
+
+
+def counted(*rows: Any, **functions: Any) -> Any:
+    over = end("over")
+    return Flow("f", Letter, start=counting, rows=[*rows, counting.done(over, **functions), counting.done(end("x"))])
+
+
+def asking(state: Any) -> Any:
+    return Flow("f", Letter, start=state, rows=[state.done(end("over"))])
+
+
 bot = Agent("openai:gpt-5-mini", name="bot")
 PURE = "a coroutine function: a plain, pure one would be right"
 DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -177,6 +198,24 @@ DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
     "generator": (lambda: execute(generating), "a generator: a function that returns would be right"),
     "generator later": (lambda: execute(laters), "a generator: a function that returns would be right"),
     "agents": (lambda: letters.bound(5), "agents is 5: a mapping of agents by role would be right"),
+    "action of the data alone": (
+        lambda: counted(when=is_meant, do=lambda d: d),
+        "flow 'f': the action of the row counting --done [is_meant]--> over: <lambda> takes (d): (data, answer) would be right",
+    ),
+    "guard of the data alone": (
+        lambda: counted(when=is_late),
+        "the guard of the row counting --done [is_late]--> over: is_late takes (d): (data, answer)",
+    ),
+    "action after a failure": (
+        lambda: counted(counting.failed(end("lost"), do=lambda d: d), when=is_meant),
+        "the action of the row counting --failed--> lost: <lambda> takes (d): (data, failure) would be right",
+    ),
+    "task of nothing": (lambda: asking(call(bot)(nothing)), "flow 'f': nothing: nothing takes (): (data) would be"),
+    "question of two": (
+        lambda: asking(wait(int)(forgets)),
+        "forgets: forgets takes (d, a): (data) would be right",
+    ),
+    "items of nothing": (lambda: each_of(lambda: ()), "every: <lambda> takes (): (data) would be right"),
     "data": (lambda: made(data=int | str), "the data are 'int | str', which is no class: a frozen dataclass"),
 }
 
