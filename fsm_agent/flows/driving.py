@@ -19,7 +19,7 @@ from fsm_agent.flows import performing  # noqa: F401  # registers who performs t
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep
-from fsm_agent.flows.places import agents_of, listener, outcomes_of
+from fsm_agent.flows.places import agents_of, check_clients, listener, outcomes_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -269,6 +269,8 @@ class FlowDriving(ABC, Generic[D]):
         right = "clients by state, such as {triage: Script('…')}"
         given = clients or {}
         check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
+        if given:
+            check_clients(self._flow, given)
         check_agents(self._flow, self.agents)
         return Surroundings(deps, given, self.answer, self.approve, self.agents)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import telling
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
 from fsm_agent.flows.process.works import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Event
+from fsm_agent.mistakes import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -36,6 +37,22 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
     """Return the agents that the states of a flow ask, those of flows and members inside of it included."""
     return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+
+
+def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
+    """Refuse models for states that ask no agent here or inside, since the agents' own would be asked in silence.
+
+    Raises:
+        UsageError: It names the state; or what is given is no client.
+    """
+    known = [place for work, _ in _works(flow.live, flow.agents) for place in work.all_places]
+    for given, client in clients.items():
+        is_client = hasattr(client, "complete") and not isinstance(client, type)
+        check(f"clients[{shown(given)}]", client, is_client, "a client, such as Script('…') for tests,")
+        if not any(given is place for place in known):
+            names = ", ".join(work.name for work, _ in _works(flow.live, flow.agents)) or "none"
+            problem = f"clients has a model for {shown(given)}, which asks no agent in the flow {flow.name!r}"
+            raise UsageError(f"{problem}; states that do: {names}")
 
 
 def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:

@@ -25,6 +25,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.testing import Script
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,21 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
         UsageError,
         "answers is [5]: answers by state or key, such as {review: Approve('ann')}, would be right",
     ),
+    "a model for who asks none": (
+        lambda: letters.seed(Letter("x"), clients={review: Script()}),
+        UsageError,
+        "clients has a model for <WaitState review>, which asks no agent in the flow 'letters'; states that do: none",
+    ),
+    "a model for a state of another flow": (
+        lambda: asked.seed(Letter("x"), clients={call(bot)(lambda d: "?"): Script()}),
+        UsageError,
+        "clients has a model for <CallState <lambda>>, which asks no agent in the flow 'f'; states that do: asking",
+    ),
+    "a model that is none": (
+        lambda: asked.seed(Letter("x"), clients={asked.start: "hello"}),
+        UsageError,
+        "clients[<CallState asking>] is 'hello': a client, such as Script('…') for tests, would be right",
+    ),
 }
 
 
@@ -127,6 +143,14 @@ def test_what_is_right_is_taken() -> None:
     assert letters.data_of('{"about": "x"}') == Letter("x")
     assert letters.data_of(letters.data_json(Letter("x", 5))) == Letter("x", 5)
     assert made(limits=FlowLimits(steps=1, deadline_s=0), store="runs.db", version=3, world={"threads": 1})
+
+
+def answered(state: Any) -> Any:
+    return Flow("f", Letter, start=state, rows=[state.done(end("over"))])
+
+
+bot = Agent("openai:gpt-5-mini", name="bot")
+asked = answered(call(bot, name="asking")(lambda d: "?"))
 
 
 async def later(d: Letter) -> str:
@@ -156,7 +180,23 @@ def each_of(over: Any = lambda d: (), member: Any = counting, parallel: Any = 1)
     return Flow("f", Letter, start=every, rows=[every.done(end("over"))])
 
 
-bot = Agent("openai:gpt-5-mini", name="bot")
+def nothing() -> str:
+    return "?"
+
+
+def is_late(d: Letter) -> bool:
+    return d.n > 3
+
+
+def is_meant(d: Letter, a: int) -> bool:
+    return a > 3
+
+
+def counted(*rows: Any, **functions: Any) -> Any:
+    over = end("over")
+    return Flow("f", Letter, start=counting, rows=[*rows, counting.done(over, **functions), counting.done(end("x"))])
+
+
 PURE = "a coroutine function: a plain, pure one would be right"
 DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
     "task": (lambda: call(bot)("Hi"), "the task of a call is 'Hi': a function of the data would be right"),
@@ -177,6 +217,24 @@ DECLARED: dict[str, tuple[Callable[[], Any], str]] = {
     "generator": (lambda: execute(generating), "a generator: a function that returns would be right"),
     "generator later": (lambda: execute(laters), "a generator: a function that returns would be right"),
     "agents": (lambda: letters.bound(5), "agents is 5: a mapping of agents by role would be right"),
+    "action of the data alone": (
+        lambda: counted(when=is_meant, do=lambda d: d),
+        "the action of the row counting --done [is_meant]--> over: <lambda> takes (d): (data, answer) would be right",
+    ),
+    "guard of the data alone": (
+        lambda: counted(when=is_late),
+        "the guard of the row counting --done [is_late]--> over: is_late takes (d): (data, answer)",
+    ),
+    "action after a failure": (
+        lambda: counted(counting.failed(end("lost"), do=lambda d: d), when=is_meant),
+        "the action of the row counting --failed--> lost: <lambda> takes (d): (data, failure) would be right",
+    ),
+    "task of nothing": (lambda: answered(call(bot)(nothing)), "flow 'f': nothing: nothing takes (): (data) would be"),
+    "question of two": (
+        lambda: answered(wait(int)(forgets)),
+        "forgets: forgets takes (d, a): (data) would be right",
+    ),
+    "items of nothing": (lambda: each_of(lambda: ()), "every: <lambda> takes (): (data) would be right"),
     "data": (lambda: made(data=int | str), "the data are 'int | str', which is no class: a frozen dataclass"),
 }
 

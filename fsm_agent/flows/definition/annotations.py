@@ -1,10 +1,11 @@
-"""The annotations of the functions of a flow, compared with what they will be given.
+"""The parameters of the functions of a flow, compared with what they will be given.
 
 What type checkers find is found here too, where plain classes are annotated: all else passes.
 """
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _NUMBERS = (bool, int, float, complex)
+_SECOND = {"done": "answer", "failed": "failure"}  # what guards and actions are given beside the data
 
 
 def check_annotations(flow: Flow[Any]) -> None:
-    """Refuse functions that are annotated for other data, or for another answer, than they will be given.
+    """Refuse functions of too few or too many parameters, or annotated for other data or answers than they are given.
 
     Raises:
         FlowError: It names the state or the row.
@@ -37,12 +39,15 @@ def check_annotations(flow: Flow[Any]) -> None:
     where = f"flow {flow.name!r}"
     for state in flow.live:
         for owner, body in _bodies(state):
+            if not isinstance(owner, FunctionState):  # which is checked where it is declared
+                _check_count(f"{where}: {owner.name}", body, "(data)")
             _check(f"{where}: {owner.name}", body, 0, flow.data, "the data of the flow")
     for row in flow.rows:
         for what, function in (("guard", row.guard), ("action", row.action)):
             if function is None:
                 continue
             here = f"{where}: the {what} of the row {row!r}"
+            _check_count(here, function, f"(data, {_SECOND.get(row.trigger, 'None')})")
             _check(here, function, 0, flow.data, "the data of the flow")
             for kind in _given(row):
                 _check(here, function, 1, kind, "its answer")
@@ -74,6 +79,18 @@ def _given(row: Row[Any]) -> tuple[Any, ...]:
     if row.trigger != "done":
         return ()
     return row.source.kinds.kinds if row.case is ANY else (row.case,)  # type: ignore[attr-defined]
+
+
+def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, say
+        return
+    try:
+        signature.bind(*takes.split(","))
+    except TypeError:
+        name = getattr(function, "__name__", repr(function))
+        raise FlowError(f"{here}: {name} takes ({', '.join(signature.parameters)}): {takes} would be right") from None
 
 
 def _check(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:

@@ -222,6 +222,11 @@ class CallState(_Failing[D, A]):
         """Return the state by which ``clients`` name the model of this agent: this one."""
         return self
 
+    @property
+    def all_places(self) -> Sequence[State[Any]]:
+        """The states by which ``clients`` name models of its agents."""
+        return (self,)
+
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
         """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
         if isinstance(self.agent, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,10 @@ class WorkingState(CallState[Work, Any]):
 
     def place_of(self, agent: Agent[Any, Any]) -> State[Any]:
         return next(self.places[name] for name, one in self._agents.items() if one is agent)
+
+    @property
+    def all_places(self) -> Sequence[State[Any]]:
+        return (self, *self.places.values())
 
 
 class _Outputs(Kinds):
