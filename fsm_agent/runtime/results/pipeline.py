@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
@@ -27,7 +27,7 @@ Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replace
 RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-class PipelineResult(Value, frozen=True):
+class PipelineResult(NamedTuple):
     """A result behind the pipeline, and what was done to it."""
 
     outcome: Returned
