@@ -368,7 +368,7 @@ class AgentCall(Driven, Generic[Out]):
             UsageError: The call keeps no journal, something drives it, or there is no step to undo; or its journal is
                 in a store, where nothing is ever undone.
         """
-        self._return_to(self._kept("undo").undo())
+        self.return_to(self._kept("undo").undo())
 
     def redo(self) -> None:
         """Take the step again that was undone last.
@@ -376,7 +376,7 @@ class AgentCall(Driven, Generic[Out]):
         Raises:
             UsageError: As `undo` does.
         """
-        self._return_to(self._kept("redo").redo())
+        self.return_to(self._kept("redo").redo())
 
     def fork(self, at: int) -> AgentCall[Out]:
         """Return a call that goes on from an earlier state of this one, on its own.
@@ -403,7 +403,8 @@ class AgentCall(Driven, Generic[Out]):
             raise UsageError(f"{use} is not possible: {self} is in a store, which only grows; fork() makes a copy")
         return self.journal
 
-    def _return_to(self, record: CallRecord) -> None:
+    def return_to(self, record: CallRecord) -> None:
+        """Be in the state of an earlier record."""
         self.step = record.trace[-1] if record.trace else NEVER
         self._output, self.problem = _UNPARSED, None
         self._seen, self._folded = set(), 0
@@ -513,7 +514,7 @@ class AgentCall(Driven, Generic[Out]):
             detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
             why = f"{r.ending.reason}: {detail} ({place})"
             raise CallFailed(why, call=self) from cause
-        return self.outcome
+        return CallResult(self)
 
     @property
     def _run(self) -> str:

@@ -3,7 +3,7 @@
 A child stands in for an effect of its parent.  It has the effect's key as its name, its own effects are wanted under
 ``name/key`` instead of that effect, and its end becomes the effect's outcome.  Its record is a value inside the record
 of the parent, which therefore is the whole state.  The processes around these records, the *cells*, are made of them
-when they are needed; one whose record is not the parent's, because an advance failed after its step, is made anew.
+when they are needed; one whose record is not the parent's, because an advance failed after its step, returns to that.
 
 A child's last step and the row that its parent takes then are one `advance`: nobody sees a child that has ended without
 what follows.
@@ -17,10 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from transitions import Machine, MachineError
 
+from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.machine.journal import Entry, steps_json
@@ -63,7 +64,7 @@ class _Cursor:
         self.guard = ""
 
 
-class _Look(NamedTuple):
+class _Look(Value, frozen=True):
     """The effects of a child, with the keys that they have in its parent."""
 
     record: Any  # of the child
@@ -72,7 +73,7 @@ class _Look(NamedTuple):
     is_in_order: bool = True  # the effects are
 
 
-class _News(NamedTuple):
+class _News(Value, frozen=True):
     """The changes that a step makes in the looks of a parent."""
 
     change: Change
@@ -154,6 +155,10 @@ class Parent(Driven, ABC):
     def world_of(self, name: str) -> Any:
         """Return the world of a child; None: that of the process itself."""
         return None
+
+    def return_to(self, record: Any) -> None:
+        self.record = record
+        self.steps, self.change, self._effects = (), None, None
 
     def __str__(self) -> str:
         return f"the process {type(self).__name__} in {self.record.state}"
@@ -283,7 +288,7 @@ class Parent(Driven, ABC):
         prefix = f"{name}{SEPARATOR}"
         paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
         ordered = {path: look.effects[path] for path in paths}
-        self._looks[name] = look._replace(effects=ordered, is_in_order=True)
+        self._looks[name] = look.changed(effects=ordered, is_in_order=True)
         return ordered.values()
 
     def place(self, key: str) -> str:
@@ -363,9 +368,11 @@ class Parent(Driven, ABC):
 
     def _cell(self, record: ParentRecord, name: str) -> Process:
         """Return the process around a child's record."""
-        cell = self._cells.get(name)
-        if cell is None or cell.record is not record.children[name]:
-            cell = self._cells[name] = self.child(name, record.children[name])
+        cell, inner = self._cells.get(name), record.children[name]
+        if cell is None:
+            cell = self._cells[name] = self.child(name, inner)
+        elif cell.record is not inner:
+            cell.return_to(inner)
         return cell
 
     # Steps

@@ -170,6 +170,9 @@ class Process(Protocol):
     def cancel(self, reason: str = "") -> None:
         """Have the process ended by its driver, from any thread."""
 
+    def return_to(self, record: Any) -> None:
+        """Be in the state of this record, which is one of its own; what followed it never happened."""
+
     def owner(self, key: str) -> Owner:
         """Return the process, this one or one inside of it, that waits for the effect with this key."""
 

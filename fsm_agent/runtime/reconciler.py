@@ -44,7 +44,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, is_debugged, is_failure, log_steps
+from fsm_agent.runtime.logs.log import LOG, any_failed, is_debugged, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
@@ -99,6 +99,9 @@ class Reconciler(ABC):
         self._unreported: list[Event] = []  # until their entries are on disk
         self._undecided: set[str] = set()  # keys of effects that nobody here could answer
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}  # of processes inside: given, used
+        self._owner_path = ""  # the last that was asked for
+        self._owner: Any = None
+        self._owner_world = world
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # free when it is off
@@ -229,8 +232,11 @@ class Reconciler(ABC):
 
     def _assign(self, activity: Activity) -> None:
         """Give an activity to the process inside that waits for it."""
-        owner = self.process.owner(activity.key)
-        activity.assign(owner, self._world_of(owner.worlds))
+        path = activity.key.rpartition(SEPARATOR)[0]
+        if path != self._owner_path:  # who waits under a path stays the same
+            owner = self._owner = self.process.owner(activity.key)
+            self._owner_path, self._owner_world = path, self._world_of(owner.worlds)
+        activity.assign(self._owner, self._owner_world)
 
     def _world_of(self, worlds: tuple[World, ...]) -> World:
         """Return the first world, on the clock of the driver's: deadlines are compared with its time.
@@ -356,8 +362,6 @@ class Reconciler(ABC):
         """Return the events of an activity; none of one that was let go of."""
         if activity.is_dropped:
             return ()
-        if activity.path:
-            self._assign(activity)  # again: the process around the record of a child may be another one by now
         if event is not None:
             if activity.stream is not None:
                 self.reported(activity)
@@ -386,10 +390,8 @@ class Reconciler(ABC):
             if change is not NARROWED:
                 self._follow(change)
         steps = process.steps
-        for step in steps:
-            if self._is_debugged or is_failure(step):
-                log_steps(process.record, steps, outcome)
-                break
+        if self._is_debugged or any_failed(steps):
+            log_steps(process.record, steps, outcome)
         if not self.is_heard:
             return ()
         return steps if self._told is None else self._told(steps)

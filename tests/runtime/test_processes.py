@@ -264,16 +264,37 @@ def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
                 raise ZeroDivisionError(name)
             return super().end_of(name, child)
 
-    one = Fragile(TeamRecord(), {"a": solo("x"), "b": solo("y")})
+        def child(self, name: str, record: Any) -> Any:
+            child = super().child(name, record)
+            return Fragile(record, child.plan) if isinstance(child, Team) else child
+
+    one = Fragile(TeamRecord(), {"a": solo("x"), "b": {"c": solo("y")}})
     started(one)
-    before = one.record
-    with pytest.raises(ZeroDivisionError):
-        answer(one, "a/model:0", "x")
-    assert one.record is before
-    assert keys(one) == ["a/model:0", "b/model:0"]
-    one.is_broken = False
+    before, owners = one.record, {key: one.owner(key).process for key in keys(one)}
+    for key in ["a/model:0", "b/c/model:0"]:
+        with pytest.raises(ZeroDivisionError):
+            answer(one, key, "x")
+        assert one.record is before
+        assert keys(one) == ["a/model:0", "b/c/model:0"]
+    for key, process in owners.items():  # a driver may have asked before
+        assert one.owner(key).process is process
+        assert keys(process) == ["model:0"]
+    assert owners["a/model:0"].record is before.children["a"]
+    Fragile.is_broken = False
     answer(one, "a/model:0", "x")
-    assert keys(one) == ["b/model:0"]
+    assert owners["a/model:0"].output == "x"
+    assert keys(one) == ["b/c/model:0"]
+    answer(one, "b/c/model:0", "y")
+    assert keys(one) == ["b/pick:1"]
+    Fragile.is_broken, inner = True, one.owner("b/pick:1").process
+    with pytest.raises(ZeroDivisionError):
+        one.advance("b/pick:1", Picked(index=0, at_s=4.0))
+    assert one.owner("b/pick:1").process is inner
+    assert keys(inner) == ["pick:1"]
+    assert inner.steps == ()
+    Fragile.is_broken = False
+    one.advance("b/pick:1", Picked(index=0, at_s=4.0))
+    assert keys(one) == ["pick:1"]
 
 
 def test_the_record_is_the_whole_state():

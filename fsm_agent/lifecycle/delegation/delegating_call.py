@@ -263,9 +263,9 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
             closed[name] = inner.closed_again()
         return r.changed(children=closed)
 
-    def _return_to(self, record: CallRecord) -> None:
-        AgentCall._return_to(self, record)
-        self._own._return_to(record)
+    def return_to(self, record: CallRecord) -> None:
+        AgentCall.return_to(self, record)
+        self._own.return_to(record)
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
         """Return the function whose work a child does, and the function call."""

@@ -22,9 +22,13 @@ def is_debugged() -> bool:
     return LOG.isEnabledFor(logging.DEBUG)
 
 
-def is_failure(event: Any) -> bool:
-    """Return whether a request or a process failed in a step; that of a child is looked at by `log_steps`."""
-    return type(event) is Inside or event.trigger == "model_failed" or event.to == "Failed"
+def any_failed(steps: Sequence[Any]) -> bool:
+    """Return whether a request or a process may have failed in one of these steps; `log_steps` knows."""
+    for event in steps:
+        step: Any = event.event if type(event) is Inside else event
+        if step.trigger == "model_failed" or step.to == "Failed":
+            return True
+    return False
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
