@@ -329,9 +329,7 @@ class Agent(Driving[Deps, Out], Classifying):
         if values:
             check_values(task, values)
         messages, system_args, prompt, governed_by = self._asked(task, values, options)
-        governance = self._governance
-        if not (governance.is_fixed and prompt is self.prompt):
-            prompt = governance.governed(prompt, governance.offered(options.deps))
+        prompt = self._governance.for_call(prompt, options.deps)
         if options.parser_args:
             check_parser_args(prompt, options.parser_args)
         if self.limits.cost_usd is not None:
@@ -418,9 +416,9 @@ class Agent(Driving[Deps, Out], Classifying):
 
     def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
         """Return the prompt of a call that began before, as the agent governs it now."""
-        governance = self._governance
-        governed = governance.governed(prompt or self.prompt, governance.offered(options.deps))
-        check_parser_args(governed, options.parser_args)
+        governed = self._governance.for_call(prompt or self.prompt, options.deps)
+        if options.parser_args:
+            check_parser_args(governed, options.parser_args)
         return governed
 
     def conversation(self, name: str, *, keep: Processor | None = None) -> Conversation[Deps, Out]:

@@ -42,6 +42,10 @@ class Governance:
             found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
         return tuple(found)
 
+    def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
+        """Return ``prompt`` as it governs one call."""
+        return prompt if self.is_fixed and prompt is self._prompt else self.governed(prompt, self.offered(deps))
+
     def governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
         """Return ``prompt`` with the agent's functions and output where it has none of its own.
 
@@ -62,11 +66,11 @@ class Governance:
         return governed
 
 
-def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any] | None) -> None:
+def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
     """Refuse arguments for which a prompt has no use.
 
     Raises:
         UsageError: It has neither a parser nor a type of output, whose validators could use them.
     """
-    if parser_args and prompt.parser is None and prompt.output is str:
+    if prompt.parser is None and prompt.output is str:
         raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")

@@ -195,6 +195,8 @@ class CallRecord(Value, frozen=True, kw_only=True):
     @property
     def total_usage(self) -> Usage:
         """Tokens of all replies, those to agents inside of the call included."""
+        if not self.children:
+            return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property

@@ -11,9 +11,9 @@ from fsm_agent.flows.definition.states import End, SubflowState, Work, event_nam
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
-from fsm_agent.flows.process.record import FlowEnding, FlowRecord
+from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, Came, Working, in_doubt, inner_of, seeded
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, Came, Working, in_doubt, inner_of, seeded
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -119,16 +119,16 @@ class FlowRun(Working, Generic[D]):
     def work(self, name: str) -> tuple[Work[Any, Any], Any]:
         """Return the state behind the name of a step, and the data that it sees: the present ones."""
         for r in (self.record, self._ahead):
-            if r.here == name:
+            if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
                 return state, r.data
         raise OutcomeError(f"{name!r} is no step of {self}: {self.record.here!r} would be right")
 
-    def own_effects(self) -> Iterable[AnyEffect]:
-        yield from super().own_effects()
-        timer = self._timer()
+    def own_effects(self) -> list[AnyEffect]:
+        found, timer = super().own_effects(), self._timer()
         if timer is not None:
-            yield Timer(timer.key, timer.at_s)
+            found.append(Timer(timer.key, timer.at_s))
+        return found
 
     def _timer(self) -> Deadline | None:
         """Return the moment at which the time of the present state is over."""
@@ -195,19 +195,21 @@ class FlowRun(Working, Generic[D]):
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""
-        to = self.flow.states[str(r.state)]
-        r = r.changed(steps=r.steps + 1, entered_at_s=at_s, usage=usage, once={}, children={}, renamed="")
+        to, n = self.flow.states[str(r.state)], r.steps + 1
+        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
+        changes["once"] = changes["children"] = {}
         if isinstance(to, End):
-            detail = to.detail or detail if to.is_failure else ""
-            return r.changed(ending=FlowEnding(to.name, to.is_failure, detail))
-        if r.steps > r.limits.steps:
+            changes["ending"] = FlowEnding(to.name, to.is_failure, to.detail or detail if to.is_failure else "")
+        elif n > r.limits.steps:
             detail = f"{r.limits.steps} states were entered, which is the limit"
-            moved = self.take_row(r, "exhausted", None, "", at_s, steps, detail)
+            moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        child = seeded(to, r.data, r.depth, self.surroundings)
-        r = r.changed(once={r.here: NOT_BEGUN}) if child is None else r.changed(children={r.here: child})
-        self._ahead = r
-        return r
+        elif (child := SEEDED[type(to)](to, r.data, r.depth, self.surroundings)) is None:
+            changes["once"] = {step_name(r.state, n): NOT_BEGUN}
+        else:
+            changes["children"] = {step_name(r.state, n): child}
+        self._ahead = r.changed(**changes)
+        return self._ahead
 
     def watch(self, step: Stepped) -> None:
         for watch in TABLE_WATCHES.get():

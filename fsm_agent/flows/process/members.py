@@ -18,6 +18,7 @@ from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.flows.process.works import (
     NOT_BEGUN,
     NOTES,
+    SEEDED,
     Came,
     Working,
     in_doubt,
@@ -159,7 +160,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
-        child = seeded(state, data, r.depth, members.surroundings)
+        child = SEEDED[type(state)](state, data, r.depth, members.surroundings)
         if child is None:
             once[name] = NOT_BEGUN
         else:

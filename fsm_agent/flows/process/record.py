@@ -107,14 +107,19 @@ class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def here(self) -> str:
-        """The name of the present step: the state, and the number of states that were entered."""
-        return f"{self.state}#{self.steps}"
+        """The name of the present step."""
+        return step_name(self.state, self.steps)
 
     @property
     def deadline_s(self) -> float | None:
         """Unix time at which it expires; None: never, or not begun."""
         limit = self.limits.deadline_s
         return None if limit is None or not self.steps else self.started_at_s + limit
+
+
+def step_name(state: Any, steps: int) -> str:
+    """Return the name of a step: the state, and the number of states that were entered."""
+    return f"{state}#{steps}"
 
 
 class Stage(StrEnum):

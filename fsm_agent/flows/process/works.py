@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
@@ -67,6 +67,21 @@ def inner_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> 
     raise OutcomeError(f"{state!r} is no process of its own")
 
 
+class _ByKind(dict[type, Callable[..., Any]]):
+    """The implementations of a `singledispatch` function, which takes as long to find one as they take."""
+
+    def __init__(self, generic: Any) -> None:
+        self._generic = generic
+
+    def __missing__(self, kind: type) -> Callable[..., Any]:
+        found: Callable[..., Any] = self._generic.dispatch(kind)
+        self[kind] = found
+        return found
+
+
+SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
+
+
 @seeded.register(WaitState)
 def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
     state.question(data)  # what it raises, it raises before the step is taken, as what an agent is asked does
@@ -119,7 +134,7 @@ class Working(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
-        inner = inner_of(state, data, record, self.surroundings)
+        inner: Inner = _INNER_OF[type(state)](state, data, record, self.surroundings)
         process: Process = inner.process
         if self.is_let_go or is_let_go(state):
             self._check_let_go(state, process)
@@ -186,14 +201,14 @@ class Working(Parent):
 
     # Its own effects
 
-    def own_effects(self) -> Iterable[AnyEffect]:
+    def own_effects(self) -> list[AnyEffect]:
         r = self.record
-        if not r.trace:
-            yield from BEGINNING
+        found: list[AnyEffect] = [] if r.trace else [*BEGINNING]
         for name, once in r.once.items():
             effect = self.effect_of(name, once)
             if effect is not None:
-                yield effect
+                found.append(effect)
+        return found
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
         """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
