@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import astuple
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
@@ -26,7 +28,9 @@ else:
     json = deferred("json")
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
+_FEW_BYTES = 400  # in which JSON is nested 200 deep at most, as deep as pydantic-core reads it
 LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting
+_decode_json = msgspec.json.Decoder().decode
 _BOM = b"\xef\xbb\xbf"
 _REQUEST_ID = (
     *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
@@ -156,6 +160,10 @@ class ServerEvent(NamedTuple):
     data: bytes
 
 
+# As `ServerEvent` does, in half the time.
+_event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, ServerEvent)
+
+
 class EventStream:
     """Parses the bytes of a response into server-sent events, however the bytes are cut.
 
@@ -223,10 +231,10 @@ class EventStream:
             first, _, second = block.partition(b"\n")
             if not second and first.startswith(b"data: "):
                 self._check(len(first))
-                events.append(ServerEvent("", first[6:]))
+                events.append(_event(("", first[6:])))
             elif second.startswith(b"data: ") and first.startswith(b"event: ") and b"\n" not in second:
                 self._check(max(len(first), len(second)))
-                events.append(ServerEvent(first[7:].decode("utf-8", "replace"), second[6:]))
+                events.append(_event((first[7:].decode("utf-8", "replace"), second[6:])))
             else:
                 self._take(block + b"\n\n", events)
         return rest
@@ -317,6 +325,11 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
     Raises:
         ValueError: The data is not JSON.
     """
+    if len(data) <= _FEW_BYTES:  # as most chunks; msgspec takes half the time, and any depth
+        try:
+            return _decode_json(data)
+        except ValueError:  # NaN, halves, control characters
+            pass
     try:
         return pydantic_core.from_json(data)
     except ValueError:

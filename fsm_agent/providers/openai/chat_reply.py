@@ -218,13 +218,11 @@ class ReplyInParts:
             self._end_text()
             self._text_kind, self._text = kind, ArrivingText()
             self._texts.append((kind, self._text))
-        self._emit(self._text.add(piece))
+        if text := self._text.add(piece):
+            self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
 
     def _end_text(self) -> None:
-        self._emit(self._text.end())
-
-    def _emit(self, text: str) -> None:
-        if text:
+        if text := self._text.end():
             self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
 
     def _take_content(self, content: Any) -> None:
