@@ -13,7 +13,7 @@ def row(entry: Provider) -> tuple[str, ...]:
     says = {True: "yes", False: "no"}
     schema = "natively" if profile.native_schema else "in words"
     beside = "natively" if profile.native_schema and profile.schema_with_functions else "in words"
-    has_choice = entry.other_wire is not None and not entry.wire_is_given
+    has_choice = entry.other_wire is not None and not entry.is_wire_fixed
     wires = f"{entry.codec.name} or {entry.other_wire.codec.name}" if has_choice else entry.codec.name
     facts = (says[profile.images], says[profile.logprobs])
     return (

@@ -18,10 +18,10 @@ from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
 from fsm_agent.agents.classification.classifying import Classifying
-from fsm_agent.agents.driving import After, Asked, Deps, Driving, Given, Messages, Out, Task
+from fsm_agent.agents.driving import After, Asked, Deps, Driving, Messages, OptionalMapping, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, told, with_model, with_options
+from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, warned_of_change, with_model, with_options
 from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import unknown_attribute
@@ -253,14 +253,14 @@ class Agent(Driving[Deps, Out], Classifying):
         task: Prompt[str],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> AgentCall[Out]: ...
@@ -270,14 +270,14 @@ class Agent(Driving[Deps, Out], Classifying):
         task: Prompt[New],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> AgentCall[New]: ...
@@ -288,14 +288,14 @@ class Agent(Driving[Deps, Out], Classifying):
         task: Task,
         /,
         *,
-        args: Given = None,
-        parser_args: Given = None,
-        extra: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
+        extra: OptionalMapping = None,
         run_id: str | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         after: After = None,
-        system_args: Given = None,
+        system_args: OptionalMapping = None,
         keep_system: bool = False,
         **values: Any,
     ) -> AgentCall[Any]:
@@ -450,7 +450,7 @@ class Agent(Driving[Deps, Out], Classifying):
     def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
         return definition_of(self, prompt, options)
 
-    def _kept(self, prompt: Prompt, args: Given, deps: Any) -> dict[str, Any]:
+    def _kept(self, prompt: Prompt, args: OptionalMapping, deps: Any) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
@@ -472,8 +472,8 @@ class Agent(Driving[Deps, Out], Classifying):
         document: str | bytes,
         prompt: Prompt | None = None,
         *,
-        args: Given = None,
-        parser_args: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
         deps: Any = None,
         model: str | Client | None = None,
         signing_key: str | bytes | None = None,
@@ -492,7 +492,7 @@ class Agent(Driving[Deps, Out], Classifying):
         """
         governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
-        call = told(restore(document, governed, **keys, **self._kept(governed, args, deps)))
+        call = warned_of_change(restore(document, governed, **keys, **self._kept(governed, args, deps)))
         return with_options(self, call, Options(parser_args=parser_args, model=model))
 
     @spelled_out(Policy, without=PYTHONS_OWN)

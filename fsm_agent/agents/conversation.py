@@ -13,7 +13,7 @@ from fsm_agent.agents.opening import dialog_before
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.window import Processor, applied
-from fsm_agent.lifecycle.seeding import Place, seed_of
+from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.numbering import renumbered
@@ -128,8 +128,8 @@ class Conversation(Driving[Deps, Out]):
         kept = before if self._keep is None else _kept(self._keep, before)
         call = self.agent._made(task, values, options.changed(after=kept))
         is_continued = options.after is None and bool(head.run) and kept is before and len(before) > 0
-        place = Place(self.name, head.version + 1, head.run, 1, is_continued, usage)
-        keep(self.agent, call, options, place)
+        turn = ConversationTurn(self.name, head.version + 1, head.run, 1, is_continued, usage)
+        keep(self.agent, call, options, turn)
         return call
 
     def _before(self, head: Head, options: Options) -> tuple[Dialog, Usage]:
@@ -138,19 +138,19 @@ class Conversation(Driving[Deps, Out]):
         Raises:
             Conflict: The newest turn has not ended.
         """
-        given = options.after
+        after = options.after
         usage = UNUSED
         if head.run:
             try:
                 newest = turns.turn_of(self._runs, head.run, self.name)
             except RunUnknown:
-                if given is None:
+                if after is None:
                     raise
             else:
                 turns.check_ended(newest.row, self.name)
                 usage = newest.usage
-        if given is not None:
-            return dialog_before(given), usage
+        if after is not None:
+            return dialog_before(after), usage
         return self._dialog(head), usage
 
     def _again(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:

@@ -45,7 +45,7 @@ else:
 
 Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
-Given: TypeAlias = Mapping[str, Any] | None
+OptionalMapping: TypeAlias = Mapping[str, Any] | None
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
 Asked: TypeAlias = "str | Message | Payload"  # answered with what the agent answers with
 Task: TypeAlias = "Asked | Prompt | Messages"
@@ -94,14 +94,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[str],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> CallResult[Out]: ...
@@ -111,14 +111,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[New],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> CallResult[New]: ...
@@ -129,14 +129,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Task,
         /,
         *,
-        args: Given = None,
-        parser_args: Given = None,
-        extra: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
+        extra: OptionalMapping = None,
         run_id: str | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         after: After = None,
-        system_args: Given = None,
+        system_args: OptionalMapping = None,
         keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
@@ -157,14 +157,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[str],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> CallResult[Out]: ...
@@ -174,14 +174,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[New],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> CallResult[New]: ...
@@ -192,14 +192,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Task,
         /,
         *,
-        args: Given = None,
-        parser_args: Given = None,
-        extra: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
+        extra: OptionalMapping = None,
         run_id: str | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         after: After = None,
-        system_args: Given = None,
+        system_args: OptionalMapping = None,
         keep_system: bool = False,
         **values: Any,
     ) -> CallResult[Any]:
@@ -234,8 +234,8 @@ class Driving(ABC, Generic[Deps, Out]):
         answers: Mapping[str, Outcome] | None = None,
         *,
         prompt: Prompt | None = None,
-        args: Given = None,
-        parser_args: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
         deps: Any = None,
         model: str | Client | None = None,
         by: str = "",
@@ -279,8 +279,8 @@ class Driving(ABC, Generic[Deps, Out]):
         answers: Mapping[str, Outcome] | None = None,
         *,
         prompt: Prompt | None = None,
-        args: Given = None,
-        parser_args: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
         deps: Any = None,
         model: str | Client | None = None,
         by: str = "",
@@ -325,14 +325,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[str],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> Stream[Out]: ...
@@ -342,14 +342,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[New],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> Stream[New]: ...
@@ -362,14 +362,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Task | AgentCall,
         /,
         *,
-        args: Given = None,
-        parser_args: Given = None,
-        extra: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
+        extra: OptionalMapping = None,
         run_id: str | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         after: After = None,
-        system_args: Given = None,
+        system_args: OptionalMapping = None,
         keep_system: bool = False,
         **values: Any,
     ) -> Stream[Any]:
@@ -379,8 +379,8 @@ class Driving(ABC, Generic[Deps, Out]):
             CallFailed: After `Done`, when the call failed.
         """
         options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
-        given = self._given(task, values, options)
-        call, recorder = self._held(given or self._seeded(cast("Task", task), values, options))
+        call_to_drive = self._call_in(task, values, options)
+        call, recorder = self._held(call_to_drive or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
         with closing(drive(call, self._world_of(call), recorder=recorder)) as events:
             for event in events:
@@ -398,14 +398,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[str],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> AsyncStream[Out]: ...
@@ -415,14 +415,14 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Prompt[New],
         /,
         *,
-        args: Given = ...,
-        parser_args: Given = ...,
-        extra: Given = ...,
+        args: OptionalMapping = ...,
+        parser_args: OptionalMapping = ...,
+        extra: OptionalMapping = ...,
         run_id: str | None = ...,
         deps: Deps = ...,
         model: str | Client | None = ...,
         after: After = ...,
-        system_args: Given = ...,
+        system_args: OptionalMapping = ...,
         keep_system: bool = ...,
         **values: object,
     ) -> AsyncStream[New]: ...
@@ -435,23 +435,23 @@ class Driving(ABC, Generic[Deps, Out]):
         task: Task | AgentCall,
         /,
         *,
-        args: Given = None,
-        parser_args: Given = None,
-        extra: Given = None,
+        args: OptionalMapping = None,
+        parser_args: OptionalMapping = None,
+        extra: OptionalMapping = None,
         run_id: str | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         after: After = None,
-        system_args: Given = None,
+        system_args: OptionalMapping = None,
         keep_system: bool = False,
         **values: Any,
     ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
         options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
-        given = self._given(task, values, options)
-        if given is None and self._waits_for_disk:
-            given = await self._aseeded(task, values, options)
-        call, recorder = await self._aheld(given or self._seeded(cast("Task", task), values, options))
+        call_to_drive = self._call_in(task, values, options)
+        if call_to_drive is None and self._waits_for_disk:
+            call_to_drive = await self._aseeded(task, values, options)
+        call, recorder = await self._aheld(call_to_drive or self._seeded(cast("Task", task), values, options))
         tell = listener(self.hooks, call)
         async with aclosing(adrive(call, self._world_of(call), recorder=recorder)) as events:
             async for event in events:
@@ -461,13 +461,13 @@ class Driving(ABC, Generic[Deps, Out]):
         if not call.effects:
             call.result()
 
-    def _given(self, task: Task | AgentCall, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:
+    def _call_in(self, task: Task | AgentCall, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:
         """Return the task if it is an agent call."""
         if not isinstance(task, AgentCall):
             return None
         named = {**values, **asdict(options)}
-        if given := [name for name, value in named.items() if value is not None and value is not False]:
-            name = given[0]
+        if call_to_drive := [name for name, value in named.items() if value is not None and value is not False]:
+            name = call_to_drive[0]
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
         return self._for_driving(task)
 

@@ -12,7 +12,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.agents.arguments import MODEL, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.seeding import Place, call_of, header_of_call, seed_of, turn_snapshot
+from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.lifecycle.snapshot import check_change
 from fsm_agent.machine.journal import Header, Journal, header_of
 from fsm_agent.messages.message import Message
@@ -50,24 +50,24 @@ def runs_of(store: Any) -> Runs:
     return store if isinstance(store, runs.Runs) else runs.Runs(store)
 
 
-def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options, place: Place | None = None) -> None:
+def keep(agent: Agent[Any, Any], call: AgentCall[Any], options: Options, turn: ConversationTurn | None = None) -> None:
     """Have a call that has not begun kept in the agent's store, once it is driven.
 
     Args:
         agent: The agent.
         call: The call.
         options: Its options.
-        place: Its place in a conversation.
+        turn: Its place in a conversation.
     """
     name = options.run_id
     if name is not None and (not isinstance(name, str) or not name):
         raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
-    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args, place))
-    if place is not None:
-        call.journal.earlier = place.earlier(call.record.dialog) if place.is_continued else range(0)
+    call.journal = Journal(call, name or "", header_of_call(call, agent.name, options.args, turn))
+    if turn is not None:
+        call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
 
 
-def told(call: AgentCall[Out]) -> AgentCall[Out]:
+def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     """Return a call, after a warning in the log if its prompt is not the one that it was made with."""
     if call.prompt_change is not None:
         LOG.warning("%s: %s", call, call.prompt_change)
@@ -148,12 +148,12 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
             raise UsageError(f"the run is one of the agent {header.agent!r}, and this is {agent.name!r}")
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
-            given = "the agent's own" if prompt is None else repr(prompt.path)
-            raise UsageError(f"the run is of prompt {seed.prompt!r}, and {given} was given: resume(…, prompt=…)")
+            actual = "the agent's own" if prompt is None else repr(prompt.path)
+            raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
         governed = agent._governed_for(prompt, options)
         parts = agent._kept(governed, options.args or seed.args or None, options.deps)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
-        call = told(call_of(header, seed, document, governed, earlier, **parts))
+        call = warned_of_change(call_of(header, seed, document, governed, earlier, **parts))
         if seed.is_system_own:
             call.system_args = None
         return with_options(agent, call, options)

@@ -85,9 +85,9 @@ def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfi
     return AgentConfig.of(config, **{name: options.pop(name) for name in keys})
 
 
-def _class_of(config: AgentConfig, given: str) -> Any:
+def _class_of(config: AgentConfig, agent_type: str) -> Any:
     """Return the class of a kind; the kind is given, or the configuration's."""
-    kind = given or config.value("agent_type", "")
+    kind = agent_type or config.value("agent_type", "")
     if not kind:
         listed = ", ".join(sorted(AGENTS)) or "none"
         raise config.error(("agent_type",), f": no agent_type is given; registered: {listed}; or 'module:Class'")
@@ -96,7 +96,7 @@ def _class_of(config: AgentConfig, given: str) -> Any:
         if not hasattr(found, "agent_type"):
             raise ConfigError(f"{kind!r} is no class of agents: a subclass of AgentBase would be right")
     except UsageError as error:
-        raise error if given else config.error(("agent_type",), f": {error}") from error
+        raise error if agent_type else config.error(("agent_type",), f": {error}") from error
     return found
 
 

@@ -105,7 +105,9 @@ def ask(
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
     """Return options as they are written in a shell, a blank before each; the limits of a run stay as they were."""
-    given = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
-    given += [("--function", value) for value in functions or ()]
-    given += [("--set", value) for value in settings or () if value.partition("=")[0] in Settings.__struct_fields__]
-    return "".join([f" {name} {shlex.quote(value)}" for name, value in given])
+    options_set = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
+    options_set += [("--function", value) for value in functions or ()]
+    options_set += [
+        ("--set", value) for value in settings or () if value.partition("=")[0] in Settings.__struct_fields__
+    ]
+    return "".join([f" {name} {shlex.quote(value)}" for name, value in options_set])

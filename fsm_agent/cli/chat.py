@@ -138,7 +138,7 @@ class Chat:
     def _undo(self) -> None:
         dialog = self._dialog
         messages = tuple(dialog)
-        places = [place for place, message in enumerate(messages) if message.role == "user"]
+        places = [index for index, message in enumerate(messages) if message.role == "user"]
         if not places:
             self._screen.tell("there is nothing to undo")
             return

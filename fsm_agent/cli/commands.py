@@ -18,8 +18,8 @@ _Context: Any = TyperCommand.context_class
 _Help: Any = _Context.formatter_class
 
 
-class Place(NamedTuple):
-    """The place of a command."""
+class CommandLocation(NamedTuple):
+    """The module and the name of a command."""
 
     module: str  # in this package
     name: str  # of the function, or of the app whose commands follow the command's name
@@ -27,26 +27,32 @@ class Place(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Place(
+    "demo": CommandLocation(
         "demo.command",
         "demo",
         "Show a real model at work: functions, types, a parse error, log probabilities, approval.",
     ),
-    "ask": Place("ask", "ask", "Ask a model, and let it call functions."),
-    "chat": Place("chat", "chat", "Talk with a model: a line is a turn. /help shows the commands."),
-    "diagram": Place("drawings", "diagram", "Draw the states of an agent call."),
-    "worker": Place(
+    "ask": CommandLocation("ask", "ask", "Ask a model, and let it call functions."),
+    "chat": CommandLocation("chat", "chat", "Talk with a model: a line is a turn. /help shows the commands."),
+    "diagram": CommandLocation("drawings", "diagram", "Draw the states of an agent call."),
+    "worker": CommandLocation(
         "runs.worker",
         "worker",
         "Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors.",
     ),
-    "runs": Place("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
-    "prompts": Place("prompts", "app", "Prompts in files: list them, check all of them, show one."),
-    "agents": Place("agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."),
-    "models": Place("catalog.local_models", "app", "Models that run on this machine: list, fetch, remove them."),
-    "providers": Place("catalog.providers", "app", "Providers of models: their keys, wires and addresses."),
-    "flows": Place("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
-    "bench": Place("bench.commands", "app", "Measure what a call costs on this machine, beside the same work by hand."),
+    "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
+    "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),
+    "agents": CommandLocation(
+        "agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."
+    ),
+    "models": CommandLocation(
+        "catalog.local_models", "app", "Models that run on this machine: list, fetch, remove them."
+    ),
+    "providers": CommandLocation("catalog.providers", "app", "Providers of models: their keys, wires and addresses."),
+    "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
+    "bench": CommandLocation(
+        "bench.commands", "app", "Measure what a call costs on this machine, beside the same work by hand."
+    ),
 }
 
 
@@ -69,7 +75,8 @@ class LateCommands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         stand_ins = {
-            name: TyperCommand(name, help=place.help, short_help=place.help) for name, place in COMMANDS.items()
+            name: TyperCommand(name, help=location.help, short_help=location.help)
+            for name, location in COMMANDS.items()
         }
         super().__init__(**{**attributes, "commands": stand_ins})
 
@@ -94,8 +101,8 @@ class LateCommands(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Return a command of the table with its options, or with the commands in it."""
-    place = COMMANDS[name]
-    found = getattr(import_module(f"{__package__}.{place.module}"), place.name)
+    location = COMMANDS[name]
+    found = getattr(import_module(f"{__package__}.{location.module}"), location.name)
     whole = typer.Typer()
     if isinstance(found, typer.Typer):
         whole.add_typer(found, name=name)

@@ -32,12 +32,12 @@ def join_at_colons(environment: MutableMapping[str, str]) -> None:
     The word to complete stays as bash has it, behind the last colon; what stands before is kept for the completers.
     """
     try:
-        words, place = shlex.split(environment["COMP_WORDS"]), int(environment["COMP_CWORD"])
+        words, position = shlex.split(environment["COMP_WORDS"]), int(environment["COMP_CWORD"])
     except (KeyError, ValueError):
         return
-    last = words[place] if place < len(words) else ""
+    last = words[position] if position < len(words) else ""
     joined: list[str] = []
-    for word in words[:place]:
+    for word in words[:position]:
         if joined[1:] and (word == _COLON or _goes_on(joined[-1], word)):
             joined[-1] += word
         else:

@@ -29,7 +29,7 @@ from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.definition.states import End, WaitState, Work
 from fsm_agent.flows.diagram import flow_diagram
-from fsm_agent.flows.places import outcomes_of, state_at
+from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.functions.function import described_errors
 from fsm_agent.lifecycle.effects import AskApproval
@@ -231,11 +231,11 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
 
 def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
     """Return the fields that are wrong, the value of each and what would be right, and the fields that there are."""
-    said = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
+    message = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
     with suppress(PromptError):  # of a type without a schema
         form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")
-        said += f"; JSON of this form would be right: {' '.join(form.split())}"
-    return plain(said)
+        message += f"; JSON of this form would be right: {' '.join(form.split())}"
+    return plain(message)
 
 
 def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> None:

@@ -25,12 +25,12 @@ T = TypeVar("T")
 # 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_came: list[signal.Signals] = []
+_received: list[signal.Signals] = []
 
 
 def is_ending() -> bool:
     """Return True if a signal has asked the whole command to end, which Ctrl-C may ask of a part of it."""
-    return bool(_came)
+    return bool(_received)
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def _ended_by_signals() -> Iterator[None]:
     """Have signals end the command as Ctrl-C does: the terminal is left in order, and a last line is written."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        _came.append(signal.Signals(number))
+        _received.append(signal.Signals(number))
         interrupt: Any = signal.getsignal(signal.SIGINT)
         (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    _came.clear()
+    _received.clear()
     is_ours = threading.current_thread() is threading.main_thread()  # no other one may set handlers
     ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
     for number in ending:
@@ -76,15 +76,17 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
     except (KeyboardInterrupt, typer.Abort):
-        said, status = (f"ended by {_came[0].name}", 128 + _came[0]) if _came else ("interrupted", INTERRUPTED)
-        _tell(lines, said, status)
+        message, status = (
+            (f"ended by {_received[0].name}", 128 + _received[0]) if _received else ("interrupted", INTERRUPTED)
+        )
+        _tell(lines, message, status)
         raise typer.Exit(status) from None
     except Exception as error:
         if debug:
             traceback.print_exc()
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
-        said = explained(error, has_set=has_set)
-        _tell(lines, said, status)
+        message = explained(error, has_set=has_set)
+        _tell(lines, message, status)
         try:
             sys.stdout.flush()
         except (OSError, ValueError):  # at the end it would fail once more
@@ -107,8 +109,8 @@ def _tell(lines: Lines | None, error: str, status: int) -> None:
 def explained(error: Exception, *, has_set: bool = False) -> str:
     """Return an error as people read it; limits, if the command has ``--set``, as they are written there."""
     if isinstance(error, FsmAgentError):
-        said = in_options(str(error))
-        return _LIMIT.sub(r"--set \1=", said) if has_set else said
+        message = in_options(str(error))
+        return _LIMIT.sub(r"--set \1=", message) if has_set else message
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
     where = _line_of_user(error) or "this is a bug of fsm-agent; --debug shows where it is"
@@ -162,5 +164,5 @@ def option(option: str, take: Callable[..., T], *words: Any) -> T:
             raise
         raise ConfigError(f"{option}: {error}") from error
     except UsageError as error:
-        said = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
-        raise typer.BadParameter(plain(said), param_hint=option) from error
+        message = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
+        raise typer.BadParameter(plain(message), param_hint=option) from error

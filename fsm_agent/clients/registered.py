@@ -14,7 +14,7 @@ from fsm_agent.mistakes import check
 MakeClient: TypeAlias = Callable[..., Client]
 
 CLIENTS: Registry[MakeClient] = Registry(
-    "client", ConfigError, replaces=lambda new, known: _place(new) == _place(known) is not None
+    "client", ConfigError, replaces=lambda new, known: _source(new) == _source(known) is not None
 )
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
@@ -66,7 +66,7 @@ def named_client(model: str, **options: Any) -> Client:
     return client_for(model, **options)
 
 
-def _place(make: MakeClient) -> tuple[str, str] | None:
+def _source(make: MakeClient) -> tuple[str, str] | None:
     """Return the place of a class or function: that of a module that is imported anew is the same."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

@@ -36,7 +36,7 @@ def over_the_other(
         if str(error) == str(refusal):  # it is not about the wire
             raise refusal from None
         raise _neither(endpoint, other, request, (refusal, error)) from None
-    if endpoint.provider.wire_is_given:
+    if endpoint.provider.is_wire_fixed:
         raise UsageError(f"{refusal}; the wire {wire!r} of the same provider takes it") from None
     return other, body, f"the wire {wire!r} was chosen: {refusal}"
 

@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
-from fsm_agent.flows.places import agents_of, is_heard
+from fsm_agent.flows.paths import agents_of, is_heard
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import document_of, restore
 from fsm_agent.flows.process.surroundings import Surroundings
@@ -106,8 +106,8 @@ class _Validator:
         Raises:
             ValueError: There are none in the document.
         """
-        given = pydantic_core.from_json(document)
-        if isinstance(given, dict) and (unknown := [name for name in given if name not in self._known]):
+        arguments = pydantic_core.from_json(document)
+        if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
             raise ValueError(f"there is no argument {unknown[0]!r:.60}; there are {', '.join(self._known)}")
         value = self._adapter.validate_json(document)
         return {_DATA: value if self._is_object else getattr(value, _DATA)}

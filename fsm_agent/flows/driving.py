@@ -19,7 +19,7 @@ from fsm_agent.flows import performing  # noqa: F401  # registers who performs t
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep
-from fsm_agent.flows.places import agents_of, check_clients, listener, outcomes_of
+from fsm_agent.flows.paths import agents_of, check_clients, listener, outcomes_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -160,27 +160,27 @@ class FlowDriving(ABC, Generic[D]):
         Raises:
             FlowFailed: It ended in a failure.
         """
-        given, recorder = self._held(self._given(one, options))
-        tell = listener(self._flow, given)
-        with closing(drive(given, self._world(given.surroundings), recorder=recorder)) as events:
+        run, recorder = self._held(self._run_in(one, options))
+        tell = listener(self._flow, run)
+        with closing(drive(run, self._world(run.surroundings), recorder=recorder)) as events:
             for event in events:
                 if tell is not None:
                     tell(event)
                 yield event
-        if not given.effects:
-            given.result()
+        if not run.effects:
+            run.result()
 
     async def astream(self, one: D | FlowRun[D], /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        given, recorder = await self._aheld(self._given(one, options))
-        tell = listener(self._flow, given)
-        async with aclosing(adrive(given, self._world(given.surroundings), recorder=recorder)) as events:
+        run, recorder = await self._aheld(self._run_in(one, options))
+        tell = listener(self._flow, run)
+        async with aclosing(adrive(run, self._world(run.surroundings), recorder=recorder)) as events:
             async for event in events:
                 if tell is not None:
                     tell(event)
                 yield event
-        if not given.effects:
-            given.result()
+        if not run.effects:
+            run.result()
 
     def resume(
         self,
@@ -267,12 +267,12 @@ class FlowDriving(ABC, Generic[D]):
 
     def _around(self, deps: Any, clients: Clients | None) -> Surroundings:
         right = "clients by state, such as {triage: Script('…')}"
-        given = clients or {}
-        check("clients", clients, isinstance(given, Mapping) and all(isinstance(s, State) for s in given), right)
-        if given:
-            check_clients(self._flow, given)
+        models = clients or {}
+        check("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
+        if models:
+            check_clients(self._flow, models)
         check_agents(self._flow, self.agents)
-        return Surroundings(deps, given, self.answer, self.approve, self.agents)
+        return Surroundings(deps, models, self.answer, self.approve, self.agents)
 
     def _world(self, around: Surroundings) -> World:
         """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
@@ -280,7 +280,7 @@ class FlowDriving(ABC, Generic[D]):
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
         return World.of(double, **{"approve": self.approve, **self.world})
 
-    def _given(self, one: Any, options: Mapping[str, Any]) -> FlowRun[D]:
+    def _run_in(self, one: Any, options: Mapping[str, Any]) -> FlowRun[D]:
         if not isinstance(one, FlowRun):
             return self.seed(one, **options)
         if options:

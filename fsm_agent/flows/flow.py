@@ -222,9 +222,9 @@ class Flow(FlowDriving[D], Generic[D]):
         """
         check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
-        given = {**self.agents, **agents, **by_role}
-        check_agents(self, given)
-        return replace(self, agents=given)
+        bound = {**self.agents, **agents, **by_role}
+        check_agents(self, bound)
+        return replace(self, agents=bound)
 
     @overload
     def as_function(

@@ -69,8 +69,8 @@ class Countdown(Nap):
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder
-        given_s = None if recorder is None else recorder.patience_s
-        patience_s = PATIENCE_S if given_s is None else given_s
+        allowed_s = None if recorder is None else recorder.patience_s
+        patience_s = PATIENCE_S if allowed_s is None else allowed_s
         return bool(self.effect.until_s - self.world.clock.now() <= patience_s)
 
 

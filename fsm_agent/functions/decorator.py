@@ -10,7 +10,7 @@ from fsm_agent.functions.function import Function
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
-Given = TypeVar("Given")  # the deps of a function's context
+FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
 
 class Anything:
@@ -29,7 +29,7 @@ class Decorator(Protocol):
     def __call__(self, call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
     @overload
     def __call__(
-        self, call: Callable[Concatenate[Context[Given], Args], Result], /
-    ) -> Function[Concatenate[Context[Given], Args], Result, Given]: ...
+        self, call: Callable[Concatenate[Context[FnDeps], Args], Result], /
+    ) -> Function[Concatenate[Context[FnDeps], Args], Result, FnDeps]: ...
     @overload
     def __call__(self, call: Callable[Args, Result], /) -> Function[Args, Result, object]: ...

@@ -29,7 +29,7 @@ from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
-    from fsm_agent.functions.decorator import Anything, Decorator, Given
+    from fsm_agent.functions.decorator import Anything, Decorator, FnDeps
     from fsm_agent.functions.options import PolicyOptions
 
 P = ParamSpec("P", default=...)
@@ -193,7 +193,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function[P, R, Deps]:
         memo[id(self.validator)] = self.validator  # never changes, and is large
-        return replace(self, **{name: deepcopy(value, memo) for name, value in self._given_fields().items()})
+        return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by reference what a module holds, and anything else by its fields.
@@ -203,7 +203,7 @@ class Function(Policy, Generic[P, R, Deps]):
         """
         if _held(self.call) is self:
             return _attribute, _home(self.call)
-        state = self._given_fields()
+        state = self._init_fields()
         del state["validator"]
         for name in ("call", "acall", "source"):
             held = _held(state[name])
@@ -216,7 +216,7 @@ class Function(Policy, Generic[P, R, Deps]):
                 )
         return _unpickled, (state,)
 
-    def _given_fields(self) -> dict[str, Any]:
+    def _init_fields(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -334,8 +334,8 @@ def described_errors(error: pydantic.ValidationError) -> str:
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
-        place = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
-        lines.append(f"{place}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
+        path = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
+        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
     if len(items) > _MAX_ERRORS:
         lines.append(f"… and {len(items) - _MAX_ERRORS} more")
     return "\n".join(lines)
@@ -374,8 +374,8 @@ def _as_plain(value: Any) -> Any:
 def function(call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
 @overload
 def function(
-    call: Callable[Concatenate[Context[Given], Args], Result], /
-) -> Function[Concatenate[Context[Given], Args], Result, Given]: ...
+    call: Callable[Concatenate[Context[FnDeps], Args], Result], /
+) -> Function[Concatenate[Context[FnDeps], Args], Result, FnDeps]: ...
 @overload
 def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]: ...
 @overload

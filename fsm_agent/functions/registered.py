@@ -10,7 +10,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 
 FUNCTIONS: Registry[Function] = Registry(
-    "function", UsageError, replaces=lambda new, known: _place(new) == _place(known) is not None
+    "function", UsageError, replaces=lambda new, known: _source(new) == _source(known) is not None
 )
 
 
@@ -27,7 +27,7 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
     return FUNCTIONS.register(made.name, made, overwrite=overwrite)
 
 
-def _place(function: Function) -> tuple[str, str] | None:
+def _source(function: Function) -> tuple[str, str] | None:
     """Return the place of its code: that of a module that is imported anew is the same."""
     name = getattr(function.call, "__qualname__", "<")
     return None if "<" in name else (getattr(function.call, "__module__", ""), name)

@@ -32,7 +32,7 @@ else:
     graphlib = deferred("graphlib")
 
 Deps = TypeVar("Deps", default=Any, contravariant=True)
-Given = TypeVar("Given", default=Any)
+FnDeps = TypeVar("FnDeps", default=Any)
 
 
 class FunctionSource(Protocol[Deps]):
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 # What may be offered to a model in a call that is given such deps.
 Functions: TypeAlias = (
-    "Iterable[Function[..., Any, Given] | FunctionSource[Given] | AsFunction[Given] | PlainFunction | partial[Any]]"
+    "Iterable[Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]]"
 )
 NO_FUNCTIONS: tuple[Function[..., Any, object], ...] = ()  # a default from which type checkers conclude no deps
 

@@ -509,10 +509,10 @@ class AgentCall(Driven, Generic[Out]):
                 f"the agent call waits in {r.state} for {explained(self.effects, self._run)}", call=self
             )
         if r.state is State.FAILED:
-            place = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
+            circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
             cause = self._cause(r.ending)
             detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
-            why = f"{r.ending.reason}: {detail} ({place})"
+            why = f"{r.ending.reason}: {detail} ({circumstances})"
             raise CallFailed(why, call=self) from cause
         return CallResult(self)
 

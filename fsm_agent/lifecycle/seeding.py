@@ -48,7 +48,7 @@ class Seed(Value, frozen=True, kw_only=True):
     model: str = ""  # of this call; empty: the agent's
 
 
-class Place(Value, frozen=True):
+class ConversationTurn(Value, frozen=True):
     """The place of a call in a conversation."""
 
     conversation: str
@@ -74,7 +74,9 @@ def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int
     return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
 
 
-def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, place: Place | None = None) -> str:
+def header_of_call(
+    call: AgentCall, agent: str, args: Mapping[str, Any] | None, turn: ConversationTurn | None = None
+) -> str:
     """Return the header of the journal of a call that has not begun.
 
     Its messages hold what they declare: a `Dialog` has checked those that were given, and nobody else makes others.
@@ -84,7 +86,7 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, 
         agent: The agent's name.
         args: Settings of the call.
         parser_args: Arguments of its parser.
-        place: Its place in a conversation.
+        turn: Its place in a conversation.
 
     Raises:
         UsageError: An argument cannot be written as JSON.
@@ -104,14 +106,14 @@ def header_of_call(call: AgentCall, agent: str, args: Mapping[str, Any] | None, 
     )
     version: Literal[1] = VERSION
     header = Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra)
-    if place is not None:
+    if turn is not None:
         seed = seed.changed(
-            dialog=_without(r.dialog, place.earlier(r.dialog)) if place.is_continued else r.dialog,
-            is_continued=place.is_continued,
-            earlier=0 if place.is_continued else len(place.earlier(r.dialog)),
-            usage=place.usage,
+            dialog=_without(r.dialog, turn.earlier(r.dialog)) if turn.is_continued else r.dialog,
+            is_continued=turn.is_continued,
+            earlier=0 if turn.is_continued else len(turn.earlier(r.dialog)),
+            usage=turn.usage,
         )
-        header = header.changed(seed=seed, conversation=place.conversation, turn=place.turn, follows=place.follows)
+        header = header.changed(seed=seed, conversation=turn.conversation, turn=turn.turn, follows=turn.follows)
     try:
         return quick_json(header)
     except ValueError as error:

@@ -260,11 +260,11 @@ def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) 
 
 def relay(r: CallRecord, answer: Relayed, prompt: Prompt) -> CallRecord:
     inner, start = answer.record, len(r.dialog)
-    moved, said = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
+    moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
     calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]
     path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
     return r.changed(
-        dialog=r.dialog.append(*said),
+        dialog=r.dialog.append(*messages),
         function_calls=r.function_calls.extend(calls),
         governed_by=path,
         successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
@@ -410,8 +410,8 @@ MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for 
 
 def _moved(id: str, by: int) -> str:
     """Return the id of a function call whose message is so many places further back now."""
-    place, _, number = id.partition(".")
-    return f"{int(place) + by}.{number}"
+    round_number, _, number = id.partition(".")
+    return f"{int(round_number) + by}.{number}"
 
 
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
@@ -434,9 +434,9 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part = part.changed(id=f"{index}.{len(results)}")
-            said, failed = (NOT_TAKEN, True) if results else (text, is_error)
+            result_text, failed = (NOT_TAKEN, True) if results else (text, is_error)
             result = FunctionResult(
-                id=part.id, name=part.name, text=said, provider_id=part.provider_id, is_error=failed
+                id=part.id, name=part.name, text=result_text, provider_id=part.provider_id, is_error=failed
             )
             results.append(Message(role="tool", parts=(result,)))
         parts.append(part)

@@ -255,7 +255,7 @@ class Parent(Driven, ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects by `place`.
+        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects by `slot`.
 
         These are the effects that are new, and None where there is none any more.  None in all: others may have
         changed, too.
@@ -272,7 +272,7 @@ class Parent(Driven, ABC):
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
                     raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
-                wanted[self.place(effect.key)] = effect
+                wanted[self.slot(effect.key)] = effect
             if record.children:
                 for name, inner in record.children.items():
                     look = old.get(name)
@@ -291,7 +291,7 @@ class Parent(Driven, ABC):
         self._looks[name] = look.changed(effects=ordered, is_in_order=True)
         return ordered.values()
 
-    def place(self, key: str) -> str:
+    def slot(self, key: str) -> str:
         """Return the name under which an own effect keeps its place among the others, when another follows it."""
         return key
 
@@ -346,11 +346,11 @@ class Parent(Driven, ABC):
     def _see(self, key: str, news: _News, looks: dict[str, _Look]) -> None:
         """Bring what is wanted up to date."""
         wanted = self._own_wanted
-        for place, effect in news.own.items():
+        for slot, effect in news.own.items():
             if effect is None:
-                wanted.pop(place, None)
+                wanted.pop(slot, None)
             else:
-                wanted[place] = effect
+                wanted[slot] = effect
         for child, look in news.looks:
             if look is None:
                 looks.pop(child, None)
@@ -467,7 +467,7 @@ class Parent(Driven, ABC):
     def _check(self, key: str, outcome: Any) -> None:
         if self._seen_in is not self.record:
             self._look()
-        effect = self._own_wanted.get(self.place(key))
+        effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
             raise OutcomeError(self._unwanted(key))
         if type(outcome) not in effect.outcomes:

@@ -59,14 +59,14 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
         isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping),
         "a list of messages",
     )
-    given = list(items)
-    check_messages(given)
-    if all(isinstance(item, Message) for item in given):
-        return cast("list[Message]", given)
-    if len(given) > MAX_MESSAGES:
-        raise UsageError(f"{len(given):,} messages are given: {MAX_MESSAGES:,} at most would be right")
+    messages = list(items)
+    check_messages(messages)
+    if all(isinstance(item, Message) for item in messages):
+        return cast("list[Message]", messages)
+    if len(messages) > MAX_MESSAGES:
+        raise UsageError(f"{len(messages):,} messages are given: {MAX_MESSAGES:,} at most would be right")
     reader = _Reader(before)
-    made = [reader.read(index, item) for index, item in enumerate(given)]
+    made = [reader.read(index, item) for index, item in enumerate(messages)]
     reader.check_end()
     return made
 
@@ -112,7 +112,7 @@ class _Reader:
             return Message(role=role, parts=(self._result(where, item),))
         parts = list(_parts(f"{where}.content", item.get("content"), role))
         if role == "assistant":
-            parts = [*_said(where, item), *parts, *_calls(where, item, index)]
+            parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
         if not parts:
             raise wrong(f"{where}.content", item.get("content"), "a text or a list of parts")
         return Message(role=role, parts=tuple(parts))
@@ -169,7 +169,7 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
         raise UsageError(f"{where} has the key {shown(key)}, which a message of role {role!r} does not have{meant}")
 
 
-def _said(where: str, item: ChatDict) -> Iterator[Part]:
+def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
     """Return what a model said beside its content."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
@@ -188,16 +188,16 @@ def _calls(where: str, item: ChatDict, index: int) -> Iterator[FunctionCall]:
     check(f"{where}.tool_calls", calls, isinstance(calls, list | tuple), "a list of calls")
     seen = set[str]()
     for number, call in enumerate(calls):
-        place = f"{where}.tool_calls[{number}]"
+        path = f"{where}.tool_calls[{number}]"
         right = "{'id': 'call_1', 'type': 'function', 'function': {'name': …, 'arguments': '{…}'}}"
-        check(place, call, isinstance(call, Mapping), right)
+        check(path, call, isinstance(call, Mapping), right)
         kind, id, function = call.get("type", "function"), call.get("id"), call.get("function")
-        check(f"{place}.type", kind, kind == "function", "'function'")
-        check(f"{place}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a text of its own")
-        check(f"{place}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
+        check(f"{path}.type", kind, kind == "function", "'function'")
+        check(f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a text of its own")
+        check(f"{path}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
         name, arguments = function.get("name"), function.get("arguments", "{}")
-        check(f"{place}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
-        check(f"{place}.function.arguments", arguments, isinstance(arguments, str), "JSON as a text")
+        check(f"{path}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
+        check(f"{path}.function.arguments", arguments, isinstance(arguments, str), "JSON as a text")
         seen.add(id)
         yield FunctionCall(name=name, arguments_json=arguments, id=f"{index}.{number}", provider_id=id)
 
@@ -211,13 +211,13 @@ def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
         return
     check(where, content, isinstance(content, list | tuple), "a text or a list of parts")
     for number, part in enumerate(content):
-        place = f"{where}[{number}]"
-        check(place, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
+        path = f"{where}[{number}]"
+        check(path, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in _PARTS:
             right = ", ".join(map(repr, _PARTS))
-            raise UsageError(f"{place}.type is {shown(kind)}: one of {right} would be right")
-        yield _PARTS[kind](place, part)
+            raise UsageError(f"{path}.type is {shown(kind)}: one of {right} would be right")
+        yield _PARTS[kind](path, part)
 
 
 def _text(where: str, part: ChatDict) -> Part:
@@ -229,11 +229,11 @@ def _text(where: str, part: ChatDict) -> Part:
 
 def _image(where: str, part: ChatDict) -> Part:
     image = part.get("image_url")
-    place, url = f"{where}.image_url", image
+    path, url = f"{where}.image_url", image
     if isinstance(image, Mapping):
-        place, url = f"{where}.image_url.url", image.get("url")
-    check(place, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
-    return _made(place, lambda: Image.of(str(url)))
+        path, url = f"{where}.image_url.url", image.get("url")
+    check(path, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
+    return _made(path, lambda: Image.of(str(url)))
 
 
 def _file(where: str, part: ChatDict) -> Part:

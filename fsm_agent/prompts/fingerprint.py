@@ -47,7 +47,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
         prompt.mode == "two_stage",
         prompt.expected.schema,
         prompt.parser.label if isinstance(prompt.parser, Parser) else _name_of(prompt.parser),
-        [_told(getattr(prompt, handler)) for handler in HANDLERS],
+        [_handler_source(getattr(prompt, handler)) for handler in HANDLERS],
         [_described(function) for function in prompt.offers],
     ]
     if prompt.mode not in (None, "two_stage"):
@@ -62,7 +62,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def _told(handler: Any) -> Any:
+def _handler_source(handler: Any) -> Any:
     if isinstance(handler, str):
         parts = getattr(handler, "parts", None)  # of a file that includes others
         return [handler, parts] if parts else handler

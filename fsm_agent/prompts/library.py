@@ -86,9 +86,9 @@ class Prompts:
         names: Mapping[str, Any] | None = None,
     ) -> None:
         self.root = "" if root is None else _checked(root)
-        given = [directory] if isinstance(directory, str | Path) else directory or ()
+        folders = [directory] if isinstance(directory, str | Path) else directory or ()
         packaged = () if package is None else package_prompts(package)
-        self._directories = (*map(Path, given), *packaged)
+        self._directories = (*map(Path, folders), *packaged)
         self._names = Names(names)
 
     @property

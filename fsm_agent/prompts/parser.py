@@ -96,11 +96,11 @@ class Output:
         """Return ``text`` as a value of the type; see `read`."""
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
-    def read(self, given: ParserInput) -> Parsed[Any]:
+    def read(self, source: ParserInput) -> Parsed[Any]:
         """Return the text of a reply as a value of the type, and the repairs that it took.
 
         Args:
-            given: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
+            source: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
                 names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  If it is cut,
                 plain text is refused, and JSON is not repaired.  Its ``parser_args`` are the context of pydantic's
                 validators.
@@ -109,9 +109,9 @@ class Output:
             ParseError: It has no such value; the error describes the problem with each field, for the model.
             Exception: Raised by a validator of the type and passed on by pydantic.
         """
-        text = given.text
+        text = source.text
         if self._adapter is None:
-            if given.is_cut:
+            if source.is_cut:
                 raise ParseError(CUT_OFF)
             if not text.strip():
                 raise ParseError("the answer is empty")
@@ -119,10 +119,10 @@ class Output:
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
         try:
-            return Parsed(self.validated(text, given.parser_args))
+            return Parsed(self.validated(text, source.parser_args))
         except pydantic.ValidationError as error:
             problem = error.with_traceback(None)
-        return _Search(self, given).found(problem)
+        return _Search(self, source).found(problem)
 
     def validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return the document as a value of the type, bare or as ``{"value": …}``.
@@ -178,8 +178,8 @@ def too_long(text: str, max_length: int) -> ParseError:
 class _Search:
     """The search of one answer that is no JSON of the type by itself."""
 
-    def __init__(self, output: Output, given: ParserInput) -> None:
-        self.output, self.given = output, given
+    def __init__(self, output: Output, source: ParserInput) -> None:
+        self.output, self.source = output, source
         self.problem: pydantic.ValidationError | None = None  # the first with JSON of another type
         self.others: list[tuple[str, pydantic.ValidationError, str]] = []  # JSON of another type, and how it was got
 
@@ -189,7 +189,7 @@ class _Search:
         Raises:
             ParseError: There is none.
         """
-        text, is_cut = self.given.text, self.given.is_cut
+        text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer
             return self._nearly() or self._refuse()
@@ -205,7 +205,7 @@ class _Search:
     def _in(self, candidates: Iterable[str], note: str) -> Parsed[Any] | None:
         for document in candidates:
             try:
-                return Parsed(self.output.validated(document, self.given.parser_args), (note,))
+                return Parsed(self.output.validated(document, self.source.parser_args), (note,))
             except pydantic.ValidationError as error:
                 self._note(document, error, note)
         return None
@@ -218,7 +218,7 @@ class _Search:
 
     def _nearly(self) -> Parsed[Any] | None:
         for document, problem, note in self.others:
-            if (found := nearly(self.output, document, problem, self.given.parser_args)) is not None:
+            if (found := nearly(self.output, document, problem, self.source.parser_args)) is not None:
                 return found.changed(repairs=(note, *found.repairs)) if note else found
         return None
 

@@ -57,7 +57,7 @@ FORM = "Now give your final answer in the form that is asked for."
 Mode: TypeAlias = Literal["native", "function", "prompted", "two_stage"]
 _Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
-_GIVEN = {
+_ARGUMENTS = {
     "exception": ("error_message", "attempt"),
     "interrupt": ("call_results", "name", "arguments"),
     "final": ("rounds",),
@@ -196,7 +196,7 @@ class Prompt(Generic[Out]):
         if not asked:
             check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
-        for kind in _GIVEN:
+        for kind in _ARGUMENTS:
             self._check_handler(kind)
 
     def _check_requests(self) -> None:
@@ -230,9 +230,9 @@ class Prompt(Generic[Out]):
         names = variables(template)
         if kind in _NEEDED and _NEEDED[kind] not in names:
             raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {_NEEDED[kind]} }}}}: {template!r}")
-        if unknown := sorted(names.difference(_GIVEN[kind])):
-            given = ", ".join(_GIVEN[kind])
-            raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {given}")
+        if unknown := sorted(names.difference(_ARGUMENTS[kind])):
+            known = ", ".join(_ARGUMENTS[kind])
+            raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {known}")
 
     def render(self, /, **values: Any) -> Message:
         """The user's message that asks for the task.
@@ -280,7 +280,7 @@ class Prompt(Generic[Out]):
         """Return this prompt with the functions that its MCP servers and other sources have now; itself without any."""
         if self.is_fixed:
             return self
-        changes: Any = {name: getattr(self, f"on_{name}") for name in _GIVEN}
+        changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
         prompt = self.extend(functions=functions_of(self.functions), **changes)
         vars(prompt)["made_of"] = self
@@ -306,18 +306,18 @@ class Prompt(Generic[Out]):
         """The output's schema and parser."""
         return Output(self.output, self.max_length)
 
-    def read(self, given: ParserInput) -> Parsed[Out]:
+    def read(self, source: ParserInput) -> Parsed[Out]:
         """Return the output that a reply means, and the repairs that it took.
 
         Raises:
             Exception: It means none, or the parser failed; the model is told why and tries again.
         """
         if self.parser is None:
-            return self.expected.read(given)
+            return self.expected.read(source)
         if isinstance(self.parser, Parser):
-            return checked(self.parser.read(given))
+            return checked(self.parser.read(source))
         function: Callable[..., Any] = self.parser
-        return checked(function(given.text, **given.parser_args))
+        return checked(function(source.text, **source.parser_args))
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
         """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
@@ -370,7 +370,7 @@ class Prompt(Generic[Out]):
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":
             derived = derived.extend(functions=(), hosted_tools=())
-        derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _GIVEN], derived))
+        derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _ARGUMENTS], derived))
         if derived.output is self.output and derived.max_length == self.max_length:
             derived.__dict__["expected"] = self.expected
         return derived

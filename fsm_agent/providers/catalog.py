@@ -126,7 +126,7 @@ def _xai(name: str, first: Wire, second: Wire, **facts: Any) -> Provider:
 
 _BUILT_IN = (
     _openai("openai", _RESPONSES_OF_OPENAI, _CHAT_OF_OPENAI),
-    _openai("openai-chat", _CHAT_OF_OPENAI, _RESPONSES_OF_OPENAI, wire_is_given=True),
+    _openai("openai-chat", _CHAT_OF_OPENAI, _RESPONSES_OF_OPENAI, is_wire_fixed=True),
     Provider(
         name="anthropic",
         codec=MESSAGES,
@@ -162,7 +162,7 @@ _BUILT_IN = (
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE, ("gemini-[3-9]*", {"logprobs": False})),
     ),
     _azure("azure", _CHAT_OF_AZURE, _RESPONSES_OF_AZURE),
-    _azure("azure-responses", _RESPONSES_OF_AZURE, _CHAT_OF_AZURE, wire_is_given=True),
+    _azure("azure-responses", _RESPONSES_OF_AZURE, _CHAT_OF_AZURE, is_wire_fixed=True),
     _chat("github", "https://models.github.ai/inference", "GITHUB_API_KEY", "GITHUB_TOKEN", models=OPENAI_MODELS),
     _chat(
         "openrouter",
@@ -215,7 +215,7 @@ _BUILT_IN = (
         ),
     ),
     _xai("xai", Wire(codec=CHAT), _RESPONSES_OF_XAI),
-    _xai("xai-responses", _RESPONSES_OF_XAI, Wire(codec=CHAT), wire_is_given=True),
+    _xai("xai-responses", _RESPONSES_OF_XAI, Wire(codec=CHAT), is_wire_fixed=True),
     *[
         _chat(
             name,

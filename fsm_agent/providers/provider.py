@@ -39,7 +39,7 @@ class Provider(Value, frozen=True, kw_only=True):
     profile: Profile = Profile()
     models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
     other_wire: Wire | None = None  # carries the requests that the codec above does not express
-    wire_is_given: bool = False  # the codec carries all requests; the other wire is named in errors only
+    is_wire_fixed: bool = False  # the codec carries all requests; the other wire is named in errors only
     closes_after_stream: bool = False  # without saying so: its connections cannot be used again
     is_embedded: bool = False  # its server is started here when needed
 
@@ -60,7 +60,7 @@ class Provider(Value, frozen=True, kw_only=True):
         known = [self, *filter(None, [self.other_way_round])]
         for provider in known:
             if provider.codec.name == wire:
-                return provider.changed(wire_is_given=True)
+                return provider.changed(is_wire_fixed=True)
         names = " and ".join([repr(provider.codec.name) for provider in known])
         raise ConfigError(f"provider {self.name!r} has no wire {wire!r}: it has {names}")
 

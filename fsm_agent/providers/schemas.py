@@ -20,7 +20,7 @@ _KEPT = frozenset(
         *("properties", "$defs", "definitions", "items", "anyOf", "oneOf", "$ref"),
     }
 )
-_TOLD = frozenset({"minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "format", "pattern"})
+_DESCRIBED = frozenset({"minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "format", "pattern"})
 _DROPPED = frozenset(
     {
         *("default", "examples", "example", "discriminator", "deprecated", "readOnly", "writeOnly"),
@@ -78,7 +78,7 @@ def _strict(schema: Any) -> dict[str, Any]:
     strict: dict[str, Any] = {}
     notes: list[str] = []
     for key, value in schema.items():
-        if key in _TOLD and not _is_known(key, value):
+        if key in _DESCRIBED and not _is_known(key, value):
             notes.append(f"{key}: {value}")
         elif key == "allOf" and len(value) == 1:
             strict |= _strict(value[0])

@@ -114,12 +114,12 @@ class AsyncDriver(Reconciler):
         try:
             if self.is_timed:
                 async with asyncio.timeout(self.patience_s()) as limit:
-                    came = await _next_of(alone)
+                    item = await _next_of(alone)
             else:
-                came = await _next_of(alone)
-            if alone.stream is not None and type(came) not in alone.effect.outcomes:
-                return self._event_of(alone, came)
-            self.inbox.append((alone, None, came))
+                item = await _next_of(alone)
+            if alone.stream is not None and type(item) not in alone.effect.outcomes:
+                return self._event_of(alone, item)
+            self.inbox.append((alone, None, item))
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise

@@ -224,8 +224,8 @@ def log_problem(call: AgentCall) -> None:
     if problem is None:
         return
     level = logging.DEBUG if isinstance(problem, ValueError) else logging.WARNING
-    place = f"call {words(call.record.id, 100)}: the parser of prompt {call.prompt.path!r}"
-    log_error(level, f"{place} raised {type(problem).__name__}", problem)
+    subject = f"call {words(call.record.id, 100)}: the parser of prompt {call.prompt.path!r}"
+    log_error(level, f"{subject} raised {type(problem).__name__}", problem)
     left, seen = list[BaseException | None]([problem]), set[int]()
     while left:
         if (error := left.pop()) is not None and id(error) not in seen:

@@ -165,10 +165,10 @@ async def _consulted(consult: Callable[[], Any], whom: Any) -> Any:
         return await consult()
     child = ThreadTask[Any](lambda _: consult())
     try:
-        said = await asyncio.wrap_future(child.start().future)
+        verdict = await asyncio.wrap_future(child.start().future)
     finally:
         child.cancel()
-    return await said if inspect.isawaitable(said) else said
+    return await verdict if inspect.isawaitable(verdict) else verdict
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:

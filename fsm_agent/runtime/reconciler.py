@@ -105,8 +105,8 @@ class Reconciler(ABC):
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # free when it is off
-        told: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "told", None)
-        self._told = told  # what listeners are told beside steps; None: nothing
+        as_events: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
+        self._as_events = as_events  # what listeners are told beside steps; None: nothing
         self.is_timed = False  # there is a deadline, or an activity with a timeout
         self._is_brief = True  # every activity could run in the driver's own thread or task
 
@@ -394,7 +394,7 @@ class Reconciler(ABC):
             log_steps(process.record, steps, outcome)
         if not self.is_heard:
             return ()
-        return steps if self._told is None else self._told(steps)
+        return steps if self._as_events is None else self._as_events(steps)
 
     # Ending early
 

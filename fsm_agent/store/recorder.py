@@ -126,7 +126,7 @@ class StoreRecorder:
         self._is_stopped: bool | None = None  # None: the driver goes on
         self._is_back = False
         self._late: set[str] = set()  # keys of functions whose outcomes are posted when they come
-        self._is_told = False  # the driver knows that the run is lost
+        self._is_reported = False  # the driver knows that the run is lost
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
         if posts:
@@ -253,11 +253,11 @@ class StoreRecorder:
         """Find out whether there is something to be written, whatever the number of entries."""
         with self._lock:
             if self.lost is not None:  # there is not; but the driver has to be told
-                self._is_urgent = not self._is_told and self._is_stopped is not True
+                self._is_urgent = not self._is_reported and self._is_stopped is not True
                 self._behind_at = sys.maxsize
                 return
-            is_to_be_given_back = self._is_stopped is not None and not self._is_back
-            self._is_urgent = self._is_insisted or bool(self._took) or is_to_be_given_back
+            is_to_be_returned = self._is_stopped is not None and not self._is_back
+            self._is_urgent = self._is_insisted or bool(self._took) or is_to_be_returned
 
     # Letters
 
@@ -330,7 +330,7 @@ class StoreRecorder:
 
     def _raise_if_lost(self) -> None:
         if self.lost is not None:
-            self._is_told = True
+            self._is_reported = True
             self._weigh()
             raise self.lost
 

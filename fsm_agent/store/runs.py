@@ -485,12 +485,12 @@ def _opened(store: Store | str | os.PathLike[str]) -> Store:
 
 def holder_name() -> str:
     """Return a name for one that drives: host, OS process, number."""
-    return f"{_place()}:{next(_holders)}"
+    return f"{_process_name()}:{next(_holders)}"
 
 
 @cache
-def _place() -> str:
+def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_place.cache_clear)
+os.register_at_fork(after_in_child=_process_name.cache_clear)

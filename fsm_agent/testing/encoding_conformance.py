@@ -42,7 +42,7 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class _Place(BaseModel):
+class _Town(BaseModel):
     """A place."""
 
     town: str
@@ -59,7 +59,7 @@ def _measure(width: int, height: int) -> int:
     return width * height
 
 
-PLACE = Output(_Place)
+TOWN = Output(_Town)
 
 
 def _functions() -> tuple[Function, ...]:
@@ -122,7 +122,7 @@ class EncodingConformance(DecodingConformance):
         assert all(isinstance(name, str) for name in codec.request_headers(Request(messages=(_USER,)), self.profile))
 
     @drawn
-    @given(request=requests(_functions, PLACE), stream=st.booleans())
+    @given(request=requests(_functions, TOWN), stream=st.booleans())
     def test_encoding_is_pure(self, request: Request, stream: bool) -> None:
         """An equal request is an equal body, and the caller's values stay as they were."""
         before = _shown(request, self.profile)
@@ -141,7 +141,7 @@ class EncodingConformance(DecodingConformance):
         expected = [text for message in dialog for text in _texts(message)]
         places = []
         for text in expected:
-            found = [place for place, one in enumerate(texts) if text in one]
+            found = [index for index, one in enumerate(texts) if text in one]
             assert found, f"{text!r} of the dialog is not in the request"
             places += found[:1] if text != "<system>" else []
         assert places == sorted(places), "the dialog is sent in another order"
@@ -173,8 +173,12 @@ class EncodingConformance(DecodingConformance):
         ]
         request = Request(messages=(_USER, message, *results, *([] if results else [_USER])))
         texts = [*_strings(json.loads(self._body(request, self.profile)))]
-        said = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
-        for text in (*said, *[c.name for c in message.function_calls], *[f"<result {n}>" for n in range(len(results))]):
+        texts_sent = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
+        for text in (
+            *texts_sent,
+            *[c.name for c in message.function_calls],
+            *[f"<result {n}>" for n in range(len(results))],
+        ):
             assert any(text in one for one in texts), f"{text!r} of the reply or behind it is not in the next request"
 
     def test_functions_are_sent_as_they_are_described(self) -> None:
@@ -216,9 +220,9 @@ class EncodingConformance(DecodingConformance):
     def test_the_schema_is_sent_natively_or_in_words(self, native: bool) -> None:
         """With `native_schema=False` in the profile it goes out in words, and `adapted` says so."""
         changes: dict[str, Any] = {"native_schema": native}
-        body = self.encode(output=PLACE, profile=changes)
+        body = self.encode(output=TOWN, profile=changes)
         assert all(name in json.dumps(body) for name in ("town", "country")), "the schema is not in the request"
-        request, profile = Request(messages=(_USER,), output=PLACE), self.profile.changed(**changes)
+        request, profile = Request(messages=(_USER,), output=TOWN), self.profile.changed(**changes)
         is_in_words = any("town" in text for text in _strings(body, without_keys=("required",)))
         assert is_in_words or native, "the schema is sent natively to a model that takes none"
         assert bool(self.codec.adapted(request, profile)) is is_in_words, (
@@ -232,9 +236,9 @@ class EncodingConformance(DecodingConformance):
         self, mode: OutputMode, functions: tuple[Function, ...]
     ) -> None:
         """By a schema, by a function that takes the answer, or in words; never by two of them."""
-        request = Request(messages=(_USER,), functions=functions, output=PLACE, mode=mode)
+        request = Request(messages=(_USER,), functions=functions, output=TOWN, mode=mode)
         asked = self.codec.asked(request, self.profile)
-        texts = [*_strings(self.encode(functions=functions, output=PLACE, mode=mode))]
+        texts = [*_strings(self.encode(functions=functions, output=TOWN, mode=mode))]
         assert asked.mode == mode or asked.notes, f"{asked.mode!r} takes the place of {mode!r} silently"
         assert any(ANSWER in text for text in texts) is (asked.mode == "function")
         assert any(asked.words in text for text in texts) if asked.words else asked.mode != "prompted"

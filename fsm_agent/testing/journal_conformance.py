@@ -15,11 +15,11 @@ from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
-from fsm_agent.testing.store_place import (
+from fsm_agent.testing.storages import (
     ENDED,
     HELD_UP_S,
     PATIENCE_S,
-    Place,
+    Storage,
     StoreTests,
     begun,
     claimed,
@@ -39,52 +39,52 @@ NAMES = (
 class JournalConformance(StoreTests):
     """Checks of what a store keeps."""
 
-    def test_a_new_run_is_due_and_empty(self, place: Place) -> None:
+    def test_a_new_run_is_due_and_empty(self, storage: Storage) -> None:
         """All that can be known of it is there."""
-        assert place.store.create("r", "header", agent="a") is True
-        loaded = place.store.load("r")
+        assert storage.store.create("r", "header", agent="a") is True
+        loaded = storage.store.load("r")
         assert (loaded.header, loaded.snapshot, loaded.lines, loaded.posts) == ("header", None, (), ())
         run = loaded.run
         assert (run.id, run.agent, run.n, run.state, run.is_ended) == ("r", "a", 0, "", False)
         assert (run.due_s, run.holder, run.waits) == (0.0, None, ())
-        assert place.is_now(run.created_s)
+        assert storage.is_now(run.created_s)
         assert run.updated_s == run.created_s
 
-    def test_creating_again_changes_nothing(self, place: Place) -> None:
+    def test_creating_again_changes_nothing(self, storage: Storage) -> None:
         """With the same header it is the same run; with another one, another run of this name."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"], waiting("k"))
-        before = place.store.load("r")
-        assert place.another().create("r", "header", agent="a") is False
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"], waiting("k"))
+        before = storage.store.load("r")
+        assert storage.another().create("r", "header", agent="a") is False
         with pytest.raises(RunExists, match="'r'"):
-            place.store.create("r", "another header", agent="a")
-        assert place.store.load("r") == before
+            storage.store.create("r", "another header", agent="a")
+        assert storage.store.load("r") == before
 
-    def test_many_create_one_run_once(self, place: Place) -> None:
+    def test_many_create_one_run_once(self, storage: Storage) -> None:
         """Of those with the same header, one is told that it made the run."""
-        stores = [place.store, place.another()] * 3
+        stores = [storage.store, storage.another()] * 3
         made = together(*[partial(store.create, "r", "header", agent="a") for store in stores])
         assert sorted(made) == [False] * 5 + [True]
 
-    def test_an_unknown_run_is_named(self, place: Place) -> None:
+    def test_an_unknown_run_is_named(self, storage: Storage) -> None:
         """By every method that is given the name of a run."""
-        place.store.create("r", "header", agent="a")
-        for method in (place.store.load, place.store.delete):
+        storage.store.create("r", "header", agent="a")
+        for method in (storage.store.load, storage.store.delete):
             with pytest.raises(RunUnknown, match="nobody's"):
                 method("nobody's")
         with pytest.raises(RunUnknown, match="nobody's"):
-            place.store.claim("w", for_s=1, run="nobody's")
+            storage.store.claim("w", for_s=1, run="nobody's")
         with pytest.raises(RunUnknown, match="nobody's"):
-            place.store.post("nobody's", "", "body")
+            storage.store.post("nobody's", "", "body")
 
-    def test_entries_come_back_in_order(self, place: Place) -> None:
+    def test_entries_come_back_in_order(self, storage: Storage) -> None:
         """From the first that is asked for; another store sees them at once."""
-        other, lease = place.another(), begun(place.store)
-        place.store.append(lease, 0, ["one", "two"])
+        other, lease = storage.another(), begun(storage.store)
+        storage.store.append(lease, 0, ["one", "two"])
         assert other.load("r").lines == ("one", "two")
-        place.elapse(1)
-        place.store.append(lease, 2, ["three"])
-        for store in (place.store, other):
+        storage.elapse(1)
+        storage.store.append(lease, 2, ["three"])
+        for store in (storage.store, other):
             assert store.load("r").lines == ("one", "two", "three")
             assert store.load("r", after=1).lines == ("two", "three")
             assert store.load("r", after=2).lines == ("three",)
@@ -92,104 +92,104 @@ class JournalConformance(StoreTests):
             assert store.load("r", after=9).lines == ()
             run = store.load("r").run
             assert (run.n, run.holder, run.state) == (3, "w", "")
-            assert place.is_now(run.updated_s)
+            assert storage.is_now(run.updated_s)
             assert run.updated_s > run.created_s or not self.takes_clock
 
-    def test_an_append_follows_the_last_entry(self, place: Place) -> None:
+    def test_an_append_follows_the_last_entry(self, storage: Storage) -> None:
         """If it does not, nothing of it is written, and the lease goes on."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one", "two"], snapshot=b"old")
-        place.store.post("r", "", "body")
-        before = place.store.load("r")
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
+        storage.store.post("r", "", "body")
+        before = storage.store.load("r")
         took = [post.id for post in before.posts]
         for n in (0, 1, 3):
             with pytest.raises(LeaseLost, match="'r'"):
-                place.store.append(lease, n, ["else", "more"], waiting("k"), took=took, snapshot=b"new")
-            assert place.store.load("r") == before
-        assert place.store.append(lease, 2, ["three"], took=took) == 0
-        assert place.store.load("r").lines == ("one", "two", "three")
+                storage.store.append(lease, n, ["else", "more"], waiting("k"), took=took, snapshot=b"new")
+            assert storage.store.load("r") == before
+        assert storage.store.append(lease, 2, ["three"], took=took) == 0
+        assert storage.store.load("r").lines == ("one", "two", "three")
 
-    def test_an_append_can_be_repeated(self, place: Place) -> None:
+    def test_an_append_can_be_repeated(self, storage: Storage) -> None:
         """Nobody knows what became of a commit whose connection broke; one that is over is not done again."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"], snapshot=b"1")
-        before = place.store.load("r")
-        assert place.another().append(lease, 0, ["one"], snapshot=b"1") == 0
-        assert place.store.load("r") == before
-        place.store.append(lease, 1, ["two", "three"])
-        before = place.store.load("r")
-        assert place.store.append(lease, 0, ["one"], snapshot=b"1") == 0
-        assert place.store.append(lease, 1, ["two", "three"]) == 0
-        assert place.store.load("r") == before
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"], snapshot=b"1")
+        before = storage.store.load("r")
+        assert storage.another().append(lease, 0, ["one"], snapshot=b"1") == 0
+        assert storage.store.load("r") == before
+        storage.store.append(lease, 1, ["two", "three"])
+        before = storage.store.load("r")
+        assert storage.store.append(lease, 0, ["one"], snapshot=b"1") == 0
+        assert storage.store.append(lease, 1, ["two", "three"]) == 0
+        assert storage.store.load("r") == before
         with pytest.raises(LeaseLost):
-            place.store.append(lease, 1, ["two", "four"])
-        assert place.store.load("r") == before
+            storage.store.append(lease, 1, ["two", "four"])
+        assert storage.store.load("r") == before
 
-    def test_a_giving_back_can_be_repeated(self, place: Place) -> None:
+    def test_a_giving_back_can_be_repeated(self, storage: Storage) -> None:
         """It changes nothing, also when the run has been answered in the meantime; other lines are refused."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"], waiting("k"))
-        assert place.store.append(lease, 0, ["one"], waiting("k")) == 0
-        place.store.post("r", "k", "yes")
-        before = place.store.load("r")
-        assert place.store.append(lease, 0, ["one"], waiting("k")) == 1
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"], waiting("k"))
+        assert storage.store.append(lease, 0, ["one"], waiting("k")) == 0
+        storage.store.post("r", "k", "yes")
+        before = storage.store.load("r")
+        assert storage.store.append(lease, 0, ["one"], waiting("k")) == 1
         with pytest.raises(LeaseLost):
-            place.store.append(lease, 0, ["else"], waiting("k"))
-        assert place.store.load("r") == before
+            storage.store.append(lease, 0, ["else"], waiting("k"))
+        assert storage.store.load("r") == before
 
-    def test_a_repeated_append_gives_nothing_back(self, place: Place) -> None:
+    def test_a_repeated_append_gives_nothing_back(self, storage: Storage) -> None:
         """A rest that comes with lines which are there, and with others behind them, is that of an old state."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"])
-        place.store.append(lease, 1, ["two"])
-        before = place.store.load("r")
-        outcome(lambda: place.store.append(lease, 0, ["one"], ENDED, snapshot=b"old"))
-        assert place.store.load("r") == before
-        place.store.append(lease, 2, ["three"])
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"])
+        storage.store.append(lease, 1, ["two"])
+        before = storage.store.load("r")
+        outcome(lambda: storage.store.append(lease, 0, ["one"], ENDED, snapshot=b"old"))
+        assert storage.store.load("r") == before
+        storage.store.append(lease, 2, ["three"])
 
-    def test_a_repetition_has_a_rest_if_the_first_had_one(self, place: Place) -> None:
+    def test_a_repetition_has_a_rest_if_the_first_had_one(self, storage: Storage) -> None:
         """Otherwise it is another append, and entries are there already."""
-        store, kept, given_back = place.store, begun(place.store), begun(place.store, "s")
+        store, kept, returned = storage.store, begun(storage.store), begun(storage.store, "s")
         store.append(kept, 0, ["one"])
-        store.append(given_back, 0, ["one"], waiting("k"))
+        store.append(returned, 0, ["one"], waiting("k"))
         before = [store.load("r"), store.load("s")]
         with pytest.raises(LeaseLost, match="'r'"):
             store.append(kept, 0, ["one"], waiting("k"))
         with pytest.raises(LeaseLost, match="'s'"):
-            store.append(given_back, 0, ["one"])
+            store.append(returned, 0, ["one"])
         assert [store.load("r"), store.load("s")] == before
 
-    def test_a_repetition_is_refused_after_another_claim(self, place: Place) -> None:
+    def test_a_repetition_is_refused_after_another_claim(self, storage: Storage) -> None:
         """Whoever was outdated has to read what became of its entries."""
-        store, kept, given_back = place.store, begun(place.store, for_s=0.02), begun(place.store, "s")
+        store, kept, returned = storage.store, begun(storage.store, for_s=0.02), begun(storage.store, "s")
         store.append(kept, 0, ["one"])
-        store.append(given_back, 0, ["one"], waiting("k"))
-        place.elapse(0.03)
+        store.append(returned, 0, ["one"], waiting("k"))
+        storage.elapse(0.03)
         for run in ("r", "s"):
-            claimed(place.another(), run, holder="v")
+            claimed(storage.another(), run, holder="v")
         before = [store.load("r"), store.load("s")]
         with pytest.raises(LeaseLost, match="'r'"):
             store.append(kept, 0, ["one"])
         with pytest.raises(LeaseLost, match="'s'"):
-            store.append(given_back, 0, ["one"], waiting("k"))
+            store.append(returned, 0, ["one"], waiting("k"))
         assert [store.load("r"), store.load("s")] == before
 
-    def test_an_append_may_have_no_lines(self, place: Place) -> None:
+    def test_an_append_may_have_no_lines(self, storage: Storage) -> None:
         """It uses posts up, keeps a snapshot, or gives the run back."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"])
-        place.store.post("r", "", "body")
-        (post,) = place.store.load("r").posts
-        assert place.store.append(lease, 1, [], took=[post.id], snapshot=b"1") == 0
-        assert place.store.append(lease, 1, (), waiting("k")) == 0
-        assert place.store.append(lease, 1, (), waiting("k")) == 0
-        loaded = place.store.load("r")
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"])
+        storage.store.post("r", "", "body")
+        (post,) = storage.store.load("r").posts
+        assert storage.store.append(lease, 1, [], took=[post.id], snapshot=b"1") == 0
+        assert storage.store.append(lease, 1, (), waiting("k")) == 0
+        assert storage.store.append(lease, 1, (), waiting("k")) == 0
+        loaded = storage.store.load("r")
         assert (loaded.lines, loaded.posts, loaded.snapshot, loaded.run.holder) == (("one",), (), (1, b"1"), None)
         assert [question.key for question in loaded.run.waits] == ["k"]
 
-    def test_any_text_comes_back(self, place: Place) -> None:
+    def test_any_text_comes_back(self, storage: Storage) -> None:
         """Lines, of which the header is the first, have no line breaks; all else may have them."""
-        store, text = place.store, f"{ODD}\n\r\n{ODD}\r"
+        store, text = storage.store, f"{ODD}\n\r\n{ODD}\r"
         question = Question(key=text, kind=text, about=text, answers=(text, ODD))
         store.create(text, ODD, agent=text, follows=Head(text))
         lease = store.claim(text, for_s=600, agents=[text])
@@ -197,17 +197,17 @@ class JournalConformance(StoreTests):
         store.post(text, "", text, by=text)
         assert (lease.run, lease.agent, lease.holder) == (text, text, text)
         store.append(lease, 0, [ODD, "", f" {ODD} "], Rest(state=text, questions=(question,)))
-        assert place.another().load(text).run.waits == (question,)
+        assert storage.another().load(text).run.waits == (question,)
         store.post(text, text, text, by=text)
-        for loaded in (store.load(text), place.another().load(text)):
+        for loaded in (store.load(text), storage.another().load(text)):
             assert (loaded.header, loaded.lines) == (ODD, (ODD, "", f" {ODD} "))
             assert [(post.key, post.body, post.by) for post in loaded.posts] == [("", text, text), (text, text, text)]
             assert (loaded.run.id, loaded.run.agent, loaded.run.state) == (text, text, text)
         assert store.head(text) == Head(text, 1, text)
 
-    def test_what_cannot_be_kept_is_refused(self, place: Place) -> None:
+    def test_what_cannot_be_kept_is_refused(self, storage: Storage) -> None:
         """A run without a name, a line of two lines, and half a surrogate pair; nothing of them is written."""
-        store, lease, half = place.store, begun(place.store), "\ud83d"
+        store, lease, half = storage.store, begun(storage.store), "\ud83d"
         store.append(lease, 0, ["one"])
         before = store.load("r")
         for refused in (
@@ -226,52 +226,52 @@ class JournalConformance(StoreTests):
             store.submit(lease, 1, ["a\nline"]).result(PATIENCE_S)
         assert store.load("r") == before
 
-    def test_names_stay_apart(self, place: Place) -> None:
+    def test_names_stay_apart(self, storage: Storage) -> None:
         """A name is any text: none leads out of the store, and no two are one."""
         for name in NAMES:
-            assert place.store.create(name, f"header of {name!r}", agent="a", follows=Head(name)) is True
+            assert storage.store.create(name, f"header of {name!r}", agent="a", follows=Head(name)) is True
         for name in NAMES:
-            assert place.store.load(name).header == f"header of {name!r}"
-            assert place.another().head(name) == Head(name, 1, name)
-        assert sorted(run.id for run in place.store.list(limit=1000)) == sorted(NAMES)
+            assert storage.store.load(name).header == f"header of {name!r}"
+            assert storage.another().head(name) == Head(name, 1, name)
+        assert sorted(run.id for run in storage.store.list(limit=1000)) == sorted(NAMES)
 
-    def test_a_snapshot_replaces_the_one_before(self, place: Place) -> None:
+    def test_a_snapshot_replaces_the_one_before(self, storage: Storage) -> None:
         """One is kept until there is another; ``after=None`` begins behind it."""
-        lease, data = begun(place.store), bytes(range(256)) * 300
-        assert place.store.load("r", after=None).lines == ()
-        place.store.append(lease, 0, ["one", "two"], snapshot=b"old")
-        place.store.append(lease, 2, ["three"])
-        loaded = place.store.load("r", after=None)
+        lease, data = begun(storage.store), bytes(range(256)) * 300
+        assert storage.store.load("r", after=None).lines == ()
+        storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
+        storage.store.append(lease, 2, ["three"])
+        loaded = storage.store.load("r", after=None)
         assert (loaded.snapshot, loaded.lines) == ((2, b"old"), ("three",))
-        place.store.append(lease, 3, ["four"], waiting("k"), snapshot=data)
-        for store in (place.store, place.another()):
+        storage.store.append(lease, 3, ["four"], waiting("k"), snapshot=data)
+        for store in (storage.store, storage.another()):
             loaded = store.load("r", after=None)
             assert (loaded.snapshot, loaded.lines, loaded.run.n) == ((4, data), (), 4)
             loaded = store.load("r", after=1)
             assert (loaded.snapshot, loaded.lines) == ((4, data), ("two", "three", "four"))
 
-    def test_what_is_kept_outlives_its_store(self, place: Place) -> None:
+    def test_what_is_kept_outlives_its_store(self, storage: Storage) -> None:
         """A store that is opened later sees the same; one that is volatile keeps nothing."""
-        if place.store.is_volatile:
+        if storage.store.is_volatile:
             pytest.skip("is_volatile: nothing outlives this store")
-        place.store.create("r", "header", agent="a", follows=Head("c"))
-        lease = claimed(place.store)
-        place.store.post("r", "", "body", by="ann")
-        place.store.append(lease, 0, ["one"], waiting("k"), snapshot=b"1")
-        before = place.store.load("r")
-        place.store.close()
-        later = place.another()
+        storage.store.create("r", "header", agent="a", follows=Head("c"))
+        lease = claimed(storage.store)
+        storage.store.post("r", "", "body", by="ann")
+        storage.store.append(lease, 0, ["one"], waiting("k"), snapshot=b"1")
+        before = storage.store.load("r")
+        storage.store.close()
+        later = storage.another()
         assert (later.load("r"), later.list(), later.head("c")) == (before, [before.run], Head("c", 1, "r"))
         next_lease = later.claim("v", for_s=9)
         assert next_lease is not None
         assert next_lease.fence > lease.fence
 
-    def test_a_closed_store_says_so(self, place: Place) -> None:
+    def test_a_closed_store_says_so(self, storage: Storage) -> None:
         """Nothing is done from then on; other stores on the same runs go on."""
-        if place.store.is_volatile:
+        if storage.store.is_volatile:
             pytest.skip("is_volatile: this store has nothing to close")
-        store, lease = place.another(), begun(place.store)
-        before = place.store.load("r")
+        store, lease = storage.another(), begun(storage.store)
+        before = storage.store.load("r")
         store.close()
         for refused in (
             partial(store.create, "s", "header", agent="a"),
@@ -287,61 +287,61 @@ class JournalConformance(StoreTests):
         ):
             with pytest.raises(StoreError, match="closed"):
                 refused()
-        assert (place.store.load("r"), place.store.list()) == (before, [before.run])
-        assert place.store.append(lease, 0, ["one"]) == 0
+        assert (storage.store.load("r"), storage.store.list()) == (before, [before.run])
+        assert storage.store.append(lease, 0, ["one"]) == 0
 
-    def test_submit_does_what_append_does(self, place: Place) -> None:
+    def test_submit_does_what_append_does(self, storage: Storage) -> None:
         """In the order in which it is called."""
-        lease = begun(place.store)
-        place.store.post("r", "", "body")
-        (post,) = place.store.load("r").posts
-        futures = [place.store.submit(lease, n, [str(n)]) for n in range(20)]
-        futures.append(place.store.submit(lease, 20, ["20"], waiting("k"), took=[post.id], snapshot=b"21"))
+        lease = begun(storage.store)
+        storage.store.post("r", "", "body")
+        (post,) = storage.store.load("r").posts
+        futures = [storage.store.submit(lease, n, [str(n)]) for n in range(20)]
+        futures.append(storage.store.submit(lease, 20, ["20"], waiting("k"), took=[post.id], snapshot=b"21"))
         assert all(isinstance(future, Future) for future in futures)
         assert [future.result(PATIENCE_S) for future in futures] == [1] * 20 + [0]
-        loaded = place.store.load("r")
+        loaded = storage.store.load("r")
         assert loaded.lines == tuple([str(n) for n in range(21)])
         assert (loaded.snapshot, loaded.posts, loaded.run.holder) == ((21, b"21"), (), None)
         assert [question.key for question in loaded.run.waits] == ["k"]
 
-    def test_what_is_submitted_fails_alone(self, place: Place) -> None:
+    def test_what_is_submitted_fails_alone(self, storage: Storage) -> None:
         """The others of its commit are not touched by it."""
-        one, two = begun(place.store, "one"), begun(place.store, "two")
+        one, two = begun(storage.store, "one"), begun(storage.store, "two")
         submitted = [(one, 0, "1"), (one, 7, "else"), (two, 0, "2"), (two, 0, "else"), (one, 1, "3"), (two, 1, "4")]
-        futures = [place.store.submit(lease, n, [line]) for lease, n, line in submitted]
+        futures = [storage.store.submit(lease, n, [line]) for lease, n, line in submitted]
         failures = [type(future.exception(PATIENCE_S)) for future in futures]
         assert failures == [type(None), LeaseLost, type(None), LeaseLost, type(None), type(None)]
-        assert (place.store.load("one").lines, place.store.load("two").lines) == (("1", "3"), ("2", "4"))
+        assert (storage.store.load("one").lines, storage.store.load("two").lines) == (("1", "3"), ("2", "4"))
 
-    def test_submit_does_not_block(self, place: Place) -> None:
+    def test_submit_does_not_block(self, storage: Storage) -> None:
         """It returns while the commit is under way; a volatile store has nothing to wait for."""
-        lease, goes_on, was_late = begun(place.store), threading.Event(), []
-        if place.store.is_volatile:
+        lease, goes_on, was_late = begun(storage.store), threading.Event(), []
+        if storage.store.is_volatile:
             pytest.skip("is_volatile: this store never waits")
-        place.clock.held_thread = None
-        place.clock.holds_up = lambda: was_late.append(not goes_on.wait(10 * HELD_UP_S))
-        future = place.store.submit(lease, 0, ["one"])
+        storage.clock.held_thread = None
+        storage.clock.holds_up = lambda: was_late.append(not goes_on.wait(10 * HELD_UP_S))
+        future = storage.store.submit(lease, 0, ["one"])
         goes_on.set()
         assert future.result(PATIENCE_S) == 0
-        place.clock.holds_up = None
+        storage.clock.holds_up = None
         assert not any(was_late), "submit returned only after its commit"
 
-    def test_list_has_the_last_changed_first(self, place: Place) -> None:
+    def test_list_has_the_last_changed_first(self, storage: Storage) -> None:
         """Entries and rests are changes; there are at most so many."""
         for name in ("one", "two", "three", "four"):
-            place.store.create(name, "header", agent="a")
-            place.elapse(0.01)
-        place.store.append(claimed(place.store, "two"), 0, ["line"])
-        place.elapse(0.01)
-        place.store.append(claimed(place.store, "one"), 0, [], waiting())
-        for store in (place.store, place.another()):
+            storage.store.create(name, "header", agent="a")
+            storage.elapse(0.01)
+        storage.store.append(claimed(storage.store, "two"), 0, ["line"])
+        storage.elapse(0.01)
+        storage.store.append(claimed(storage.store, "one"), 0, [], waiting())
+        for store in (storage.store, storage.another()):
             assert [run.id for run in store.list()] == ["one", "two", "four", "three"]
             assert [run.id for run in store.list(limit=3)] == ["one", "two", "four"]
             assert all(run == store.load(run.id).run for run in store.list())
 
-    def test_list_has_what_was_asked_for(self, place: Place) -> None:
+    def test_list_has_what_was_asked_for(self, storage: Storage) -> None:
         """Each filter alone, and all of them together."""
-        store, now_s = place.store, place.now_s
+        store, now_s = storage.store, storage.now_s
         store.append(begun(store, "ended", agent="a"), 0, ["1"], ENDED)
         store.append(begun(store, "asks", agent="b"), 0, ["1"], waiting("k"))
         store.append(begun(store, "answered", agent="a"), 0, ["1"], waiting("k", due_s=now_s + 500))
@@ -363,9 +363,9 @@ class JournalConformance(StoreTests):
         assert ids(store.list(due_before=now_s + 101)) == {"answered", "held", "new", "later"}
         assert ids(store.list(agent="b", ended=False, asked=True, due_before=now_s + 101)) == {"later"}
 
-    def test_a_conversation_is_a_chain_of_runs(self, place: Place) -> None:
+    def test_a_conversation_is_a_chain_of_runs(self, storage: Storage) -> None:
         """A run that follows an old head is refused, and leaves nothing behind."""
-        store, other = place.store, place.another()
+        store, other = storage.store, storage.another()
         start = store.head("c")
         assert start == Head("c", 0, "")
         store.create("r1", "header", agent="a", follows=start)
@@ -382,11 +382,11 @@ class JournalConformance(StoreTests):
         assert store.create("alone", "header", agent="a") is True
         assert (store.head("c"), store.head("d")) == (Head("c", 2, "r2"), Head("d"))
 
-    def test_of_many_who_follow_a_head_one_does(self, place: Place) -> None:
+    def test_of_many_who_follow_a_head_one_does(self, storage: Storage) -> None:
         """Nothing of the others is left."""
-        stores = [place.store, place.another()] * 3
+        stores = [storage.store, storage.another()] * 3
         for turn in range(5):
-            head = place.store.head("c")
+            head = storage.store.head("c")
             outcomes = together(
                 *[
                     partial(store.create, f"{turn}.{i}", "header", agent="a", follows=head)
@@ -396,24 +396,24 @@ class JournalConformance(StoreTests):
             assert [made for made in outcomes if made is True] == [True]
             assert sum(isinstance(made, Conflict) for made in outcomes) == 5
             winner = f"{turn}.{outcomes.index(True)}"
-            assert place.store.head("c") == Head("c", turn + 1, winner)
-            assert len(place.store.list()) == turn + 1
+            assert storage.store.head("c") == Head("c", turn + 1, winner)
+            assert len(storage.store.list()) == turn + 1
 
-    def test_a_head_is_compared_and_moved_in_one(self, place: Place) -> None:
+    def test_a_head_is_compared_and_moved_in_one(self, storage: Storage) -> None:
         """Another run cannot come between."""
-        other = place.another()
-        outcomes = place.interleaved(
-            lambda: place.store.create("r1", "header", agent="a", follows=Head("c")),
+        other = storage.another()
+        outcomes = storage.interleaved(
+            lambda: storage.store.create("r1", "header", agent="a", follows=Head("c")),
             lambda: other.create("r2", "header", agent="a", follows=Head("c")),
         )
         assert sorted(type(made).__name__ for made in outcomes) == ["Conflict", "bool"]
         winner = ["r1", "r2"][outcomes.index(True)]
-        assert place.store.head("c") == Head("c", 1, winner)
-        assert [run.id for run in place.store.list()] == [winner]
+        assert storage.store.head("c") == Head("c", 1, winner)
+        assert [run.id for run in storage.store.list()] == [winner]
 
-    def test_a_deleted_run_is_gone(self, place: Place) -> None:
+    def test_a_deleted_run_is_gone(self, storage: Storage) -> None:
         """Unless somebody holds it; others stay, and a conversation keeps its head."""
-        store, others = place.store, list[Loaded]()
+        store, others = storage.store, list[Loaded]()
         for name in ("earlier", "r", "later"):
             store.create(name, "header", agent="a", follows=Head("c") if name == "r" else None)
             if name != "r":
@@ -425,7 +425,7 @@ class JournalConformance(StoreTests):
         store.renew(lease, for_s=600)
         before = store.load("r")
         with pytest.raises(RunBusy) as busy:
-            place.another().delete("r")
+            storage.another().delete("r")
         assert (busy.value.run, busy.value.holder) == ("r", "w")
         assert store.load("r") == before
         store.append(lease, 1, [], waiting("k"))
@@ -433,27 +433,27 @@ class JournalConformance(StoreTests):
         for gone in (lambda: store.load("r"), lambda: store.delete("r"), lambda: store.post("r", "k", "yes")):
             with pytest.raises(RunUnknown):
                 gone()
-        assert {run.id for run in place.another().list()} == {"earlier", "later"}
-        assert [place.another().load(name) for name in ("earlier", "later")] == others
-        assert place.another().head("c") == Head("c", 1, "r")
+        assert {run.id for run in storage.another().list()} == {"earlier", "later"}
+        assert [storage.another().load(name) for name in ("earlier", "later")] == others
+        assert storage.another().head("c") == Head("c", 1, "r")
         assert store.create("next", "header", agent="a", follows=Head("c", 1, "r")) is True
 
-    def test_a_run_that_nobody_holds_any_more_can_be_deleted(self, place: Place) -> None:
+    def test_a_run_that_nobody_holds_any_more_can_be_deleted(self, storage: Storage) -> None:
         """Its holder finds out at its next append or renewal."""
-        lease = begun(place.store, for_s=0.02)
-        place.elapse(0.03)
-        place.another().delete("r")
-        _check_lost(place.store, lease)
+        lease = begun(storage.store, for_s=0.02)
+        storage.elapse(0.03)
+        storage.another().delete("r")
+        _check_lost(storage.store, lease)
 
-    def test_a_run_that_was_deleted_begins_anew(self, place: Place) -> None:
+    def test_a_run_that_was_deleted_begins_anew(self, storage: Storage) -> None:
         """Nothing of the old one is left, and its holder is not that of the new one."""
-        store, old = place.store, begun(place.store, for_s=0.02)
+        store, old = storage.store, begun(storage.store, for_s=0.02)
         store.append(old, 0, ["one", "two", "three"], snapshot=b"1")
         store.post("r", "", "body")
-        place.elapse(0.03)
+        storage.elapse(0.03)
         store.delete("r")
         assert store.create("r", "header", agent="b") is True
-        loaded: Loaded = place.another().load("r")
+        loaded: Loaded = storage.another().load("r")
         assert (loaded.lines, loaded.posts, loaded.snapshot, loaded.run.agent) == ((), (), None, "b")
         _check_lost(store, old)
         new = claimed(store, holder="v")

@@ -14,11 +14,11 @@ import pytest
 
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy
 from fsm_agent.store.store import Lease, Rest, Store
-from fsm_agent.testing import store_place
-from fsm_agent.testing.store_place import (
+from fsm_agent.testing import storages
+from fsm_agent.testing.storages import (
     ENDED,
     LONG_S,
-    Place,
+    Storage,
     StoreTests,
     begun,
     claimed,
@@ -31,52 +31,52 @@ from fsm_agent.testing.store_place import (
 class LeaseConformance(StoreTests):
     """Checks of leases, and of the store as a queue."""
 
-    def test_a_claim_gives_a_lease(self, place: Place) -> None:
+    def test_a_claim_gives_a_lease(self, storage: Storage) -> None:
         """With what its holder has to know; by name, or of what is due."""
         for name in ("named", "due"):
-            place.store.create(name, "header", agent=f"agent of {name}")
+            storage.store.create(name, "header", agent=f"agent of {name}")
         for run in ("named", None):
-            lease = place.store.claim("w", for_s=30, run=run)
+            lease = storage.store.claim("w", for_s=30, run=run)
             assert lease is not None
             assert (lease.run, lease.agent) == (run or "due", f"agent of {run or 'due'}")
             assert (lease.holder, lease.fence, lease.n, lease.tries) == ("w", 1, 0, 1)
-            assert place.is_now(lease.since_s)
+            assert storage.is_now(lease.since_s)
             assert lease.until_s == pytest.approx(lease.since_s + 30)
-            row = place.another().load(lease.run).run
+            row = storage.another().load(lease.run).run
             assert (row.holder, row.due_s) == ("w", 0.0)
-        assert place.store.claim("w", for_s=30) is None
+        assert storage.store.claim("w", for_s=30) is None
 
     @pytest.mark.parametrize("holder", ["v", "w"])
-    def test_a_run_is_held_by_one(self, place: Place, holder: str) -> None:
+    def test_a_run_is_held_by_one(self, storage: Storage, holder: str) -> None:
         """A claim by its own holder is like any other: who is told of it learns who, and until when."""
-        lease = begun(place.store)
-        for store in (place.store, place.another()):
+        lease = begun(storage.store)
+        for store in (storage.store, storage.another()):
             with pytest.raises(RunBusy) as busy:
                 store.claim(holder, for_s=LONG_S, run="r")
-            told = busy.value
-            assert (told.run, told.holder, told.since_s, told.until_s) == ("r", "w", lease.since_s, lease.until_s)
+            error = busy.value
+            assert (error.run, error.holder, error.since_s, error.until_s) == ("r", "w", lease.since_s, lease.until_s)
             assert store.claim(holder, for_s=LONG_S) is None
-        assert place.store.append(lease, 0, ["one"]) == 0
+        assert storage.store.append(lease, 0, ["one"]) == 0
 
-    def test_each_claim_raises_the_fence(self, place: Place) -> None:
+    def test_each_claim_raises_the_fence(self, storage: Storage) -> None:
         """After a giving-back as after the end of a lease, and by the same holder."""
         fences = []
-        place.store.create("r", "header", agent="a")
+        storage.store.create("r", "header", agent="a")
         for turn in range(6):
-            store = (place.store, place.another())[turn % 2]
+            store = (storage.store, storage.another())[turn % 2]
             lease = claimed(store, for_s=0.02)
             fences.append(lease.fence)
             if turn % 3:
                 store.append(lease, lease.n, [str(turn)], waiting())
             else:
-                place.elapse(0.03)
+                storage.elapse(0.03)
         assert fences == [1, 2, 3, 4, 5, 6]
 
-    def test_a_lease_that_is_over_is_taken(self, place: Place) -> None:
+    def test_a_lease_that_is_over_is_taken(self, storage: Storage) -> None:
         """At its end, not before; the one who had it finds out, and writes nothing."""
-        store, other, old = place.store, place.another(), begun(place.store, for_s=0.02)
+        store, other, old = storage.store, storage.another(), begun(storage.store, for_s=0.02)
         store.append(old, 0, ["one"])
-        place.elapse(0.02)
+        storage.elapse(0.02)
         new = other.claim("v", for_s=LONG_S)
         assert new is not None
         assert (new.run, new.holder, new.fence, new.n) == ("r", "v", old.fence + 1, 1)
@@ -91,155 +91,155 @@ class LeaseConformance(StoreTests):
         other.append(new, 1, ["two"])
         assert store.load("r").lines == ("one", "two")
 
-    def test_a_lease_that_nobody_takes_goes_on(self, place: Place) -> None:
+    def test_a_lease_that_nobody_takes_goes_on(self, storage: Storage) -> None:
         """Time never decides."""
-        lease = begun(place.store, for_s=0.02)
-        place.elapse(0.03)
-        assert place.another().load("r").run.holder is None
-        place.store.append(lease, 0, ["one"])
-        place.store.renew(lease, for_s=LONG_S)
-        assert place.another().load("r").run.holder == "w"
-        assert place.another().claim("v", for_s=9) is None
-        place.store.append(lease, 1, ["two"], waiting())
-        assert place.store.load("r").lines == ("one", "two")
+        lease = begun(storage.store, for_s=0.02)
+        storage.elapse(0.03)
+        assert storage.another().load("r").run.holder is None
+        storage.store.append(lease, 0, ["one"])
+        storage.store.renew(lease, for_s=LONG_S)
+        assert storage.another().load("r").run.holder == "w"
+        assert storage.another().claim("v", for_s=9) is None
+        storage.store.append(lease, 1, ["two"], waiting())
+        assert storage.store.load("r").lines == ("one", "two")
 
-    def test_a_lease_that_was_given_back_is_over(self, place: Place) -> None:
+    def test_a_lease_that_was_given_back_is_over(self, storage: Storage) -> None:
         """For its holder too."""
-        lease = begun(place.store)
-        place.store.append(lease, 0, ["one"], Rest(state="Calling", due_s=0.0))
-        before = place.store.load("r")
+        lease = begun(storage.store)
+        storage.store.append(lease, 0, ["one"], Rest(state="Calling", due_s=0.0))
+        before = storage.store.load("r")
         assert (before.run.holder, before.run.state, before.run.due_s) == (None, "Calling", 0.0)
         with pytest.raises(LeaseLost):
-            place.store.append(lease, 1, ["two"])
+            storage.store.append(lease, 1, ["two"])
         with pytest.raises(LeaseLost):
-            place.store.renew(lease, for_s=9)
-        assert place.store.load("r") == before
-        assert claimed(place.another()).fence == lease.fence + 1
+            storage.store.renew(lease, for_s=9)
+        assert storage.store.load("r") == before
+        assert claimed(storage.another()).fence == lease.fence + 1
 
-    def test_a_renewal_counts_from_now(self, place: Place) -> None:
+    def test_a_renewal_counts_from_now(self, storage: Storage) -> None:
         """It says how many posts wait, as an append does."""
-        lease = begun(place.store, for_s=60)
-        place.elapse(0.05)
-        assert place.store.renew(lease, for_s=30) == 0
+        lease = begun(storage.store, for_s=60)
+        storage.elapse(0.05)
+        assert storage.store.renew(lease, for_s=30) == 0
         with pytest.raises(RunBusy) as busy:
-            place.another().claim("v", for_s=9, run="r")
+            storage.another().claim("v", for_s=9, run="r")
         assert busy.value.since_s == lease.since_s
-        assert place.is_now(busy.value.until_s - 30)
-        place.another().post("r", "", "body")
-        assert place.store.renew(lease, for_s=0.02) == 1
-        place.elapse(0.03)
-        assert claimed(place.another(), holder="v").holder == "v"
+        assert storage.is_now(busy.value.until_s - 30)
+        storage.another().post("r", "", "body")
+        assert storage.store.renew(lease, for_s=0.02) == 1
+        storage.elapse(0.03)
+        assert claimed(storage.another(), holder="v").holder == "v"
 
-    def test_a_run_is_due_at_the_time_of_its_rest(self, place: Place) -> None:
+    def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
         """The time is the caller's, or now."""
-        store, due_s = place.store, place.now_s + 50
+        store, due_s = storage.store, storage.now_s + 50
         store.append(begun(store), 0, ["one"], waiting(due_s=due_s))
         assert store.load("r").run.due_s == due_s
         assert store.claim("w", for_s=9) is None
         assert store.claim("w", for_s=9, now_s=due_s - 0.1) is None
-        lease = place.another().claim("w", for_s=9, now_s=due_s)
+        lease = storage.another().claim("w", for_s=9, now_s=due_s)
         assert lease is not None
-        store.append(lease, 1, ["two"], waiting(due_s=place.now_s + 0.02))
-        place.elapse(0.03)
-        assert claimed_due(place.another()).run == "r"
+        store.append(lease, 1, ["two"], waiting(due_s=storage.now_s + 0.02))
+        storage.elapse(0.03)
+        assert claimed_due(storage.another()).run == "r"
 
-    def test_a_named_run_need_not_be_due(self, place: Place) -> None:
+    def test_a_named_run_need_not_be_due(self, storage: Storage) -> None:
         """Somebody wants to drive this one."""
-        place.store.append(begun(place.store), 0, ["one"], waiting("k", due_s=place.now_s + 500))
-        assert claimed(place.another()).n == 1
+        storage.store.append(begun(storage.store), 0, ["one"], waiting("k", due_s=storage.now_s + 500))
+        assert claimed(storage.another()).n == 1
 
-    def test_what_has_been_due_longest_is_claimed_first(self, place: Place) -> None:
+    def test_what_has_been_due_longest_is_claimed_first(self, storage: Storage) -> None:
         """Of those agents that were asked for."""
-        now_s = place.now_s
-        place.store.create("new", "header", agent="x")
+        now_s = storage.now_s
+        storage.store.create("new", "header", agent="x")
         for name, ago_s in (("b", 20), ("d", 40), ("a", 10), ("c", 30)):
             agent = "a" if name in "ab" else "c"
-            place.store.append(begun(place.store, name, agent=agent), 0, ["one"], waiting(due_s=now_s - ago_s))
-        assert place.store.claim("w", for_s=9, agents=["y"]) is None
-        order = [claimed_due(place.another(), agents=["y", "a"]).run]
-        order += [claimed_due(store).run for store in (place.store, place.another(), place.store, place.store)]
+            storage.store.append(begun(storage.store, name, agent=agent), 0, ["one"], waiting(due_s=now_s - ago_s))
+        assert storage.store.claim("w", for_s=9, agents=["y"]) is None
+        order = [claimed_due(storage.another(), agents=["y", "a"]).run]
+        order += [claimed_due(store).run for store in (storage.store, storage.another(), storage.store, storage.store)]
         assert order == ["b", "d", "c", "a", "new"]
-        assert place.store.claim("w", for_s=9) is None
+        assert storage.store.claim("w", for_s=9) is None
 
-    def test_nobody_waits_for_ever(self, place: Place) -> None:
+    def test_nobody_waits_for_ever(self, storage: Storage) -> None:
         """A run that is due at once has been so since it was created, or posted to: it passes nobody."""
-        store = place.store
-        store.append(begun(store, "timer"), 0, ["one"], waiting(due_s=place.now_s + 1))
+        store = storage.store
+        store.append(begun(store, "timer"), 0, ["one"], waiting(due_s=storage.now_s + 1))
         store.append(begun(store, "posted"), 0, ["one"], waiting("k"))
         for name in ("z", "y"):
             store.create(name, "header", agent="a")
-            place.elapse(0.01)
+            storage.elapse(0.01)
         store.post("posted", "k", "yes")
-        assert claimed_due(place.another()).run == "z"
-        assert claimed_due(place.another()).run == "y"
-        now_s = place.now_s + 2
-        place.elapse(0.01)
+        assert claimed_due(storage.another()).run == "z"
+        assert claimed_due(storage.another()).run == "y"
+        now_s = storage.now_s + 2
+        storage.elapse(0.01)
         store.create("x", "header", agent="a")
-        left = [place.another().claim("w", for_s=LONG_S, now_s=now_s) for _ in range(3)]
+        left = [storage.another().claim("w", for_s=LONG_S, now_s=now_s) for _ in range(3)]
         found = [lease.run for lease in left if lease is not None]
         assert sorted(found) == ["posted", "timer", "x"]
         assert found.index("posted") < found.index("x")
 
-    def test_a_run_that_was_not_given_back_is_due(self, place: Place) -> None:
+    def test_a_run_that_was_not_given_back_is_due(self, storage: Storage) -> None:
         """So that the death of its holder is followed by a claim, whatever the last rest said."""
-        store = place.store
-        store.append(begun(store), 0, ["one"], waiting("k", due_s=place.now_s + 500))
+        store = storage.store
+        store.append(begun(store), 0, ["one"], waiting("k", due_s=storage.now_s + 500))
         lease = claimed(store, for_s=0.02)
         store.append(lease, 1, ["two"])
         for holder in ("w", None):
-            row = place.another().load("r").run
+            row = storage.another().load("r").run
             assert (row.holder, row.due_s, row.state) == (holder, 0.0, "ToolInterrupt")
-            place.elapse(0.03)
-        assert claimed_due(place.another()).fence == lease.fence + 1
+            storage.elapse(0.03)
+        assert claimed_due(storage.another()).fence == lease.fence + 1
 
-    def test_an_ended_run_is_never_due(self, place: Place) -> None:
+    def test_an_ended_run_is_never_due(self, storage: Storage) -> None:
         """Not even with unread posts; and nobody can post to it."""
-        store, lease = place.store, begun(place.store)
+        store, lease = storage.store, begun(storage.store)
         store.post("r", "", "body")
         store.append(lease, 0, ["one"], ENDED)
-        row = place.another().load("r").run
+        row = storage.another().load("r").run
         assert (row.is_ended, row.due_s, row.state) == (True, None, "Completed")
-        assert store.claim("w", for_s=9, now_s=place.now_s + 1e9) is None
+        assert store.claim("w", for_s=9, now_s=storage.now_s + 1e9) is None
         for key in ("", "k"):
             with pytest.raises(NotAsked, match="'r'"):
                 store.post("r", key, "late")
         assert [post.body for post in store.load("r").posts] == ["body"]
-        assert store.list(due_before=place.now_s + 1e9) == []
+        assert store.list(due_before=storage.now_s + 1e9) == []
 
-    def test_tries_are_the_claims_since_the_last_entry(self, place: Place) -> None:
+    def test_tries_are_the_claims_since_the_last_entry(self, storage: Storage) -> None:
         """A run whose holders die is found by them."""
-        store, tries = place.store, []
+        store, tries = storage.store, []
         store.create("r", "header", agent="a")
         for _ in range(3):
-            lease = claimed_due(place.another(), for_s=0.02)
+            lease = claimed_due(storage.another(), for_s=0.02)
             tries.append(lease.tries)
-            place.elapse(0.03)
+            storage.elapse(0.03)
         store.append(lease, 0, [], Rest(state="Calling", due_s=0.0))
         lease = claimed_due(store, for_s=0.02)
         store.append(lease, 0, ["one"])
-        place.elapse(0.03)
+        storage.elapse(0.03)
         assert [*tries, lease.tries, claimed_due(store).tries] == [1, 2, 3, 4, 1]
 
-    def test_a_rest_that_is_not_due_at_once_resets_tries(self, place: Place) -> None:
+    def test_a_rest_that_is_not_due_at_once_resets_tries(self, storage: Storage) -> None:
         """Whoever gave the run back for later, or to people, has not failed at it."""
-        store = place.store
+        store = storage.store
         store.create("r", "header", agent="a")
-        rests = [waiting("k"), waiting(due_s=place.now_s + 500), waiting(due_s=0.0), waiting(due_s=-1.0), waiting()]
+        rests = [waiting("k"), waiting(due_s=storage.now_s + 500), waiting(due_s=0.0), waiting(due_s=-1.0), waiting()]
         tries = []
         for rest in rests:
             lease = claimed(store, for_s=0.02)
-            place.elapse(0.03)
-            lease = claimed(place.another())
+            storage.elapse(0.03)
+            lease = claimed(storage.another())
             tries.append(lease.tries)
             store.append(lease, 0, [], rest)
         assert tries == [2, 2, 2, 4, 6]
         assert claimed(store).tries == 1
 
-    def test_an_ended_run_can_be_claimed_by_its_name(self, place: Place) -> None:
+    def test_an_ended_run_can_be_claimed_by_its_name(self, storage: Storage) -> None:
         """It stays as it is: it is never due, reads no posts, and is given back like any other."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], ENDED)
-        lease = claimed(place.another(), for_s=0.02)
+        lease = claimed(storage.another(), for_s=0.02)
         assert (lease.fence, lease.n) == (2, 1)
         row = store.load("r").run
         assert (row.is_ended, row.due_s, row.holder, row.state) == (True, None, "w", "Completed")
@@ -247,16 +247,16 @@ class LeaseConformance(StoreTests):
             store.post("r", "", "late")
         with pytest.raises(RunBusy):
             store.delete("r")
-        place.elapse(0.03)
-        assert store.claim("v", for_s=9, now_s=place.now_s + 1e9) is None, "a lease that is over made it due"
+        storage.elapse(0.03)
+        assert store.claim("v", for_s=9, now_s=storage.now_s + 1e9) is None, "a lease that is over made it due"
         store.append(lease, 1, (), ENDED)
         assert (store.load("r").run.holder, store.load("r").lines) == (None, ("one",))
 
-    def test_many_who_claim_have_a_run_each(self, place: Place) -> None:
+    def test_many_who_claim_have_a_run_each(self, storage: Storage) -> None:
         """Eight of them, twenty runs: each is claimed once, and nobody goes away while there are some."""
         runs = [f"r{i}" for i in range(20)]
         for run in runs:
-            place.store.create(run, "header", agent="a")
+            storage.store.create(run, "header", agent="a")
 
         def claim_all(store: Store, holder: str) -> list[Lease]:
             leases = []
@@ -264,41 +264,41 @@ class LeaseConformance(StoreTests):
                 leases.append(lease)
             return leases
 
-        stores = [place.store, place.another()] * 4
+        stores = [storage.store, storage.another()] * 4
         outcomes = together(*[partial(claim_all, store, f"w{i}") for i, store in enumerate(stores)])
         leases = [lease for found in outcomes for lease in found]
         assert sorted(lease.run for lease in leases) == sorted(runs)
         assert {lease.fence for lease in leases} == {1}
 
     @pytest.mark.parametrize("run", ["r", None])
-    def test_a_run_is_looked_at_and_claimed_in_one(self, place: Place, run: str | None) -> None:
+    def test_a_run_is_looked_at_and_claimed_in_one(self, storage: Storage, run: str | None) -> None:
         """Another claim cannot come between."""
-        other = place.another()
-        place.store.create("r", "header", agent="a")
-        outcomes = place.interleaved(
-            lambda: place.store.claim("w", for_s=LONG_S, run=run), lambda: other.claim("v", for_s=LONG_S, run=run)
+        other = storage.another()
+        storage.store.create("r", "header", agent="a")
+        outcomes = storage.interleaved(
+            lambda: storage.store.claim("w", for_s=LONG_S, run=run), lambda: other.claim("v", for_s=LONG_S, run=run)
         )
         leases = [lease for lease in outcomes if isinstance(lease, Lease)]
         assert [lease.fence for lease in leases] == [1], outcomes
-        assert place.store.load("r").run.holder == leases[0].holder
+        assert storage.store.load("r").run.holder == leases[0].holder
 
-    def test_an_append_compares_and_writes_in_one(self, place: Place) -> None:
+    def test_an_append_compares_and_writes_in_one(self, storage: Storage) -> None:
         """A claim that comes between has to wait, or outdates it."""
-        other, old = place.another(), begun(place.store, for_s=0.0)
-        append, new = place.interleaved(
-            lambda: place.store.append(old, 0, ["old"]), lambda: other.claim("v", for_s=LONG_S, run="r")
+        other, old = storage.another(), begun(storage.store, for_s=0.0)
+        append, new = storage.interleaved(
+            lambda: storage.store.append(old, 0, ["old"]), lambda: other.claim("v", for_s=LONG_S, run="r")
         )
         assert isinstance(new, Lease)
         if isinstance(append, LeaseLost):
-            assert (new.n, place.store.load("r").lines) == (0, ())
+            assert (new.n, storage.store.load("r").lines) == (0, ())
         else:
-            assert (new.n, place.store.load("r").lines) == (1, ("old",))
+            assert (new.n, storage.store.load("r").lines) == (1, ("old",))
         other.append(new, new.n, ["new"])
 
-    def test_two_holders_never_mix(self, place: Place) -> None:
+    def test_two_holders_never_mix(self, storage: Storage) -> None:
         """Leases without length: each append is one's own, or refused."""
-        stores = [place.store, place.another()] * 2
-        place.store.create("r", "header", agent="a")
+        stores = [storage.store, storage.another()] * 2
+        storage.store.create("r", "header", agent="a")
 
         def drive(store: Store, holder: str) -> list[str]:
             written = []
@@ -310,28 +310,28 @@ class LeaseConformance(StoreTests):
             return written
 
         outcomes = together(*[partial(drive, store, f"w{i}") for i, store in enumerate(stores)])
-        lines = place.store.load("r").lines
+        lines = storage.store.load("r").lines
         assert sorted(lines) == sorted(line for written in outcomes for line in written)
         fences = [int(line.partition(" ")[0]) for line in lines]
         assert fences == sorted(fences), "a fence has fallen"
 
-    def test_wait_hears_of_a_new_run(self, place: Place) -> None:
+    def test_wait_hears_of_a_new_run(self, storage: Storage) -> None:
         """Of one that another store has made, too."""
         numbers = iter(range(10**6))
-        for store in (place.store, place.another()):
-            check_heard(store, lambda: place.store.create(str(next(numbers)), "header", agent="a"))
+        for store in (storage.store, storage.another()):
+            check_heard(store, lambda: storage.store.create(str(next(numbers)), "header", agent="a"))
 
-    def test_wait_hears_of_a_post(self, place: Place) -> None:
+    def test_wait_hears_of_a_post(self, storage: Storage) -> None:
         """To a run that waits for one."""
-        place.store.append(begun(place.store), 0, ["one"], waiting("k"))
-        for store in (place.store, place.another()):
-            check_heard(store, lambda: place.store.post("r", "", "body"))
+        storage.store.append(begun(storage.store), 0, ["one"], waiting("k"))
+        for store in (storage.store, storage.another()):
+            check_heard(store, lambda: storage.store.post("r", "", "body"))
 
-    def test_wait_ends(self, place: Place) -> None:
+    def test_wait_ends(self, storage: Storage) -> None:
         """At its timeout, if nothing happens."""
         started_s = time.monotonic()
-        place.store.wait(0.01)
-        assert time.monotonic() - started_s < store_place.PATIENCE_S
+        storage.store.wait(0.01)
+        assert time.monotonic() - started_s < storages.PATIENCE_S
 
 
 def claimed_due(store: Store, *, agents: list[str] | None = None, for_s: float = LONG_S) -> Lease:
@@ -343,7 +343,7 @@ def claimed_due(store: Store, *, agents: list[str] | None = None, for_s: float =
 
 def check_heard(store: Store, happen: Callable[[], object]) -> None:
     """Check that a wait ends when something happens; it happens again and again, as the wait may not have begun."""
-    patience_s = store_place.PATIENCE_S
+    patience_s = storages.PATIENCE_S
     thread = threading.Thread(target=store.wait, args=(2 * patience_s,), daemon=True)
     thread.start()
     end_s = time.monotonic() + patience_s

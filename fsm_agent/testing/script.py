@@ -90,16 +90,16 @@ def call(name: str, /, **arguments: Any) -> FunctionCall:
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
-def token_reply(*places: Mapping[str, float]) -> Reply:
+def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """Return a reply with log probabilities: ``token_reply({"yes": 0.7, "no": 0.2})`` says "yes".
 
     Args:
-        places: For each token of the answer, the probabilities of some tokens in its place, of which it is the
+        distributions: For each token of the answer, the probabilities of some tokens in its place, of which it is the
             likeliest.
     """
     tokens = []
-    for place in places:
-        top = tuple([(token, math.log(p)) for token, p in sorted(place.items(), key=lambda item: -item[1])])
+    for distribution in distributions:
+        top = tuple([(token, math.log(p)) for token, p in sorted(distribution.items(), key=lambda item: -item[1])])
         tokens.append(TokenLogprob(*top[0], top))
     text = "".join([token.token for token in tokens])
     return Reply(message=Message.of("assistant", text), finish="stop", logprobs=tuple(tokens))

@@ -11,7 +11,7 @@ from fsm_agent.store.errors import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Rest
 from fsm_agent.testing.journal_conformance import JournalConformance
 from fsm_agent.testing.lease_conformance import LeaseConformance
-from fsm_agent.testing.store_place import ENDED, Place, begun, claimed, together, waiting
+from fsm_agent.testing.storages import ENDED, Storage, begun, claimed, together, waiting
 
 ROUNDS = 40  # of a race
 
@@ -35,14 +35,14 @@ class StoreConformance(JournalConformance, LeaseConformance):
             no method is held up.
     """
 
-    def test_posts_wait_in_order(self, place: Place) -> None:
+    def test_posts_wait_in_order(self, storage: Storage) -> None:
         """Until they are used up; the holder hears of them, and greater ids are later ones, in all runs."""
-        store, other = place.store, place.another()
+        store, other = storage.store, storage.another()
         lease = begun(store)
         begun(store, "else")
         other.post("r", "", "one", by="ann")
         store.post("else", "", "not for r")
-        place.elapse(0.01)
+        storage.elapse(0.01)
         store.post("r", "", "two")
         other.post("r", "", "three", by="bob")
         posts = store.load("r").posts
@@ -53,7 +53,7 @@ class StoreConformance(JournalConformance, LeaseConformance):
         ]
         ids = [posts[0].id, *[post.id for post in store.load("else").posts], posts[1].id, posts[2].id]
         assert ids == sorted(set(ids))
-        assert place.is_now(posts[2].at_s)
+        assert storage.is_now(posts[2].at_s)
         assert store.append(lease, 0, ["line"]) == 3
         assert store.append(lease, 1, ["line"], took=[posts[1].id, ids[1]]) == 2
         assert [post.body for post in other.load("r").posts] == ["one", "three"]
@@ -61,32 +61,32 @@ class StoreConformance(JournalConformance, LeaseConformance):
         assert store.append(lease, 2, ["line"], waiting("k"), took=[posts[0].id, posts[2].id]) == 0
         assert other.load("r").posts == ()
 
-    def test_a_run_with_unread_posts_is_due(self, place: Place) -> None:
+    def test_a_run_with_unread_posts_is_due(self, storage: Storage) -> None:
         """Whatever its rest says; a post also wakes one that waits for an hour."""
-        store, rest = place.store, waiting("k", due_s=place.now_s + 3600)
+        store, rest = storage.store, waiting("k", due_s=storage.now_s + 3600)
         lease = begun(store)
-        place.another().post("r", "", "body")
+        storage.another().post("r", "", "body")
         assert store.append(lease, 0, ["one"], rest) == 1
-        assert place.another().load("r").run.due_s == 0.0
+        assert storage.another().load("r").run.due_s == 0.0
         lease = claimed(store)
         (post,) = store.load("r").posts
         store.append(lease, 1, ["two"], rest, took=[post.id])
-        assert store.load("r").run.due_s == place.now_s + 3600 or not self.takes_clock
+        assert store.load("r").run.due_s == storage.now_s + 3600 or not self.takes_clock
         assert store.claim("w", for_s=9) is None
-        place.another().post("r", "", "body")
+        storage.another().post("r", "", "body")
         assert store.load("r").run.due_s == 0.0
         due = store.claim("w", for_s=9)
         assert due is not None
         assert due.run == "r"
 
-    def test_a_question_is_answered_once(self, place: Place) -> None:
+    def test_a_question_is_answered_once(self, storage: Storage) -> None:
         """A late one learns who answered, and when; nothing of a refused answer is left."""
-        store, other = place.store, place.another()
+        store, other = storage.store, storage.another()
         store.append(begun(store), 0, ["one"], waiting("b", "c", "a"))
         assert [question.key for question in other.load("r").run.waits] == ["a", "b", "c"]
         other.post("r", "b", "yes", by="ann")
-        answered_s = place.now_s
-        place.elapse(0.01)
+        answered_s = storage.now_s
+        storage.elapse(0.01)
         before = store.load("r")
         with pytest.raises(AlreadyAnswered) as late:
             store.post("r", "b", "no", by="bob")
@@ -100,69 +100,69 @@ class StoreConformance(JournalConformance, LeaseConformance):
         store.post("r", "a", "yes")
         assert [post.key for post in store.load("r").posts] == ["b", "a"]
 
-    def test_a_refused_post_wakes_nobody(self, place: Place) -> None:
+    def test_a_refused_post_wakes_nobody(self, storage: Storage) -> None:
         """The run waits on."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k"))
         with pytest.raises(NotAsked):
             store.post("r", "x", "yes")
         assert store.load("r").run.due_s is None
-        assert place.another().claim("w", for_s=9) is None
+        assert storage.another().claim("w", for_s=9) is None
 
-    def test_a_rest_says_which_questions_are_open(self, place: Place) -> None:
+    def test_a_rest_says_which_questions_are_open(self, storage: Storage) -> None:
         """An append without one leaves them as they are."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], waiting("old", "kept"))
         lease = claimed(store)
         store.append(lease, 1, ["two"])
         assert [question.key for question in store.load("r").run.waits] == ["kept", "old"]
         store.append(lease, 2, ["three"], waiting("kept", "new"))
-        assert [question.key for question in place.another().load("r").run.waits] == ["kept", "new"]
+        assert [question.key for question in storage.another().load("r").run.waits] == ["kept", "new"]
         with pytest.raises(NotAsked):
             store.post("r", "old", "late")
         store.append(claimed(store), 3, ["four"], ENDED)
         assert store.load("r").run.waits == ()
 
-    def test_a_question_that_is_asked_again_stays_as_it_is(self, place: Place) -> None:
+    def test_a_question_that_is_asked_again_stays_as_it_is(self, storage: Storage) -> None:
         """Answered or not; what was asked first is what people see."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], waiting("done", "open"))
         first = store.load("r").run.waits
         store.post("r", "done", "yes", by="ann")
         again = [question.changed(about='"again"') for question in first]
         store.append(claimed(store), 1, ["two"], Rest(state="ToolInterrupt", questions=tuple(again)))
-        assert place.another().load("r").run.waits == (first[1],)
+        assert storage.another().load("r").run.waits == (first[1],)
         with pytest.raises(AlreadyAnswered) as late:
             store.post("r", "done", "no")
         assert late.value.by == "ann"
         assert [post.body for post in store.load("r").posts] == ["yes"]
 
-    def test_a_question_can_be_asked_anew(self, place: Place) -> None:
+    def test_a_question_can_be_asked_anew(self, storage: Storage) -> None:
         """Once it is open no longer."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k"))
         store.post("r", "k", "first")
         took = [post.id for post in store.load("r").posts]
         store.append(claimed(store), 1, ["two"], waiting(), took=took)
         store.append(claimed(store), 2, ["three"], waiting("k"))
         assert [question.key for question in store.load("r").run.waits] == ["k"]
-        place.another().post("r", "k", "second")
+        storage.another().post("r", "k", "second")
         assert [post.body for post in store.load("r").posts] == ["second"]
 
-    def test_a_question_whose_answer_was_refused_is_asked_again(self, place: Place) -> None:
+    def test_a_question_whose_answer_was_refused_is_asked_again(self, storage: Storage) -> None:
         """An answer that is used up in the append that asks again has not closed the question."""
-        store = place.store
+        store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k"))
         store.post("r", "k", "first")
         took = [post.id for post in store.load("r").posts]
         store.append(claimed(store), 1, ["two"], waiting("k"), took=took)
         assert [question.key for question in store.load("r").run.waits] == ["k"]
-        place.another().post("r", "k", "second")
+        storage.another().post("r", "k", "second")
         assert [post.body for post in store.load("r").posts] == ["second"]
 
-    def test_of_many_who_answer_one_does(self, place: Place) -> None:
+    def test_of_many_who_answer_one_does(self, storage: Storage) -> None:
         """All others learn it."""
-        store, stores = place.store, [place.store, place.another()] * 3
+        store, stores = storage.store, [storage.store, storage.another()] * 3
         store.append(begun(store), 0, ["one"], waiting("k"))
         outcomes = together(*[partial(each.post, "r", "k", str(i), by=str(i)) for i, each in enumerate(stores)])
         assert outcomes.count(None) == 1, outcomes
@@ -170,34 +170,34 @@ class StoreConformance(JournalConformance, LeaseConformance):
         assert [late.by for late in outcomes if isinstance(late, AlreadyAnswered)] == [winner] * 5
         assert [post.body for post in store.load("r").posts] == [winner]
 
-    def test_a_question_is_looked_at_and_answered_in_one(self, place: Place) -> None:
+    def test_a_question_is_looked_at_and_answered_in_one(self, storage: Storage) -> None:
         """Another answer cannot come between."""
-        other = place.another()
-        place.store.append(begun(place.store), 0, ["one"], waiting("k"))
-        outcomes = place.interleaved(
-            lambda: place.store.post("r", "k", "0", by="0"), lambda: other.post("r", "k", "1", by="1")
+        other = storage.another()
+        storage.store.append(begun(storage.store), 0, ["one"], waiting("k"))
+        outcomes = storage.interleaved(
+            lambda: storage.store.post("r", "k", "0", by="0"), lambda: other.post("r", "k", "1", by="1")
         )
-        assert sorted(type(came).__name__ for came in outcomes) == ["AlreadyAnswered", "NoneType"]
+        assert sorted(type(results).__name__ for results in outcomes) == ["AlreadyAnswered", "NoneType"]
         assert [post.body for post in other.load("r").posts] == [str(outcomes.index(None))]
 
-    def test_a_post_at_the_time_of_a_giving_back_is_not_lost(self, place: Place) -> None:
+    def test_a_post_at_the_time_of_a_giving_back_is_not_lost(self, storage: Storage) -> None:
         """Whichever is first, the run is due."""
-        store, other = place.store, place.another()
+        store, other = storage.store, storage.another()
         for i in range(ROUNDS):
             lease = begun(store, run := f"r{i}")
-            came = together(
+            results = together(
                 partial(store.append, lease, 0, ["one"], waiting("k")), partial(other.post, run, "", "body")
             )
-            assert came[0] in (0, 1)
+            assert results[0] in (0, 1)
             assert [post.body for post in store.load(run).posts] == ["body"]
             due = other.claim("v", for_s=9)
             assert due is not None, f"a post was lost: {store.load(run).run}"
             assert due.run == run
 
     @pytest.mark.parametrize("first", ["post", "append"])
-    def test_a_post_and_a_giving_back_take_turns(self, place: Place, first: str) -> None:
+    def test_a_post_and_a_giving_back_take_turns(self, storage: Storage, first: str) -> None:
         """One of the two is held up in its midst: in an open transaction, if the store has such a thing."""
-        store, other = place.store, place.another()
+        store, other = storage.store, storage.another()
         lease = begun(store)
         actions: list[Callable[[], object]] = [
             partial(other.post, "r", "", "body"),
@@ -205,8 +205,8 @@ class StoreConformance(JournalConformance, LeaseConformance):
         ]
         if first == "append":
             actions.reverse()
-        came = place.interleaved(*actions)
-        assert {type(each).__name__ for each in came} == {"int", "NoneType"}
+        results = storage.interleaved(*actions)
+        assert {type(each).__name__ for each in results} == {"int", "NoneType"}
         loaded = store.load("r")
         assert (loaded.lines, [post.body for post in loaded.posts]) == (("one",), ["body"])
         assert loaded.run.due_s == 0.0, "a post was lost: the run is not due"

@@ -70,14 +70,14 @@ def dialogs(draw: st.DrawFn) -> list[Message]:
     """Draw a dialog as agent calls leave it; each text, name and result in it is unique."""
     messages = [Message.of("system", "<system>")] * draw(st.integers(0, 1))
     messages.append(Message.of("user", "<task>"))
-    for place in range(draw(st.integers(0, 5))):
+    for position in range(draw(st.integers(0, 5))):
         if draw(st.booleans()):
-            messages += [Message.of("assistant", f"<answer {place}>"), Message.of("user", f"<question {place}>")]
+            messages += [Message.of("assistant", f"<answer {position}>"), Message.of("user", f"<question {position}>")]
             continue
-        words: list[str | Part] = [f"<words {place}>"] * draw(st.integers(0, 1))
+        words: list[str | Part] = [f"<words {position}>"] * draw(st.integers(0, 1))
         calls = [
             FunctionCall(name="search", arguments_json=json.dumps({"query": f"<query {id}>"}), id=id)
-            for id in [f"{place}.{index}" for index in range(draw(st.integers(1, 3)))]
+            for id in [f"{position}.{index}" for index in range(draw(st.integers(1, 3)))]
         ]
         messages.append(Message.of("assistant", *words, *calls))
         for call in calls:

@@ -119,9 +119,13 @@ def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
     )
     if announced != contained:
         return f"the deltas are {announced!r}, the reply is {contained!r}"
-    places = {(type(delta), getattr(delta, "index", None)): place for place, delta in enumerate(deltas)}  # the last
+    last_positions = {
+        (type(delta), getattr(delta, "index", None)): position for position, delta in enumerate(deltas)
+    }  # the last
     for index in range(len(calls)):
-        started, completed = (places.get((kind, index), -1) for kind in (FunctionCallStarted, FunctionCallCompleted))
-        if not started <= places.get((ArgumentsDelta, index), started) < completed:
+        started, completed = (
+            last_positions.get((kind, index), -1) for kind in (FunctionCallStarted, FunctionCallCompleted)
+        )
+        if not started <= last_positions.get((ArgumentsDelta, index), started) < completed:
             return f"call {index} is not completed behind its last piece: {deltas!r}"
     return None

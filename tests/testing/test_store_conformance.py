@@ -19,7 +19,7 @@ from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
 from fsm_agent.testing import StoreConformance
-from fsm_agent.testing.store_place import Place, waiting
+from fsm_agent.testing.storages import Storage, waiting
 
 WAITING = waiting("k")
 
@@ -776,11 +776,11 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
 def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsm_agent.testing.store_place.PATIENCE_S", 1.0)
-    place = Place(lambda clock: wrong(tmp_path, clock))
+    monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 1.0)
+    storage = Storage(lambda clock: wrong(tmp_path, clock))
     with pytest.raises((AssertionError, pytest.fail.Exception, FsmAgentError, ValueError)):
-        getattr(StoreConformance(), f"test_{check}")(place, **case)
-    place.close()
+        getattr(StoreConformance(), f"test_{check}")(storage, **case)
+    storage.close()
 
 
 def test_each_check_has_a_fault_that_it_catches() -> None:

@@ -130,7 +130,7 @@ class Question:
             scores: Scores = results[0].output
             if scores.is_measured:
                 may_ask = "classes" in prompt.variables and not suffix
-                return (yield from self._told_apart(scores, results, may_ask))
+                return (yield from self._distinguished(scores, results, may_ask))
         else:
             results = []
         if (left := self.votes - len(results)) > 0:
@@ -141,7 +141,7 @@ class Question:
         votes = [max(names, key=lambda name: result.output.masses[name]) for result in results]
         return Scores.of_votes(names, votes), results
 
-    def _told_apart(
+    def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
         """Divide what several classes share: by asking which of them it is, or if it is little, equally."""

@@ -77,20 +77,20 @@ class ClassParser(Parser[Scores]):
     def label(self) -> str:
         return f"ClassParser({', '.join(map(repr, self._classes.names))}, {self._on_missing})"
 
-    def read(self, given: ParserInput) -> Scores:
+    def read(self, source: ParserInput) -> Scores:
         """Return how likely each class is.
 
         Raises:
             ParseError: The reply is none of the classes.
         """
-        names, said = self._classes.names, self._classes.named(given.text)
+        names, vote = self._classes.names, self._classes.named(source.text)
         wanted = f"Please respond with one and only one word from {quoted(names)}."
-        if not given.logprobs:
-            if said is None:
+        if not source.logprobs:
+            if vote is None:
                 raise ParseError(wanted)
-            return Scores.of_votes(names, [said])
-        scores = self._classes.scores(given.logprobs)
-        if not (scores.coverage or scores.shared) or (said is None and given.finish != "length"):
+            return Scores.of_votes(names, [vote])
+        scores = self._classes.scores(source.logprobs)
+        if not (scores.coverage or scores.shared) or (vote is None and source.finish != "length"):
             raise ParseError(wanted)
         if self._on_missing == "error" and scores.missing and not scores.shared:
             raise ParseError(wanted)

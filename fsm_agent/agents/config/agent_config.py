@@ -179,7 +179,7 @@ class AgentConfig(SubAgentConfig):
     agent_configs: dict[str, SubAgentConfig] = Field(default_factory=dict, description="by sub-agent")
 
     _source: Source = PrivateAttr(default_factory=Source)
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _merged: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
     @spelled_out(ConfigOverrides)
@@ -198,7 +198,7 @@ class AgentConfig(SubAgentConfig):
         if isinstance(config, AgentConfig):
             if not overrides:
                 return config
-            values, source = config._given, config._source
+            values, source = config._merged, config._source
         elif isinstance(config, str | Path):
             values, source = read_file(Path(config))
         else:
@@ -206,16 +206,16 @@ class AgentConfig(SubAgentConfig):
         if not isinstance(values, Mapping):
             where = f" in {str(config)!r}" if source.file is not None else ""
             raise wrong(f"the agent's configuration{where}", values, "a mapping, or the path of a file,", ConfigError)
-        given = _merged(values, overrides)
-        checked = cls._checked(given, source)
-        checked._source, checked._given = source, given
+        merged = _merged(values, overrides)
+        checked = cls._checked(merged, source)
+        checked._source, checked._merged = source, merged
         return checked
 
     @classmethod
-    def _checked(cls, given: dict[str, Any], source: Source) -> AgentConfig:
+    def _checked(cls, merged: dict[str, Any], source: Source) -> AgentConfig:
         try:
-            problems = [Problem(*item) for item in unfilled(given)]
-            checked = cls.model_validate(given)
+            problems = [Problem(*item) for item in unfilled(merged)]
+            checked = cls.model_validate(merged)
         except ValidationError as error:
             problems += map(_problem, error.errors(include_url=False, include_context=False)[: MAX_PROBLEMS + 1])
         except RecursionError:
@@ -231,7 +231,7 @@ class AgentConfig(SubAgentConfig):
     @property
     def secrets(self) -> Secrets:
         """The values of the variables that it refers to."""
-        return Secrets([value for text in texts_in(self._given) for value in referenced(text, os.environ)])
+        return Secrets([value for text in texts_in(self._merged) for value in referenced(text, os.environ)])
 
     @property
     def folder(self) -> Path:
@@ -264,8 +264,8 @@ def _problem(item: Any) -> Problem:
         text = remedy(word, known, {} if "client" in keys else _WORDS)
         listed = "" if "there are" in text else f"; known: {', '.join(known)}"
         return Problem(keys, f": {word!r} is unknown{text}{listed}")
-    given = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
-    return Problem(keys, f": {item['msg']} (given: {given})")
+    actual = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
+    return Problem(keys, f": {item['msg']} (given: {actual})")
 
 
 def _known(keys: Keys) -> list[str]:

@@ -90,9 +90,9 @@ class SubAgent:
         if found is None or not isinstance(model, str):
             return model
         keys, table = found
-        given = {name: filled(getattr(table, name)) for name in table.model_fields_set if getattr(table, name)}
+        present = {name: filled(getattr(table, name)) for name in table.model_fields_set if getattr(table, name)}
         with self._placed(keys):
-            return named_client(model, **given)
+            return named_client(model, **present)
 
     def _system(self) -> str | Prompt | None:
         for keys, layer in self._layers:

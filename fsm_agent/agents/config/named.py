@@ -56,23 +56,23 @@ def imported(module: str, named: str) -> Any:
             meant = nearest(error.name, [path.stem for path in Path().glob("*.py")]) or ""
             guess = f": did you mean {meant!r}?" if meant else ""
             raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed{guess}") from None
-        raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_place(error)}") from error
+        raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # of the user's code, which may raise anything
-        what = f"{type(error).__name__}: {error}{_place(error)}"
+        what = f"{type(error).__name__}: {error}{_position(error)}"
         raise ConfigError(f"the module of {named!r} cannot be imported: {what}") from error
 
 
-def _place(error: BaseException) -> str:
+def _position(error: BaseException) -> str:
     """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
-    place, step = "", error.__traceback__
+    position, step = "", error.__traceback__
     while step is not None and not isinstance(error, SyntaxError):
         code = step.tb_frame.f_code
         if code.co_name == "<module>":
-            place = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
+            position = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
         step = step.tb_next
-    return place
+    return position
 
 
 def within(target: Any, path: str, named: str) -> Any:

@@ -46,13 +46,13 @@ class Source:
     def error(self, problems: Iterable[Problem]) -> ConfigError:
         """Return the error that names the file, and of each problem the line and the keys."""
         found = list(problems)
-        lines = [f"  {self._place(problem.keys)}{problem.text}" for problem in found[:MAX_PROBLEMS]]
+        lines = [f"  {self._position(problem.keys)}{problem.text}" for problem in found[:MAX_PROBLEMS]]
         if len(found) > MAX_PROBLEMS:
             lines.append("  … and more")
         where = "" if self.file is None else f" in {str(self.file)!r}"
         return ConfigError("\n".join([f"the agent's configuration{where} is not valid:", *lines]))
 
-    def _place(self, keys: Keys) -> str:
+    def _position(self, keys: Keys) -> str:
         line = self._line(keys)
         return dotted(keys) if line is None else f"line {line}, {dotted(keys)}"
 

@@ -78,9 +78,9 @@ class Table:
         self.kind = kind
         self._words = words or {}
 
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields with the references in them replaced."""
-        return {key: self._field(key, value) for key, value in given.items()}
+        return {key: self._field(key, value) for key, value in table.items()}
 
     def _field(self, key: str, value: Any) -> Any:
         text = filled(value)
@@ -135,27 +135,27 @@ class Table:
         (found,), definitions = msgspec.json.schema_components([self.kind])
         return found, definitions
 
-    def validate(self, given: Any) -> dict[str, Any]:
+    def validate(self, table: Any) -> dict[str, Any]:
         """Return the table as it was given, checked.
 
         Raises:
             ValidationError: Keys are unknown, or their values wrong.
             PydanticCustomError: It is no table.
         """
-        if isinstance(given, self.kind):
-            given = differing(given)
-        if not isinstance(given, Mapping):
+        if isinstance(table, self.kind):
+            table = differing(table)
+        if not isinstance(table, Mapping):
             example = ", ".join(field_names(self.kind)[:3])
-            text = f": {shown(given)} is no table: one of {example}, … would be right"
+            text = f": {shown(table)} is no table: one of {example}, … would be right"
             raise PydanticCustomError("end", "{text}", {"text": text})
-        problems = [self._problem(str(key), value) for key, value in given.items()]
+        problems = [self._problem(str(key), value) for key, value in table.items()]
         details = [
             InitErrorDetails(type=PydanticCustomError("end", "{text}", {"text": text}), loc=keys, input=None)
             for keys, text in filter(None, problems)
         ]
         if details:
             raise ValidationError.from_exception_data(self.kind.__name__, details)
-        return dict(given)
+        return dict(table)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
@@ -204,8 +204,8 @@ def checked_profile(name: str) -> str:
     """
     value = name if any(unfilled(name)) else filled(name)
     if not has_reference(value) and value not in PRESETS:
-        given = shown(name)
-        raise PydanticCustomError("end", "{text}", {"text": f": no preset is called {given}{hint(value, PRESETS)}"})
+        unknown = shown(name)
+        raise PydanticCustomError("end", "{text}", {"text": f": no preset is called {unknown}{hint(value, PRESETS)}"})
     return name
 
 

@@ -39,8 +39,8 @@ def read_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
         return reader.read(), reader.lines
     except marked as error:  # its own text shows lines of the file, which may hold secrets
         mark = error.problem_mark or error.context_mark
-        place = "" if mark is None else f" (at line {mark.line + 1}, column {mark.column + 1})"
-        raise ValueError(f"{error.problem or error.context}{place}") from None
+        position = "" if mark is None else f" (at line {mark.line + 1}, column {mark.column + 1})"
+        raise ValueError(f"{error.problem or error.context}{position}") from None
     except unmarked as error:
         raise ValueError(f"{type(error).__name__}: a character that YAML does not allow") from None
 
@@ -106,9 +106,9 @@ class _Reader:
                 raise _refused(name, "a key is no text: quotes make it one")
             if name.value in own:
                 raise _refused(name, f"the key {name.value:.60} is there twice")
-            place = (*keys, name.value)
-            self.lines[place] = name.start_mark.line + 1
-            own[name.value] = self._value(value, place)
+            position = (*keys, name.value)
+            self.lines[position] = name.start_mark.line + 1
+            own[name.value] = self._value(value, position)
         return {**merged, **own}
 
 

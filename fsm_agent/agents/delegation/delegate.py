@@ -109,7 +109,7 @@ def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
     """
     for policy_name, instead in _ELSEWHERE.items():
         if policy.get(policy_name) not in (None, (), []):
-            told = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
-            raise UsageError(f"the {kind} {name!r} as a function takes no {policy_name}: {told}")
+            advice = instead.format(a=f"{'an' if kind == 'agent' else 'a'} {kind}", the=f"the {kind}")
+            raise UsageError(f"the {kind} {name!r} as a function takes no {policy_name}: {advice}")
     if policy.get("on_error") == "retry":
         raise UsageError(f"the {kind} {name!r} as a function is not retried: {_ELSEWHERE['retries']}")

@@ -90,19 +90,19 @@ class HandoffDelegate(AgentDelegate):
     def __init__(
         self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], processors: tuple[Processor, ...]
     ) -> None:
-        self._given = agent
+        self._target = agent
         self._processors = processors
 
     @property
     def is_known(self) -> bool:
         """True if the agent was there when the handoff was made."""
-        return isinstance(self._given, Agent)
+        return isinstance(self._target, Agent)
 
     @cached_property
     def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
         """The agent."""
-        given = self._given
-        agent = given if isinstance(given, Agent) else given()
+        target = self._target
+        agent = target if isinstance(target, Agent) else target()
         check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
         _check_system(agent)
         return agent
@@ -175,10 +175,10 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
             continue
         inner = delegate.agent
         if not _is_of(inner.output, prompt.output):
-            given, wanted = _shown(inner.output), _shown(prompt.output)
+            own, wanted = _shown(inner.output), _shown(prompt.output)
             raise UsageError(
                 f"{prompt.path!r} is asked for {wanted}, and {name} hands over to {inner.name!r}, which answers with"
-                f" {given}: output={wanted} | {given} of {prompt.path!r}, or the same output for both, would be right"
+                f" {own}: output={wanted} | {own} of {prompt.path!r}, or the same output for both, would be right"
             )
 
 

@@ -49,18 +49,18 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuratio
 
 @app.command("list")
 def list_agents(
-    places: Annotated[Many, typer.Argument(metavar="[MODULE|FILE]...", help="Modules, or configurations.")] = None,
+    sources: Annotated[Many, typer.Argument(metavar="[MODULE|FILE]...", help="Modules, or configurations.")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List the classes of agents that modules and configurations have."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
-        for place in places or ():
-            if place.endswith(SUFFIXES):
-                with _built(Path(place), (), {}):
+        for source in sources or ():
+            if source.endswith(SUFFIXES):
+                with _built(Path(source), (), {}):
                     pass
             else:
-                _import([place])
+                _import([source])
         ours = __name__.partition(".")[0]
         users = {kind: cls for kind, cls in sorted(AGENTS.items()) if cls.__module__.partition(".")[0] != ours}
         found = {kind: _described(cls) for kind, cls in users.items()}

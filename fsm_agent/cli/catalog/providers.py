@@ -34,13 +34,13 @@ def list_providers(as_json: Json = False, debug: Debug = False) -> None:
             return
         for row in rows:
             screen.line(plain(row["name"]), "bold")
-            for said in (f"key: {_key(row)}", f"wires: {' or '.join(row['wires'])}", f"address: {_address(row)}"):
-                screen.prose(plain(said), indent="  ", hang="    ")
+            for line in (f"key: {_key(row)}", f"wires: {' or '.join(row['wires'])}", f"address: {_address(row)}"):
+                screen.prose(plain(line), indent="  ", hang="    ")
 
 
 def _row(entry: Provider) -> dict[str, Any]:
     """Return a provider as plain values; of the variables of the environment, only whether they are set."""
-    has_choice = entry.other_wire is not None and not entry.wire_is_given
+    has_choice = entry.other_wire is not None and not entry.is_wire_fixed
     address = entry.base_url_variable
     return {
         "name": entry.name,
@@ -57,18 +57,18 @@ def _is_set(variable: str) -> bool:
     return bool(os.environ.get(variable))
 
 
-def _said(variable: dict[str, Any]) -> str:
+def _variable_text(variable: dict[str, Any]) -> str:
     return f"{variable['variable']} ({'set' if variable['is_set'] else 'not set'})"
 
 
 def _key(row: dict[str, Any]) -> str:
-    said = " or ".join([_said(variable) for variable in row["keys"]])
-    return said + ("" if row["key_is_needed"] else ", optional") if said else "none"
+    texts = " or ".join([_variable_text(variable) for variable in row["keys"]])
+    return texts + ("" if row["key_is_needed"] else ", optional") if texts else "none"
 
 
 def _address(row: dict[str, Any]) -> str:
     if row["is_embedded"]:
         return "this machine"
-    said = [row["base_url"]] if row["base_url"] else []
-    said += [_said(row["base_url_variable"])] if row["base_url_variable"] else []
-    return " or ".join(said) or "that of --base-url"
+    texts = [row["base_url"]] if row["base_url"] else []
+    texts += [_variable_text(row["base_url_variable"])] if row["base_url_variable"] else []
+    return " or ".join(texts) or "that of --base-url"

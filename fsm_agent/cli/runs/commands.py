@@ -150,8 +150,8 @@ def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json =
                 f"after entry {n} the run was in {row.state!r} then, and would be in {str(call.state)!r} now"
             )
         if as_json:
-            said = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
-            screen.line(json_text(said))
+            report = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
+            screen.line(json_text(report))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
@@ -270,17 +270,17 @@ def answer(
             "run_again": run_again and RunAgain(at_s=at_s),
             "cancelled": cancel and Cancelled(reason=reason, at_s=at_s),
         }
-        given = [outcome for outcome in outcomes.values() if outcome]
-        if len(given) != 1:
+        answers = [outcome for outcome in outcomes.values() if outcome]
+        if len(answers) != 1:
             right = ", ".join([words.split(" ")[0] for words in OPTIONS.values()])
-            raise typer.BadParameter(f"there are {len(given) or 'no'} answers: exactly one of {right} is right")
+            raise typer.BadParameter(f"there are {len(answers) or 'no'} answers: exactly one of {right} is right")
         if key is None and not cancel:
             raise typer.BadParameter("the key of the question is missing: 'runs show' has it", param_hint="KEY")
         if key is not None:
-            _check_right(runs, run, key, given[0])
-        runs.answer(run, {key or "": given[0]}, by=_user() if by is None else by)
+            _check_right(runs, run, key, answers[0])
+        runs.answer(run, {key or "": answers[0]}, by=_user() if by is None else by)
         about = f"to {one_line(key)}" if key else "to the run"
-        screen.line(f"posted {given[0].kind} {about} of {one_line(run)}; its next driver takes it")
+        screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
 
 
 def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
@@ -414,14 +414,14 @@ def _shown_json(reading: Reading) -> dict[str, Any]:
         "is_sound": reading.is_sound,
         "entries": [
             {
-                "n": came.line.n,
-                "key": came.line.key,
-                "outcome": came.data,
-                "steps": to_builtins(came.line.steps),
-                "fence": came.line.fence,
+                "n": entry.line.n,
+                "key": entry.line.key,
+                "outcome": entry.data,
+                "steps": to_builtins(entry.line.steps),
+                "fence": entry.line.fence,
                 "from": None if trace is None else trace[n].source,
                 "to": None if trace is None else trace[n].to,
             }
-            for n, came in enumerate(reading.entries)
+            for n, entry in enumerate(reading.entries)
         ],
     }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from fsm_agent.cli.runs.reading import Came, Reading
+from fsm_agent.cli.runs.reading import EntryRead, Reading
 
 _MOMENTS = frozenset({"at_s", "delay_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
@@ -38,10 +38,10 @@ def _beginning(reading: Reading) -> dict[str, Any]:
     return {"agent": header.agent, "definition": header.definition, "seed": reading.seed, "extra": header.extra}
 
 
-def _content(came: Came | None) -> dict[str, Any]:
-    if came is None:
+def _content(entry: EntryRead | None) -> dict[str, Any]:
+    if entry is None:
         return {}
-    return {"key": came.line.key, "outcome": came.data, "steps": came.triggers}
+    return {"key": entry.line.key, "outcome": entry.data, "steps": entry.triggers}
 
 
 def _different(where: str, a: Any, b: Any) -> list[Difference]:

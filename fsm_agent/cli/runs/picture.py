@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.runs.reading import Came, Reading
+from fsm_agent.cli.runs.reading import EntryRead, Reading
 from fsm_agent.cli.terminal import one_line, shown_call
 from fsm_agent.lifecycle.outcomes import (
     Begun,
@@ -31,41 +31,46 @@ _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what a
 def picture(reading: Reading) -> RenderableType:
     """Return the entries of a run, a line each, and its path through the states beside them."""
     lanes = _lanes(reading)
-    began_s = next((came.at_s for came in reading.entries if came.at_s), 0.0)
+    began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
-        (str(came.line.n), _after(came.at_s, began_s), one_line(came.line.key, _KEY), one_line(came.triggers, _STEP))
-        for came in reading.entries
+        (
+            str(entry.line.n),
+            _after(entry.at_s, began_s),
+            one_line(entry.line.key, _KEY),
+            one_line(entry.triggers, _STEP),
+        )
+        for entry in reading.entries
     ]
     n, after, key, step = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [_legend(lanes, lane) for lane in range(len(lanes))]
     fence = reading.entries[0].line.fence
-    for number, (came, cell) in enumerate(zip(reading.entries, cells, strict=True)):
-        if came.line.fence != fence:
-            fence = came.line.fence
+    for number, (entry, cell) in enumerate(zip(reading.entries, cells, strict=True)):
+        if entry.line.fence != fence:
+            fence = entry.line.fence
             lines.append(Text.assemble(("│ " * len(lanes), "dim"), (f"  claimed again, fence {fence}", "dim italic")))
         drawn = (
             Text() if reading.trace is None else _lane(lanes, reading.trace[number].source, reading.trace[number].to)
         )
         drawn.append(f" {cell[0]:>{n}}  {cell[1]:>{after}}  ", "dim")
         drawn.append(f"{cell[2]:<{key}}  ").append(f"{cell[3]:<{step}}  ", "bold")
-        lines.append(drawn.append(one_line(about_of(came), _ABOUT)))
+        lines.append(drawn.append(one_line(about_of(entry), _ABOUT)))
     for line in lines:
         line.rstrip()
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
 
 
-def about_of(came: Came) -> str:
+def about_of(entry: EntryRead) -> str:
     """Return what an outcome says, for people."""
-    match came.outcome:
+    match entry.outcome:
         case Begun():
             return ""
         case Replied(reply=reply):
             calls = "; ".join([shown_call(call) for call in reply.message.function_calls])
             return calls or repr(reply.message.text or reply.refusal or "")
         case ModelFailed(error=error, delay_s=delay_s):
-            told = f"{error.kind}: {error.message}"
-            return f"{told}; again after {shown_duration(delay_s)}" if delay_s else told
+            failure = f"{error.kind}: {error.message}"
+            return f"{failure}; again after {shown_duration(delay_s)}" if delay_s else failure
         case Returned(text=text, is_error=is_error):
             return f"raised {text}" if is_error else f"→ {text}"
         case Modified(arguments_json=text) | FunctionFailed(text=text):
@@ -75,7 +80,7 @@ def about_of(came: Came) -> str:
         case Injected(messages=messages):
             return "; ".join([message.text for message in messages])
         case None:
-            return f"{came.kind} {bytes(came.line.outcome).decode(errors='replace')}"
+            return f"{entry.kind} {bytes(entry.line.outcome).decode(errors='replace')}"
     return ""
 
 

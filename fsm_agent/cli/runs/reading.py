@@ -34,7 +34,7 @@ StorePath = Annotated[
 ]
 
 
-class Came(NamedTuple):
+class EntryRead(NamedTuple):
     """An entry of a journal."""
 
     line: Line
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
     run: Run
     header: Header
     seed: Any  # what the run began with, in JSON
-    entries: list[Came]
+    entries: list[EntryRead]
     trace: list[Stepped] | None  # a step for each entry; None: it is no agent call's
     verdict: str  # on the digests
     is_sound: bool  # False: the journal is damaged
@@ -104,9 +104,9 @@ def read(runs: Runs, run: str) -> Reading:
     verdict, is_sound = _verdict(loaded.header, loaded.lines)
     if problem:
         verdict, is_sound = problem, False
-    steps = [_step(came) for came in entries]
+    steps = [_step(entry) for entry in entries]
     is_all = loaded.run.holder is None and loaded.run.n == len(entries)
-    trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(came) for came in entries) else None
+    trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(entry) for entry in entries) else None
     seed = msgspec.json.decode(bytes(header.seed))
     return Reading(loaded.run, header, seed, entries, trace, verdict, is_sound)
 
@@ -132,9 +132,9 @@ def turns_of(
     return list(islice(found, limit))
 
 
-def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:
+def _entries(lines: tuple[str, ...]) -> tuple[list[EntryRead], str]:
     """Return the entries up to the first that cannot be read, and what is wrong with that."""
-    entries: list[Came] = []
+    entries: list[EntryRead] = []
     for text in lines:
         try:
             line = line_of(text)
@@ -143,33 +143,33 @@ def _entries(lines: tuple[str, ...]) -> tuple[list[Came], str]:
         outcome = None
         with suppress(ValueError):
             outcome = from_json(bytes(line.outcome), Outcome)
-        entries.append(Came(line, outcome, json.loads(bytes(line.outcome))))
+        entries.append(EntryRead(line, outcome, json.loads(bytes(line.outcome))))
     return entries, ""
 
 
 def _verdict(header: str, lines: tuple[str, ...]) -> tuple[str, bool]:
     """Return what the digests tell, and whether nothing is wrong."""
-    given = os.environ.get(KEY_VARIABLE) or None
-    if lines and given is None and is_signed(lines[0]):
+    signing_key = os.environ.get(KEY_VARIABLE) or None
+    if lines and signing_key is None and is_signed(lines[0]):
         return f"signed; {KEY_VARIABLE} is not set, so nothing was verified", True
-    chain = Chain(header, None if given is None else key_bytes(given))
+    chain = Chain(header, None if signing_key is None else key_bytes(signing_key))
     try:
         for text in lines:
             chain.verified(text)
     except JournalError as error:
         return str(error), False
-    return "digests right" if given is None else "signatures right", True
+    return "digests right" if signing_key is None else "signatures right", True
 
 
-def _is_plain(came: Came) -> bool:
+def _is_plain(entry: EntryRead) -> bool:
     """Return whether an entry is one step of the process itself."""
-    return len(came.line.steps) == 1 and came.line.steps[0][0] == ""
+    return len(entry.line.steps) == 1 and entry.line.steps[0][0] == ""
 
 
-def _step(came: Came) -> Stepped:
+def _step(entry: EntryRead) -> Stepped:
     """Return the step of an entry, without its states."""
     detail, usage = "", None
-    match came.outcome:
+    match entry.outcome:
         case Replied(reply=reply):
             usage = reply.usage
         case ModelFailed(error=error):
@@ -177,5 +177,5 @@ def _step(came: Came) -> Stepped:
         case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
             pass
     return Stepped(
-        "", came.line.steps[0][1] if came.line.steps else "", "", came.line.key, came.at_s, "", detail, usage
+        "", entry.line.steps[0][1] if entry.line.steps else "", "", entry.line.key, entry.at_s, "", detail, usage
     )

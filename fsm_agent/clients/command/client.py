@@ -44,7 +44,7 @@ _PROFILE = Profile(
     native_schema=False, output_mode="prompted", temperature=False, stop=False, images=False, logprobs=False
 )
 _LEFT_OUT = ("max_tokens", "reasoning_effort", "cache")
-_PLACE = re.compile(r"\{(prompt|system|model)\}")
+_PLACEHOLDER = re.compile(r"\{(prompt|system|model)\}")
 _SEVERAL = "This is the conversation so far. Answer with the next message of the assistant, and nothing else."
 
 
@@ -90,7 +90,7 @@ class CommandClient(Closing):
         are_texts = isinstance(command, Sequence) and not isinstance(command, str) and len(command) > 0
         are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
         check("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
-        check("command[0]", command[0], not _PLACE.search(command[0]), "a fixed program", ConfigError)
+        check("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
         check("model", model, isinstance(model, str), "a text", ConfigError)
         check("json", json, isinstance(json, JsonFields | None), "JsonFields(text='result'), say,", ConfigError)
         check("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
@@ -190,7 +190,7 @@ class CommandClient(Closing):
             yield TextDelta(text)
         self._check_failure(output.failure())
         if not pieces:
-            raise BadReply(f"the command {launch.program!r} ended without an answer{self._said(run)}")
+            raise BadReply(f"the command {launch.program!r} ended without an answer{self._error_output(run)}")
         if output.usage != UNUSED:
             yield UsageReported(output.usage)
         yield Reply(
@@ -262,7 +262,7 @@ class CommandClient(Closing):
         texts = {"prompt": prompt, "system": system, "model": self._model}
         arguments = [self._command[0]]
         for number, word in enumerate(self._command[1:], start=1):
-            filled = _PLACE.sub(lambda place: texts[place[1]], word)
+            filled = _PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], word)
             self._check_argument(word, filled, is_behind="--" in self._command[1:number])
             arguments.append(filled)
         content = b"" if "{prompt}" in template else prompt.encode("utf-8", "replace")
@@ -277,7 +277,7 @@ class CommandClient(Closing):
     def _check_argument(self, word: str, filled: str, *, is_behind: bool) -> None:
         if "\0" in filled:
             raise UsageError(f"the text for {word!r} holds a NUL character, which no argument can")
-        if _PLACE.match(word) and filled.startswith("-") and not is_behind:
+        if _PLACEHOLDER.match(word) and filled.startswith("-") and not is_behind:
             raise UsageError(
                 f"the text for {word!r} of {self.name!r} begins with '-' and would be read as an option: an argument"
                 " '--' before it, or the prompt on standard input, would be right"
@@ -292,10 +292,10 @@ class CommandClient(Closing):
             output.feed(b"", is_last=True)
         self._check_failure(output.failure())
         how = f"exit status {status}" if status > 0 else _signal(-status)
-        told = f"the command {self._name!r} failed with {how}{self._said(run)}"
+        message = f"the command {self._name!r} failed with {how}{self._error_output(run)}"
         known = failure(500, {}, self._masked(run.errors.decode("utf-8", "replace")).encode())
         kind = Overloaded if type(known) is ProviderError else type(known)
-        raise kind(told, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name)
+        raise kind(message, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name)
 
     def _check_failure(self, found: tuple[str, int | None, float | None] | None) -> None:
         if found is None:
@@ -312,9 +312,9 @@ class CommandClient(Closing):
         error.model = self.name
         raise error
 
-    def _said(self, run: CommandRun) -> str:
-        said = " ".join(self._masked(run.errors.decode("utf-8", "replace")).split())
-        return f": {said[-MAX_SHOWN_CHARS:]}" if said else ""
+    def _error_output(self, run: CommandRun) -> str:
+        output = " ".join(self._masked(run.errors.decode("utf-8", "replace")).split())
+        return f": {output[-MAX_SHOWN_CHARS:]}" if output else ""
 
     def _masked(self, text: str) -> str:
         env = os.environ if self._env is None else self._env

@@ -18,13 +18,13 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 class JsonFields(Value, frozen=True, kw_only=True):
-    """The places of an answer in a JSON document, or in each of many lines of JSON.
+    """The paths of an answer in a JSON document, or in each of many lines of JSON.
 
-    A place is the keys that lead to it, joined by dots; numbers are positions in lists.  ``item[type=message].text`` is
-    found only where the ``type`` of ``item`` is ``message``.  The texts of all lines together are the answer.
+    A path is the keys to a value, joined by dots; numbers are positions in lists.  ``item[type=message].text``
+    is found only where the ``type`` of ``item`` is ``message``.  The texts of all lines together are the answer.
 
     Raises:
-        ConfigError: A place cannot be read.
+        ConfigError: A path cannot be read.
     """
 
     text: str
@@ -38,12 +38,12 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            place = getattr(self, name)
-            is_right = isinstance(place, str) and _steps(place) is not None
-            check(name, place, is_right or (place is None and name != "text"), "'message.text', say,", ConfigError)
+            path = getattr(self, name)
+            is_right = isinstance(path, str) and _steps(path) is not None
+            check(name, path, is_right or (path is None and name != "text"), "'message.text', say,", ConfigError)
 
     def found(self, name: str, document: Any) -> Any:
-        """Return what is at the place of this name; None: nothing."""
+        """Return what is at the path of this name; None: nothing."""
         for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]
@@ -88,7 +88,7 @@ class JsonOutput:
     """Output of JSON: a document a line, or one document over all lines.
 
     Args:
-        fields: The places of what is wanted.
+        fields: The paths of what is wanted.
         is_lines: Whether each line is a document.
     """
 
@@ -143,12 +143,12 @@ class JsonOutput:
         return [text] if isinstance(text, str) and text else []
 
 
-def _steps(place: str) -> list[tuple[str, str, str]] | None:
-    """Return the keys of a place, each with a condition on what is there; None: it cannot be read."""
+def _steps(path: str) -> list[tuple[str, str, str]] | None:
+    """Return the keys of a path, each with a condition on what is there; None: it cannot be read."""
     steps, at = list[tuple[str, str, str]](), 0
-    while match := _STEP.match(place, at):
+    while match := _STEP.match(path, at):
         steps.append((match[1], match[2] or "", match[3] or ""))
         at = match.end()
-        if at == len(place):
-            return steps if not place.endswith(".") else None
+        if at == len(path):
+            return steps if not path.endswith(".") else None
     return None

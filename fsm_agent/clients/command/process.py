@@ -116,10 +116,10 @@ class CommandRun:
                     f"the arguments of {launch.program!r} are too long for this system: without '{{prompt}}' among them"
                     " the prompt goes to its standard input"
                 ) from None
-            place = f" in {launch.cwd!r}" if launch.cwd else ""
+            folder = f" in {launch.cwd!r}" if launch.cwd else ""
             reason = error.strerror or type(error).__name__
             raise ConfigError(
-                f"the command {launch.program!r} cannot be started{place}: {reason}; the path of a program that is"
+                f"the command {launch.program!r} cannot be started{folder}: {reason}; the path of a program that is"
                 " installed would be right"
             ) from None
 
@@ -140,7 +140,7 @@ class CommandRun:
         has_output = True
         try:
             while True:
-                ready = self._wait(selector, is_told=ended is not None)
+                ready = self._wait(selector, is_ending=ended is not None)
                 if into in ready and not self._write(into):
                     selector.unregister(into)
                     process.stdin.close()
@@ -157,12 +157,12 @@ class CommandRun:
         finally:
             _close(ended)
 
-    def _wait(self, selector: selectors.BaseSelector, *, is_told: bool) -> set[int]:
+    def _wait(self, selector: selectors.BaseSelector, *, is_ending: bool) -> set[int]:
         """Return the files that are ready, at the latest when the process has to be looked for."""
         if self._deadline.is_over:
             raise self._late()
         left_s = self._deadline.time_left()
-        most_s = left_s if is_told else _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+        most_s = left_s if is_ending else _LOOK_S if left_s is None else min(left_s, _LOOK_S)
         ready = {key.fd for key, _ in selector.select(most_s)}
         if (abort := abort_in_force()) is not None:
             abort.check()

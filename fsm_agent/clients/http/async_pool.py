@@ -52,22 +52,22 @@ class PooledResponse:
 class _Waiter:
     """The queue entry of a waiting task."""
 
-    __slots__ = ("came", "origin")
+    __slots__ = ("granted", "origin")
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.came: asyncio.Future[AsyncConnection] = asyncio.get_running_loop().create_future()
+        self.granted: asyncio.Future[AsyncConnection] = asyncio.get_running_loop().create_future()
 
     @property
     def is_waiting(self) -> bool:
-        return not self.came.done()
+        return not self.granted.done()
 
     def grant(self, connection: AsyncConnection) -> None:
-        self.came.set_result(connection)
+        self.granted.set_result(connection)
 
     def end(self) -> None:
         if self.is_waiting:
-            self.came.set_exception(RuntimeError("the pool is closed"))
+            self.granted.set_exception(RuntimeError("the pool is closed"))
 
 
 class AsyncPool:
@@ -111,13 +111,13 @@ class AsyncPool:
     async def _turn(self, origin: Origin, timeout_s: float) -> AsyncConnection:
         turn = _Waiter(origin)
         self._ledger.wait(turn)
-        timer = self._loop.call_later(timeout_s, expire, turn.came, httpx.PoolTimeout)
+        timer = self._loop.call_later(timeout_s, expire, turn.granted, httpx.PoolTimeout)
         try:
-            return await turn.came
+            return await turn.granted
         except BaseException:
-            came = turn.came
-            if came.done() and not came.cancelled() and came.exception() is None:
-                self.give_back(came.result())  # granted to a task that no longer waits
+            granted = turn.granted
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.give_back(granted.result())  # granted to a task that no longer waits
             raise
         finally:
             timer.cancel()

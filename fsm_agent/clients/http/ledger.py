@@ -119,11 +119,11 @@ class Ledger(Generic[C]):
         """Take back an unused connection; close it unless it can serve another request."""
         if self.is_inherited:
             return
-        had_place = connection in self.connections
-        is_good = had_place and not self.is_closed and connection.settle()
+        was_counted = connection in self.connections
+        is_good = was_counted and not self.is_closed and connection.settle()
         if not is_good:
             self._drop(connection)
-        turn = self._next_turn() if had_place else None
+        turn = self._next_turn() if was_counted else None
         if turn is None:
             if is_good:
                 connection.idle_since_s = monotonic()

@@ -139,7 +139,7 @@ class SyncPool:
             if abort is not None:
                 abort.add(turn.end)
             while not turn.comes_within(deadline.within(LOOK_AGAIN_S)):
-                if self._finds_place(turn):
+                if self._finds_room(turn):
                     break
                 if deadline.is_over:
                     raise httpx.PoolTimeout("")
@@ -152,7 +152,7 @@ class SyncPool:
             raise RuntimeError("the pool is closed")
         return turn.connection
 
-    def _finds_place(self, turn: _Waiter) -> bool:
+    def _finds_room(self, turn: _Waiter) -> bool:
         """Claim a slot that an interrupted thread failed to hand over; return True if there was one."""
         with self._lock:
             if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:

@@ -239,12 +239,12 @@ def _bar(progress: Progress, size_bytes: int) -> Any:
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **{**options, "disable": True})
-            self.place = len(done_bytes)
+            self.n_done = len(done_bytes)
             done_bytes.append(0)
             self.update(options.get("initial"))
 
         def update(self, n: float | None = 1) -> None:
-            done_bytes[self.place] += int(n or 0)
+            done_bytes[self.n_done] += int(n or 0)
             progress(min(max(done_bytes), size_bytes), size_bytes)
 
     return Bar

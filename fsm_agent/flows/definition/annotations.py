@@ -49,7 +49,7 @@ def check_annotations(flow: Flow[Any]) -> None:
             here = f"{where}: the {what} of the row {row!r}"
             _check_count(here, function, f"(data, {_SECOND.get(row.trigger, 'None')})")
             _check(here, function, 0, flow.data, "the data of the flow")
-            for kind in _given(row):
+            for kind in _answer_kinds(row):
                 _check(here, function, 1, kind, "its answer")
 
 
@@ -73,7 +73,7 @@ def _bodies(state: Work[Any, Any]) -> Iterator[tuple[Work[Any, Any], Callable[..
                 yield from _bodies(member)
 
 
-def _given(row: Row[Any]) -> tuple[Any, ...]:
+def _answer_kinds(row: Row[Any]) -> tuple[Any, ...]:
     if row.trigger == "failed":
         return (Failure,)
     if row.trigger != "done":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
     from fsm_agent.flows.flow import Flow
 
-_IN_PLACE = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
+_REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
 _HAPPENS = ("done", "elapsed")  # triggers that are no failure
 
 
@@ -93,9 +93,9 @@ def check_data(where: str, data: Any) -> None:
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
-        if isinstance(origin, type) and origin in _IN_PLACE:
+        if isinstance(origin, type) and origin in _REPLACEMENTS:
             what = f"the field {path} of the data is a {origin.__name__}, which can be changed in place"
-            raise FlowError(f"{where}: {what}: {_IN_PLACE[origin]} would be right")
+            raise FlowError(f"{where}: {what}: {_REPLACEMENTS[origin]} would be right")
         if dataclasses.is_dataclass(origin) and not _is_frozen(origin):
             what = f"the field {path} of the data is a {case_name(origin)}, which can be changed in place"
             raise FlowError(f"{where}: {what}: a frozen dataclass would be right")

@@ -39,5 +39,5 @@ def explained(error: Exception) -> str:
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):
-        lines = [f"{field or 'it'}: {right} would be right (given: {given})" for right, field, given in found]
+        lines = [f"{field or 'it'}: {right} would be right (given: {actual})" for right, field, actual in found]
     return "; ".join(lines)[:_MOST_SHOWN]

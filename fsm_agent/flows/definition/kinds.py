@@ -62,7 +62,7 @@ class Kinds:
         return " | ".join(self.names)
 
     @property
-    def given(self) -> tuple[Any, ...]:
+    def provided(self) -> tuple[Any, ...]:
         """The types of the values, for the states around it."""
         return self.kinds
 

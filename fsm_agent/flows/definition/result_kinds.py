@@ -43,7 +43,7 @@ class ResultKinds(Kinds):
         return f"CallResult[{super().__repr__()}]"
 
     @cached_property
-    def given(self) -> tuple[Any, ...]:
+    def provided(self) -> tuple[Any, ...]:
         return (Annotated[CallResult[Any], self],)
 
     def case_of(self, value: Any) -> Any:

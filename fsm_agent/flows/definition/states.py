@@ -218,12 +218,12 @@ class CallState(_Failing[D, A]):
         """Return the prompt of a call of this agent: its own, if that asks for the same."""
         return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
 
-    def place_of(self, agent: Agent[Any, Any]) -> State[Any]:
+    def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
         """Return the state by which ``clients`` name the model of this agent: this one."""
         return self
 
     @property
-    def all_places(self) -> Sequence[State[Any]]:
+    def client_keys(self) -> Sequence[State[Any]]:
         """The states by which ``clients`` name models of its agents."""
         return (self,)
 
@@ -417,9 +417,9 @@ class GatherState(SeveralState[D, A]):
         self.is_race = is_race
         self._members = tuple(members)
         if is_race:
-            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.given)))
+            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.provided)))
         else:
-            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.given or (None,)) for m in self._members)],))  # type: ignore[misc]
+            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.provided or (None,)) for m in self._members)],))  # type: ignore[misc]
 
     @property
     def members(self) -> tuple[Work[Any, Any], ...]:
@@ -447,7 +447,7 @@ class EachState(SeveralState[D, A]):
         self.parallel = parallel
         self.is_lenient = is_lenient
         self.within_s = within_s
-        kinds = (*member.kinds.given, Failure) if is_lenient else member.kinds.given
+        kinds = (*member.kinds.provided, Failure) if is_lenient else member.kinds.provided
         self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
 
     @property

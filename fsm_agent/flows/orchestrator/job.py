@@ -202,5 +202,5 @@ def is_last_supplied(j: Job, answer: Supply) -> bool:
     return is_finished(supplied(j, answer))
 
 
-def gave_up(j: Job, answer: GiveUp) -> Job:
+def abandon(j: Job, answer: GiveUp) -> Job:
     return replace(j, error=f"{j.error}; given up: {answer.because}")

@@ -158,11 +158,11 @@ class Orchestrator:
             FlowFailed: It ended in a failure.
             UsageError: A run is given with ``clients``, which belong to its `seed`.
         """
-        yield from self.flow.stream(self._given(one, clients))
+        yield from self.flow.stream(self._run_in(one, clients))
 
     async def astream(self, one: str | FlowRun[Job], *, clients: Clients | None = None) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        async for event in self.flow.astream(self._given(one, clients)):
+        async for event in self.flow.astream(self._run_in(one, clients)):
             yield event
 
     def resume(
@@ -227,7 +227,7 @@ class Orchestrator:
             raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
         return made.plan
 
-    def _given(self, one: str | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
+    def _run_in(self, one: str | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
         if isinstance(one, str):
             return self.seed(one, clients=clients)
         if clients is not None:
@@ -240,20 +240,20 @@ class Orchestrator:
             return clients
         found: dict[Any, Client] = {}
         for whom, client in clients.items():
-            places = self._places.get(whom) if isinstance(whom, str) else [whom]
-            if places is None:
-                known = ", ".join(map(repr, self._places))
+            keys = self._client_keys.get(whom) if isinstance(whom, str) else [whom]
+            if keys is None:
+                known = ", ".join(map(repr, self._client_keys))
                 raise FlowError(f"clients names {whom!r}, which is no agent: {known} would be right")
-            found.update(dict.fromkeys(places, client))
+            found.update(dict.fromkeys(keys, client))
         return found
 
     @cached_property
-    def _places(self) -> dict[str, list[State[Any]]]:
+    def _client_keys(self) -> dict[str, list[State[Any]]]:
         """The states that ask an agent, by its name; the planner or validator may be one of the team."""
         found: dict[str, list[State[Any]]] = {}
         for state in (*self._step.live, *self.flow.live):
             if isinstance(state, WorkingState):
-                found.update({name: [place] for name, place in state.places.items()})
+                found.update({name: [key] for name, key in state.keys_by_agent.items()})
         for state in (*self._step.live, *self.flow.live):
             agent = getattr(state, "agent", None)
             if isinstance(agent, Agent):

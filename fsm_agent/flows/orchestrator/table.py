@@ -46,18 +46,18 @@ class WorkingState(CallState[Work, Any]):
     def __init__(self, task: Callable[[Work], str], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
         self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
-        self.places = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
+        self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
         self._agents = team.agents
 
     def prompt_for(self, agent: Agent[Any, Any]) -> Any:
         return agent.prompt
 
-    def place_of(self, agent: Agent[Any, Any]) -> State[Any]:
-        return next(self.places[name] for name, one in self._agents.items() if one is agent)
+    def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
+        return next(self.keys_by_agent[name] for name, one in self._agents.items() if one is agent)
 
     @property
-    def all_places(self) -> Sequence[State[Any]]:
-        return (self, *self.places.values())
+    def client_keys(self) -> Sequence[State[Any]]:
+        return (self, *self.keys_by_agent.values())
 
 
 class _Outputs(Kinds):
@@ -215,7 +215,7 @@ def orchestrator_flow(
     if config.escalate:
         step_spent = total_spent = asking
     unrecoverable = failure("unrecoverable", "no strategy could be made")
-    given_up = failure("given_up", "a person ended it")
+    abandoned = failure("given_up", "a person ended it")
     following: Any = executing
     rest: list[Row[Job]] = []
     if config.min_step_interval_s:
@@ -255,7 +255,7 @@ def orchestrator_flow(
             asking.done(completed, of=Supply, when=of.is_last_supplied, do=of.supplied),
             asking.done(following, of=Supply, do=of.supplied),
             asking.done(following, of=Strategy, do=of.imposed),
-            asking.done(given_up, of=GiveUp, do=of.gave_up),
+            asking.done(abandoned, of=GiveUp, do=of.abandon),
         ],
         **options,
     )

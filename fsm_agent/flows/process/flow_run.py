@@ -13,7 +13,7 @@ from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, Came, Working, in_doubt, inner_of, seeded
+from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, WorkEnd, Working, in_doubt, inner_of, seeded
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -148,31 +148,31 @@ class FlowRun(Working, Generic[D]):
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
-    def came(self) -> Came:
+    def work_end(self) -> WorkEnd:
         """Return what came of it for the flow around it."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
-            return Came("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
-        return Came("done", r.data, 0.0)
+            return WorkEnd("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
+        return WorkEnd("done", r.data, 0.0)
 
     # Steps
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         r: FlowRecord = record
-        trigger, answer, detail, came = self._read(key, outcome)
+        trigger, answer, detail, work_end = self._read(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
         if trigger in NOTES:
             return self.noted(moved, key, trigger)
         if key == "begin":
             moved = moved.changed(id=outcome.id, started_at_s=at_s)
-        usage = r.total_usage if came is None else r.total_usage + came.usage
+        usage = r.total_usage if work_end is None else r.total_usage + work_end.usage
         return self._entered(moved, usage, at_s, detail, steps)
 
-    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, Came | None]:
+    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, WorkEnd | None]:
         """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
-        kind = "" if isinstance(outcome, Came) else outcome.kind
+        kind = "" if isinstance(outcome, WorkEnd) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
         if key == "":
@@ -187,11 +187,11 @@ class FlowRun(Working, Generic[D]):
             return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:
             return kind, None, "", None
-        _, state, came = self.came_of(key, outcome)
-        if came.trigger == "failed":
-            why: Failure = came.answer
-            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), came
-        return event_name("done", state.kinds.case_of(came.answer)), came.answer, "", came
+        _, state, work_end = self.work_end_of(key, outcome)
+        if work_end.trigger == "failed":
+            why: Failure = work_end.answer
+            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), work_end
+        return event_name("done", state.kinds.case_of(work_end.answer)), work_end.answer, "", work_end
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""

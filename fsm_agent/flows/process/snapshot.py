@@ -53,7 +53,7 @@ class _MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
 
-class _Place(msgspec.Struct):
+class _Position(msgspec.Struct):
     version: int = 1
     state: str = ""
     steps: int = 0
@@ -223,7 +223,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     Raises:
         SnapshotError: It is newer, or no function brings it up.
     """
-    before = msgspec.json.decode(document, type=_Place)
+    before = msgspec.json.decode(document, type=_Position)
     version = before.version
     if version == flow.version:
         return document

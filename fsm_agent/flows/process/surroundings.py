@@ -73,7 +73,7 @@ class Surroundings:
 
     def world(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> World:
         """Return the world of the call of an agent that a state asks."""
-        client = self.clients.get(state.place_of(agent), self.clients.get(state)) if self.clients else None
+        client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
             return agent._world

@@ -41,7 +41,7 @@ NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 BEGINNING = (Begin("begin"),)
 
 
-class Came(NamedTuple):
+class WorkEnd(NamedTuple):
     """The end of a work: a trigger, and the answer that rows are given."""
 
     trigger: str
@@ -157,7 +157,7 @@ class Working(Parent):
         """Return the process of a work, and its listeners; it may have ended."""
         return self._inners[name]
 
-    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+    def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 
@@ -183,21 +183,21 @@ class Working(Parent):
             child.record = within_limits(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> Came:
+    def end_of(self, name: str, child: Any) -> WorkEnd:
         r, (state, _) = child.record, self.work(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
-            came: Came = child.came()
-            return came._replace(at_s=at_s, usage=r.total_usage)
+            work_end: WorkEnd = child.work_end()
+            return work_end._replace(at_s=at_s, usage=r.total_usage)
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
             if output is None and ending.reason != "answered":
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
-                return Came("failed", why, at_s, r.total_usage)
+                return WorkEnd("failed", why, at_s, r.total_usage)
             answer = child.outcome if isinstance(state, WholeCallState) else output
-            return Came("done", answer, at_s, r.total_usage)
-        return Came("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
+            return WorkEnd("done", answer, at_s, r.total_usage)
+        return WorkEnd("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
 
     # Its own effects
 
@@ -219,9 +219,9 @@ class Working(Parent):
             return _function_effect(state, data, name, once)
         return None
 
-    def came_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], Came]:
+    def work_end_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], WorkEnd]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
-        if isinstance(outcome, Came):
+        if isinstance(outcome, WorkEnd):
             return key, self.work(key)[0], outcome
         name = name_in(key)
         state, _ = self.work(name)
@@ -230,16 +230,16 @@ class Working(Parent):
             if isinstance(state, WaitState):
                 raise OutcomeError(f"the answer to {key!r} is an error: {state.kinds!r} as JSON would be right")
             reason = getattr(outcome, "reason", "") or "raised"
-            return name, state, Came("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
+            return name, state, WorkEnd("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, state, Came("done", state.kinds.load(outcome.text), outcome.at_s)
+            return name, state, WorkEnd("done", state.kinds.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
-            return name, state, Came("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+            return name, state, WorkEnd("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""

@@ -105,7 +105,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     def step(self, step: Stepped) -> None:
         pass
 
-    def told(self, steps: Sequence[Event]) -> Sequence[Event]:
+    def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 

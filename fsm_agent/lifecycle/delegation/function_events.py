@@ -26,11 +26,11 @@ def with_functions(outer: Process, steps: Sequence[Event]) -> Iterator[Event]:
             around, _, name = path.rpartition(SEPARATOR)
             if step.trigger == "begun" and prefix_of(name) == RunFunction.prefix:
                 f = _requested(_at(outer, around), name)
-                yield _told(around, FunctionStarted(f.id, f.name, f.arguments_json))
+                yield _inside_of(around, FunctionStarted(f.id, f.name, f.arguments_json))
             if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:
                 f = _requested(_at(outer, path), step.key)
                 duration_s = step.at_s - inner.record.started_at_s
-                yield _told(
+                yield _inside_of(
                     path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
                 )
         yield event
@@ -57,5 +57,5 @@ def _requested(call: AgentCall, name: str) -> FunctionCall:
     raise AssertionError(f"{call} has the agent {name!r} inside, and no function call is it")
 
 
-def _told(path: str, event: Event) -> Event:
+def _inside_of(path: str, event: Event) -> Event:
     return inside(path, event) if path else event

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
-from fsm_agent.prompts.extraction.places import NOTHING, UNDECIDED, Place, known, with_tail
+from fsm_agent.prompts.extraction.positions import NOTHING, UNDECIDED, Position, known, with_tail
 from fsm_agent.prompts.parser import Output
 
 _FINE = 2000  # characters of a document up to which each piece is looked at
@@ -42,7 +42,7 @@ class Arriving:
     def __init__(self, output: Output, opening: str = "", context: Mapping[str, Any] | None = None) -> None:
         self.output = output
         self.context = context or {}
-        self._place = Place([output.bare_schema], output.bare_schema)
+        self._position = Position([output.bare_schema], output.bare_schema)
         self._opening = re.compile(opening + r"\s*+(?=[{\[])") if opening else _BRACKET
         self._tail = "\n"  # the end of what was searched
         self._document: _Document | None = None
@@ -113,7 +113,7 @@ class Arriving:
         if not whole:
             return UNDECIDED if depth else self._valid(firm, whole, depth)
         inner = self._valid(firm.get("value", NOTHING), whole["value"], depth - 1) if len(whole) == 1 else NOTHING
-        if self._place.named("value") is None:
+        if self._position.named("value") is None:
             return inner
         if depth:
             return UNDECIDED  # the type has a field of this name itself
@@ -129,11 +129,11 @@ class Arriving:
         """
         opened = dict[int, Any]()
         if firm is not NOTHING:
-            firm = known(firm, self._place, depth, opened)
+            firm = known(firm, self._position, depth, opened)
             problem = self._problem(firm)
             if problem and not _is_unfinished(firm, problem, opened):
                 return NOTHING
-        return with_tail(firm, whole, self._place)
+        return with_tail(firm, whole, self._position)
 
     def _problem(self, value: Any) -> list[tuple[Sequence[Any], str]]:
         """Return where pydantic finds what errors in a value."""
@@ -235,13 +235,13 @@ def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], ope
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, of which one has to fit
     is_open = id(value) in opened
-    for place, kind in problem:
-        is_absent = not _has(value, place[0]) if place else True
-        if not place or (kind in ("missing", "missing_argument") and len(place) == 1 and is_absent):
+    for position, kind in problem:
+        is_absent = not _has(value, position[0]) if position else True
+        if not position or (kind in ("missing", "missing_argument") and len(position) == 1 and is_absent):
             if not is_open or kind not in _UNFINISHED:
                 return False
         else:
-            (members if is_absent else inside).setdefault(place[0], []).append((place[1:], kind))
+            (members if is_absent else inside).setdefault(position[0], []).append((position[1:], kind))
     if not all(_is_unfinished(value[step], errors, opened) for step, errors in inside.items()):
         return False
     return not members or any(_is_unfinished(value, errors, opened) for errors in members.values())

@@ -58,8 +58,8 @@ class Strategy(Parser[T_co]):
         """Return the pieces that may be the answer once they are repaired."""
         return self.candidates(text)
 
-    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
-        return first_of(self).read(given)
+    def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
+        return first_of(self).read(source)
 
     @property
     def label(self) -> str:
@@ -92,16 +92,16 @@ class _FirstOf(Parser[T_co]):
         opening = self.strategies[0].opening
         return Arriving(self.output, opening, parser_args) if self.is_typed and opening is not None else None
 
-    def read(self, given: ParserInput) -> Parsed[Any]:
-        text = given.text
+    def read(self, source: ParserInput) -> Parsed[Any]:
+        text = source.text
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
-        attempt = _Attempt(self, given)
+        attempt = _Attempt(self, source)
         for strategy in self.strategies:
             for candidate in islice(strategy.candidates(text), _MAX_CANDIDATES):
                 if (found := attempt.strictly(strategy, candidate)) is not None:
                     return found
-        if "json" in self.repairs and not given.is_cut and len(text) <= MAX_REPAIRED:
+        if "json" in self.repairs and not source.is_cut and len(text) <= MAX_REPAIRED:
             looks = granted(text)
             for strategy in filter(attempt.wants_json, self.strategies):
                 for candidate in islice(strategy.broken(text), MAX_BROKEN):
@@ -115,8 +115,8 @@ class _FirstOf(Parser[T_co]):
 class _Attempt:
     """The attempt of a parser at one answer, and what it found."""
 
-    def __init__(self, parser: _FirstOf[Any], given: ParserInput) -> None:
-        self.parser, self.output, self.context = parser, parser.output, given.parser_args
+    def __init__(self, parser: _FirstOf[Any], source: ParserInput) -> None:
+        self.parser, self.output, self.context = parser, parser.output, source.parser_args
         self.problems: dict[Strategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
         self.others: list[tuple[Strategy[Any], str, pydantic.ValidationError | None, tuple[str, ...]]] = []
         self.is_there = False  # JSON

@@ -58,52 +58,52 @@ def matched(
 def _corrected(data: Any, schema: Schema, error: pydantic.ValidationError) -> Iterator[str]:
     """Put right in ``data`` what can be, and yield the corrections."""
     for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]:
-        kind, place = item["type"], ("", *item["loc"])
+        kind, path = item["type"], ("", *item["loc"])
         if kind in _UNLISTED:
-            yield from _value_at(data, schema, place)
-        elif kind in (*_MISSING, *_UNKNOWN) and len(place) > 1:
-            yield from _name_at(data, schema, place)
+            yield from _value_at(data, schema, path)
+        elif kind in (*_MISSING, *_UNKNOWN) and len(path) > 1:
+            yield from _name_at(data, schema, path)
 
 
-def _value_at(data: Any, schema: Schema, place: Sequence[Any]) -> Iterator[str]:
-    holder, key, schemas = _found(data, schema, place)
-    if holder is None or not isinstance(given := holder[key], str):
+def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
+    holder, key, schemas = _found(data, schema, path)
+    if holder is None or not isinstance(actual := holder[key], str):
         return
     allowed = [choice for s in schemas for choice in (*s.get("enum", ()), *([s["const"]] if "const" in s else ()))]
     allowed = [*dict.fromkeys(choice for choice in allowed if isinstance(choice, str))]
-    if given not in allowed and (right := only_close(given, allowed)) is not None:
+    if actual not in allowed and (right := only_close(actual, allowed)) is not None:
         holder[key] = right
-        yield f"{given!r:.120} at {_words(place)} was taken for {right!r}"
+        yield f"{actual!r:.120} at {_words(path)} was taken for {right!r}"
 
 
-def _name_at(data: Any, schema: Schema, place: Sequence[Any]) -> Iterator[str]:
+def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
     """Rename the field of an object that is missing under its right name."""
-    holder, key, schemas = _found(data, schema, place[:-1])
+    holder, key, schemas = _found(data, schema, path[:-1])
     fields = holder[key] if holder is not None else None
     if not isinstance(fields, dict):
         return
     known = {name for s in schemas for name in s.get("properties", ())}
     absent = [name for name in known if name not in fields]
     unknown = [name for name in fields if name not in known]
-    wanted = [place[-1]] if place[-1] in known else [only_close(place[-1], absent)] if place[-1] in fields else []
+    wanted = [path[-1]] if path[-1] in known else [only_close(path[-1], absent)] if path[-1] in fields else []
     for right in wanted:
         if right is None or right in fields:
             continue
-        given = only_close(right, unknown)
-        if given is None or only_close(given, absent) != right:
+        actual = only_close(right, unknown)
+        if actual is None or only_close(actual, absent) != right:
             continue
-        renamed = {right if name == given else name: value for name, value in fields.items()}
+        renamed = {right if name == actual else name: value for name, value in fields.items()}
         fields.clear()
         fields.update(renamed)
-        yield f"the name {given!r:.120} was taken for {right!r}"
+        yield f"the name {actual!r:.120} was taken for {right!r}"
 
 
-def only_close(given: Any, right: Iterable[str]) -> str | None:
+def only_close(actual: Any, right: Iterable[str]) -> str | None:
     """Return the one text that is close to another; None: there is none, or more than one."""
-    if not isinstance(given, str) or len(given) > _MAX_NAME:
+    if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
-    choices = [choice for choice in right if abs(len(choice) - len(given)) <= _MAX_NAME][:_MAX_CHOICES]
-    plain = _plain(given)
+    choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
+    plain = _plain(actual)
     close = [choice for choice in choices if _plain(choice) == plain]
     close = close or [choice for choice in choices if _is_slip(plain, _plain(choice))]
     return close[0] if len(close) == 1 else None
@@ -125,7 +125,7 @@ def _is_slip(a: str, b: str) -> bool:
     return swapped == b[first:] or any(x == y for x, y in rests)
 
 
-def _found(data: Any, schema: Schema, place: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
+def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
     """Return the container and the key of a place in a document, and the schemas that hold there.
 
     Places name the members of unions, too, which are no part of the document.
@@ -133,7 +133,7 @@ def _found(data: Any, schema: Schema, place: Sequence[Any]) -> tuple[Any, Any, l
     holder: Any = None
     key: Any = None
     schemas = expanded([schema], schema)
-    for step in place:
+    for step in path:
         is_there = (isinstance(data, dict) and step in data) or (
             isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
         )
@@ -168,5 +168,5 @@ def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
     return found
 
 
-def _words(place: Sequence[Any]) -> str:
-    return ".".join(str(step)[:100] for step in place[1:20]) or "the top"
+def _words(path: Sequence[Any]) -> str:
+    return ".".join(str(step)[:100] for step in path[1:20]) or "the top"

@@ -62,7 +62,7 @@ class Parser(ABC, Generic[T_co]):
     """
 
     @abstractmethod
-    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
+    def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
         """Return the value that a reply means, or a `Parsed` with the repairs that it took.  Pure.
 
         Raises:
@@ -90,8 +90,8 @@ class _FunctionParser(Parser[T_co]):
         self.function = function
         update_wrapper(self, function)
 
-    def read(self, given: ParserInput) -> T_co | Parsed[T_co]:
-        return self.function(given)
+    def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
+        return self.function(source)
 
     @property
     def label(self) -> str:

@@ -82,8 +82,8 @@ class TagParser(Parser[dict[str, Any]]):
     def label(self) -> str:
         return f"TagParser({self.xml}; {self.md}; {self.signals}; {self.required})"
 
-    def read(self, given: ParserInput) -> dict[str, Any]:
-        text = given.text
+    def read(self, source: ParserInput) -> dict[str, Any]:
+        text = source.text
         if len(text) > self.max_length:
             raise ParseError(f"the answer has {len(text)} characters, and at most {self.max_length} are read")
         found: dict[str, Any] = {RAW: text, **{name: [] for name in (*self.xml, *self.md)}}

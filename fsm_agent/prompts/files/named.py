@@ -26,13 +26,13 @@ class Names:
     """The objects that may be named.
 
     Args:
-        given: Objects by name; they go before others of that name.
+        names: Objects by name; they go before others of that name.
     """
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, names: Mapping[str, Any] | None = None) -> None:
         right = "a mapping such as {'Order': Order}, or None,"
-        check("names", given, given is None or isinstance(given, Mapping), right, PromptError)
-        self.given: Mapping[str, Any] = given or {}
+        check("names", names, names is None or isinstance(names, Mapping), right, PromptError)
+        self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
         """Return the object of this name.
@@ -46,7 +46,7 @@ class Names:
         """
         if not isinstance(name, str):
             raise PromptError(f"{name!r:.80} is no name: 'module:name' would be right")
-        both = {**(known or {}), **self.given}
+        both = {**(known or {}), **self.names}
         if name in both:
             return both[name]
         module, colon, path = name.partition(":")

@@ -26,8 +26,8 @@ class Problem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        is_told = not self.line or f"in line {self.line}" in self.text
-        return f"in the prompt file {self.file!r}: {'' if is_told else f'line {self.line}: '}{self.text}"
+        is_named = not self.line or f"in line {self.line}" in self.text
+        return f"in the prompt file {self.file!r}: {'' if is_named else f'line {self.line}: '}{self.text}"
 
 
 class PromptFileError(PromptError):

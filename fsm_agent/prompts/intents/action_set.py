@@ -101,19 +101,19 @@ class ActionSet(Parser[list[A]]):
         """Return the text of the prompt with its variables."""
         return self.prompt.render(**values).text
 
-    def read(self, given: ParserInput) -> Parsed[list[A]]:
+    def read(self, source: ParserInput) -> Parsed[list[A]]:
         """Return the actions of an answer in its order, and the repairs that it took.
 
         Raises:
             ParseError: One of them cannot be read.
         """
-        text = given.text
+        text = source.text
         if len(text) > MAX_LENGTH:
             raise ParseError(f"the answer has {len(text)} characters, and at most {MAX_LENGTH} are read")
-        if given.is_cut:
+        if source.is_cut:
             raise ParseError(CUT_OFF)
         actions, notes, problems = list[A](), list[str](), list[str]()
-        attempt = _Attempt(self.actions, given.parser_args)
+        attempt = _Attempt(self.actions, source.parser_args)
         found = attempt.outermost(text)
         if len(found) > _MAX_ACTIONS:
             raise ParseError(f"the answer has {len(found)} actions, and at most {_MAX_ACTIONS} are read")
@@ -145,9 +145,9 @@ class ActionSet(Parser[list[A]]):
             action = attempt.read(element).action
             if action is None:
                 continue
-            said: Any = transformer(action)
-            check(f"what the transformer made of {action!r:.80}", said, isinstance(said, str), "a text")
-            pieces += [text[end : element.start], said]
+            value: Any = transformer(action)
+            check(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a text")
+            pieces += [text[end : element.start], value]
             end = element.end
         return "".join([*pieces, text[end:]])
 
@@ -180,8 +180,8 @@ class _Attempt(Generic[A]):
 
     def _read(self, element: Element) -> _Read[A]:
         action = self.actions[element.name]
-        given = attributes_of(element.attributes)
-        data = {name: unescaped(value) for name, value in given.items() if value is not None}
+        source = attributes_of(element.attributes)
+        data = {name: unescaped(value) for name, value in source.items() if value is not None}
         inner = inner_text_of(action)
         notes = list[str]()
         if inner is None and element.content:

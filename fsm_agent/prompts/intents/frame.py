@@ -58,22 +58,22 @@ class IntentExtractor(Parser[T]):
             return [label_of(member) for member in self.intent if not is_skipped(member)]
         return [str(choice) for choice in get_args(self.intent)]
 
-    def read(self, given: ParserInput) -> Parsed[T]:
+    def read(self, source: ParserInput) -> Parsed[T]:
         """Return the intent.
 
         Raises:
             TagNotFound: There is no such element.
             ParseFailed: It holds none of the intents.
         """
-        text = given.text
+        text = source.text
         if len(text) > MAX_LENGTH:
             raise ParseError(f"the answer has {len(text)} characters, and at most {MAX_LENGTH} are read")
         found = next(elements(text, (self.tag,)), None)
         if found is None:
-            raise ParseError(CUT_OFF) if given.is_cut else TagNotFound(self.tag, self._missing(text))
+            raise ParseError(CUT_OFF) if source.is_cut else TagNotFound(self.tag, self._missing(text))
         content = found.content
-        said: Any = unescaped(content)
-        parsed: Parsed[T] | None = Parsed(said) if self.intent is str else member(self.output, said)
+        value: Any = unescaped(content)
+        parsed: Parsed[T] | None = Parsed(value) if self.intent is str else member(self.output, value)
         if parsed is None or not content:
             one_of = f": it is one of {', '.join(self.choices)}" if self.choices else ""
             raise ParseFailed(content, f"{content!r:.120} in <{self.tag}> is no intent{one_of}")

@@ -42,8 +42,8 @@ def is_skipped(member: Enum) -> bool:
 def description_of(member: Enum) -> str:
     """Return what the member means: the description of its `PromptChoice`, or its own docstring."""
     value: Any = member.value
-    said = value.description if isinstance(value, PromptChoice) else ""
-    return " ".join(str(said or vars(member).get("__doc__") or "").split())
+    description = value.description if isinstance(value, PromptChoice) else ""
+    return " ".join(str(description or vars(member).get("__doc__") or "").split())
 
 
 def text_of_member(member: Enum) -> str:

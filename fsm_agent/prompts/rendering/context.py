@@ -45,8 +45,8 @@ def check_context(template: Any, kind: type, target: type, owner: str) -> None:
     known = ["self", "target", *[f"self:{mode}" for mode in MODES]]
     shown = {_SELF: "self", "target": "target", **{f"{_SELF}{mode}": f"self:{mode}" for mode in MODES}}
     for name in sorted(used - shown.keys()):
-        said = f"self:{name.removeprefix(_SELF)}" if name.startswith(_SELF) else name
-        raise PromptError(f"{owner} says {said}{hint(said, known)}")
+        shown_name = f"self:{name.removeprefix(_SELF)}" if name.startswith(_SELF) else name
+        raise PromptError(f"{owner} says {shown_name}{hint(shown_name, known)}")
     for name, attribute in sorted(attributes(readable)):
         of = {_SELF: kind, "target": target}.get(name)
         if of is not None and is_record(of) and not hasattr(of, attribute) and attribute not in names_of(of):

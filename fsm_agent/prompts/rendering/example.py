@@ -87,20 +87,20 @@ class _Example:
         if kind in self.open:
             return _MISSING
         self.open.append(kind)
-        told = [field for field in fields_of(kind) if field.is_told]
-        made = {field.json_name: self.field(kind, field, value) for field in told}
+        shown_fields = [field for field in fields_of(kind) if field.is_shown]
+        made = {field.json_name: self.field(kind, field, value) for field in shown_fields}
         self.open.pop()
-        if all(field.is_told or not field.info.is_required() for field in fields_of(kind)):
+        if all(field.is_shown or not field.info.is_required() for field in fields_of(kind)):
             _check_whole(kind, made)
         return made
 
     def field(self, kind: Any, field: RecordField, value: Any) -> Any:
         owner = f"{kind.__name__}.{field.name}"
-        said = merged([mark for mark in field.marks if mark.target is None]).example
-        if said is msgspec.UNSET and field.info.examples:
-            said = field.info.examples[0]
-        if said is not msgspec.UNSET:
-            return _checked(field, said, owner)
+        example = merged([mark for mark in field.marks if mark.target is None]).example
+        if example is msgspec.UNSET and field.info.examples:
+            example = field.info.examples[0]
+        if example is not msgspec.UNSET:
+            return _checked(field, example, owner)
         if not field.info.is_required() and not field.info.default_factory_takes_validated_data:
             return _as_json(field.info.get_default(call_default_factory=True))
         own = _MISSING if value is _MISSING else _value_of(value, field.name)

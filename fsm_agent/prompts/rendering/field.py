@@ -49,7 +49,7 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
 
 def merged(marks: Iterable[PromptField]) -> PromptField:
     """Return one mark that says all that these do; the later ones count more."""
-    said: dict[str, Any] = {}
+    merged_marks: dict[str, Any] = {}
     for mark in marks:
-        said |= differing(mark)
-    return PromptField(**said)
+        merged_marks |= differing(mark)
+    return PromptField(**merged_marks)

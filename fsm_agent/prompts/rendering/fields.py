@@ -30,8 +30,8 @@ class RecordField(Value, frozen=True, kw_only=True):
     @property
     def description(self) -> str | None:
         """The meaning of the field, on one line."""
-        said = merged([mark for mark in self.marks if mark.target is None]).description or self.info.description
-        return " ".join(said.split()) if said else None
+        description = merged([mark for mark in self.marks if mark.target is None]).description or self.info.description
+        return " ".join(description.split()) if description else None
 
     def look(self, target: str | None = None) -> PromptField | None:
         """Return how the field is printed for a target, or for none in particular; None: not at all."""
@@ -46,7 +46,7 @@ class RecordField(Value, frozen=True, kw_only=True):
         return any(mark.image for mark in self.marks)
 
     @property
-    def is_told(self) -> bool:
+    def is_shown(self) -> bool:
         """True if schemas and examples have it."""
         return self.json_name != TYPE_MARK and self.look() is not None
 

@@ -106,7 +106,7 @@ class TypeMarked(pydantic.BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of the fields, for what is written as for what is read."""
-        return handler({name: said for name, said in core_schema.items() if name != "serialization"})
+        return handler({name: part for name, part in core_schema.items() if name != "serialization"})
 
 
 class _Intent:

@@ -57,7 +57,7 @@ def _of_enum(kind: type[Enum]) -> str:
 
 def _member(member: Enum) -> str:
     label = label_of(member) if isinstance(member.value, str) else f"{member.name} ({member.value})"
-    return f"{label}: {said}" if (said := description_of(member)) else label
+    return f"{label}: {note}" if (note := description_of(member)) else label
 
 
 def _schema(kind: Any) -> str:
@@ -124,10 +124,10 @@ class _Schema:
             self.recursive.add(kind)
             return str(kind.__name__)
         self.open.append(kind)
-        told = [field for field in fields_of(kind) if field.is_told]
-        lines = [line for field in told for line in self.field(field, is_last=field is told[-1])]
+        shown_fields = [field for field in fields_of(kind) if field.is_shown]
+        lines = [line for field in shown_fields for line in self.field(field, is_last=field is shown_fields[-1])]
         self.open.pop()
-        self.lines += len(told) + 1
+        self.lines += len(shown_fields) + 1
         if self.lines > MAX_LINES:
             raise PromptError(f"the schema of {(self.open or [kind])[0].__name__} has more than {MAX_LINES} lines")
         is_named = kind in self.recursive and bool(self.open)
@@ -213,8 +213,8 @@ def _leaf(kind: Any) -> str:
         raise PromptError(f"the type {kind!r} cannot be described to a model: {problem}") from error
     first = schema["anyOf"][0] if "anyOf" in schema else schema  # a Decimal is a number or a text
     json_type = first.get("type", "any")
-    said = f" ({schema['format']})" if "format" in schema else ""
-    return f"{_JSON_WORDS.get(json_type, json_type)}{said}"
+    note = f" ({schema['format']})" if "format" in schema else ""
+    return f"{_JSON_WORDS.get(json_type, json_type)}{note}"
 
 
 def _literal(value: Any) -> str:

@@ -118,7 +118,7 @@ def _text(value: Any, target: str | None, step: str = "") -> str:
     if not _is_compound(value):
         return _scalar(value)
     opened = _open.get()
-    if opened and opened[-1][0] is value and _says_itself(type(value)):  # its own __str__ is asking
+    if opened and opened[-1][0] is value and _renders_itself(type(value)):  # its own __str__ is asking
         return _listed(value, target)
     with _inside(value, step or type(value).__name__):
         if isinstance(value, pydantic.RootModel):
@@ -137,10 +137,10 @@ def _record(value: Any, target: str | None) -> str:
     template = template_of(kind) if target is None else templates_for(kind).get(target)
     if template is not None:
         return render(template, {name: getattr(value, name) for name in variables(template)})
-    return str(value) if target is None and _says_itself(kind) else _listed(value, target)
+    return str(value) if target is None and _renders_itself(kind) else _listed(value, target)
 
 
-def _says_itself(kind: Any) -> bool:
+def _renders_itself(kind: Any) -> bool:
     """Return whether a record has a text of its own, and no template."""
     return is_record(kind) and kind.__str__ not in _UNTOLD and template_of(kind) is None
 
@@ -178,7 +178,7 @@ def _named(key: str, value: Any, step: str) -> str:
         return _entry(key, label_of(value))
     text = _text(value, None, step)
     kind: Any = type(value)
-    is_listed = is_record(kind) and not _says_itself(kind) and template_of(kind) is None
+    is_listed = is_record(kind) and not _renders_itself(kind) and template_of(kind) is None
     return _entry(key, text, is_block=is_listed or (_is_compound(value) and "\n" in text))
 
 

@@ -37,10 +37,10 @@ FINISHES: dict[str, Finish] = {
     "tool_use": "tool_calls",
     "refusal": "refusal",
 }
-_SAID = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
+_READ_KEYS = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # by our parts
 _TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
 # By the type of a block, and the key of its text.
-_TOLD: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+_STREAMED: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
 
@@ -76,7 +76,7 @@ class _Block:
         """Yield the block as parts of a message."""
         block = self.data | {key: str(text) for key, text in self.texts.items()}
         kind = self.type
-        if kind not in _SAID:
+        if kind not in _READ_KEYS:
             if self.arguments:
                 block["input"] = arguments_object(str(self.arguments))
             yield Opaque(wire=WIRE, data=block)
@@ -84,7 +84,7 @@ class _Block:
         beside = {
             key: value
             for key, value in block.items()
-            if key != "type" and key not in _SAID[kind] and value and value != _DIRECT
+            if key != "type" and key not in _READ_KEYS[kind] and value and value != _DIRECT
         }
         if beside:
             yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
@@ -234,7 +234,7 @@ class ReplyInBlocks:
             block.call = self._calls
             self._calls += 1
             self._deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
-        elif block.type in _TOLD:
+        elif block.type in _STREAMED:
             self._tell(block.type, block.begin(block.type))
         elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
             self._model = text_or_none(successor.get("model")) or self._model
@@ -276,8 +276,8 @@ class ReplyInBlocks:
                 block.data[key] = value
 
     def _tell(self, key: str, text: str) -> None:
-        if text and key in _TOLD:
-            self._deltas.append(_TOLD[key](text))
+        if text and key in _STREAMED:
+            self._deltas.append(_STREAMED[key](text))
 
     def _take_arguments(self, block: _Block, piece: str) -> None:
         block.is_whole = False

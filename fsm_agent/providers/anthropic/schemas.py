@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "JSON Schema limitations" (2026-11);
 # unsupported constraints go into the description, as in Anthropic's own SDK.
 _KEPT = frozenset({"type", "title", "description", "default", "required", "format", "minItems"})
-_TOLD = frozenset(
+_DESCRIBED = frozenset(
     {
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
         *("pattern", "format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
@@ -115,7 +115,7 @@ class _Closing:
         closed: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in schema.items():
-            if key in _TOLD and not _is_known(key, value):
+            if key in _DESCRIBED and not _is_known(key, value):
                 notes.append(f"{key}: {value}")
             elif key not in _DROPPED:
                 closed["anyOf" if key == "oneOf" else key] = self._close_value(key, value)

@@ -35,7 +35,7 @@ CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of 
 _TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 # What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
 # API, read in November 2026: https://github.com/BerriAI/litellm/issues/13420 has the first).
-_ONLY_GIVEN = {
+_OUTPUT_ONLY = {
     "reasoning": ("status",),
     "function_call": ("status",),
     "custom_tool_call": ("status",),
@@ -263,7 +263,7 @@ def _sent_back(item: Any) -> Any:
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
         item = {**item, "action": _without(action, "sources")}
-    return _without(item, *_ONLY_GIVEN.get(kind, ()), *_OF_EVENTS) if kind else item
+    return _without(item, *_OUTPUT_ONLY.get(kind, ()), *_OF_EVENTS) if kind else item
 
 
 def _hollow(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

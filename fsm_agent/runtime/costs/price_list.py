@@ -32,13 +32,13 @@ class PriceList:
     """
 
     def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
-        given: Mapping[str, Tariff] = prices if isinstance(prices, Mapping) else {}
+        tariffs: Mapping[str, Tariff] = prices if isinstance(prices, Mapping) else {}
         if prices is not None and not isinstance(prices, Mapping):
-            given = {ANY_MODEL: prices}
-        for model, price in given.items():
+            tariffs = {ANY_MODEL: prices}
+        for model, price in tariffs.items():
             if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
                 raise wrong("prices", prices, _RIGHT)
-        self._given = given
+        self._tariffs = tariffs
         self._models = models
         self._known: dict[str, Tariff] = {}
 
@@ -71,8 +71,8 @@ class PriceList:
         """
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
-            if name in self._given:
-                return self._given[name]
+            if name in self._tariffs:
+                return self._tariffs[name]
         if asked not in self._known:
             try:
                 self._known[asked] = known_price(asked)

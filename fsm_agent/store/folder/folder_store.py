@@ -318,32 +318,32 @@ class FolderStore:
         outcomes: dict[int, int | Exception] = {}
         names = [safe_name(append.lease.run) for append in appends]
         order = sorted(range(len(appends)), key=names.__getitem__)  # so that nobody waits for whom it holds up
-        runs = [builtins.list(places) for _, places in groupby(order, key=names.__getitem__)]
+        runs = [builtins.list(indexes) for _, indexes in groupby(order, key=names.__getitem__)]
         for start in range(0, len(runs), _AT_A_TIME):
             with ExitStack() as stack:
                 written = []
-                for places in runs[start : start + _AT_A_TIME]:
+                for indexes in runs[start : start + _AT_A_TIME]:
                     try:
-                        file = stack.enter_context(self._opened(appends[places[0]].lease.run))
+                        file = stack.enter_context(self._opened(appends[indexes[0]].lease.run))
                     except StoreError as error:
-                        outcomes |= dict.fromkeys(places, error)
+                        outcomes |= dict.fromkeys(indexes, error)
                         continue
                     before = file.state
-                    outcomes |= {place: _outcome(self._append, file, appends[place]) for place in places}
-                    written.append((file, before, places))
-                for file, before, places in written:
+                    outcomes |= {index: _outcome(self._append, file, appends[index]) for index in indexes}
+                    written.append((file, before, indexes))
+                for file, before, indexes in written:
                     if file.state is before:
                         continue
                     try:
                         file.commit()
                     except OSError as error:
                         reason = StoreError(f"{file.path!r}: {error.strerror or error}")
-                        outcomes |= {place: reason for place in places if isinstance(outcomes[place], int)}
+                        outcomes |= {index: reason for index in indexes if isinstance(outcomes[index], int)}
                     else:
                         self._remove_snapshots(before, file.state)
         if any(append.rest is not None for append in appends):
             self._ring()
-        return [outcomes[place] for place in range(len(appends))]
+        return [outcomes[index] for index in range(len(appends))]
 
     def _append(self, file: RunFile, new: _Append) -> int:
         state, lease = file.state, new.lease

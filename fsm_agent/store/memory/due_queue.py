@@ -1,7 +1,7 @@
 """The queue of a store in memory: which run has been due longest, without looking at those that are not.
 
-A run has at most one *place* among the heaps.  Whoever moves it gives it another place and leaves the old one behind;
-places that are left behind are dropped when they come to the top, or all at once when they are the greater part.
+A run has at most one valid *ticket* among the heaps.  Whoever moves it gives it another and leaves the old one behind;
+tickets that are left behind are dropped when they come to the top, or all at once when they are the greater part.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ class Queued(Protocol):
 
     agent: str
     is_ended: bool
-    place: int  # 0: nowhere
+    ticket: int  # 0: nowhere
     until_s: float | None  # Unix time at which its lease ends; None: it is free
 
 
 R = TypeVar("R", bound=Queued)
 
-_FEW = 64  # places that are not worth tidying up
-_places = itertools.count(1)
+_FEW = 64  # tickets that are not worth tidying up
+_tickets = itertools.count(1)
 
 
 class _Heap(Generic[R]):
     """Runs by a time, the earliest first."""
 
-    __slots__ = ("_many", "_places")
+    __slots__ = ("_many", "_tickets")
 
     def __init__(self) -> None:
-        self._places: list[tuple[float, int, R]] = []
+        self._tickets: list[tuple[float, int, R]] = []
         self._many = _FEW
 
     def push(self, at_s: float, run: R) -> None:
-        run.place = place = next(_places)
-        heapq.heappush(self._places, (at_s, place, run))
-        if len(self._places) > self._many:
-            self._places = [entry for entry in self._places if entry[1] == entry[2].place]
-            heapq.heapify(self._places)
-            self._many = max(_FEW, 2 * len(self._places))
+        run.ticket = ticket = next(_tickets)
+        heapq.heappush(self._tickets, (at_s, ticket, run))
+        if len(self._tickets) > self._many:
+            self._tickets = [entry for entry in self._tickets if entry[1] == entry[2].ticket]
+            heapq.heapify(self._tickets)
+            self._many = max(_FEW, 2 * len(self._tickets))
 
     def first(self) -> tuple[float, int, R] | None:
-        """Return the earliest place that is not left behind."""
-        places = self._places
-        while places:
-            if (first := places[0])[1] == first[2].place:
+        """Return the earliest ticket that is not left behind."""
+        tickets = self._tickets
+        while tickets:
+            if (first := tickets[0])[1] == first[2].ticket:
                 return first
-            heapq.heappop(places)
+            heapq.heappop(tickets)
         return None
 
     def first_after(self, at_s: float) -> float | None:
         """Return the earliest time behind ``at_s``."""
         if (first := self.first()) is None or first[0] > at_s:
             return first[0] if first is not None else None
-        later = [entry[0] for entry in self._places if entry[0] > at_s and entry[1] == entry[2].place]
+        later = [entry[0] for entry in self._tickets if entry[0] > at_s and entry[1] == entry[2].ticket]
         return min(later, default=None)
 
 
@@ -124,7 +124,7 @@ class DueQueue(Generic[R]):
             if run.until_s is not None and run.until_s > now_s:  # it was renewed
                 self._held.push(run.until_s, run)
             elif run.is_ended:
-                run.place = 0
+                run.ticket = 0
             else:
                 self.make_due(run, until_s)
 

@@ -24,8 +24,8 @@ class KeptRun:
     """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
 
     __slots__ = (
-        *("agent", "asked", "created_s", "due_s", "fence", "given_back_at", "header", "holder", "is_ended", "n"),
-        *("name", "place", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
+        *("agent", "asked", "created_s", "due_s", "fence", "returned_at", "header", "holder", "is_ended", "n"),
+        *("name", "ticket", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
         *("_lines", "_unread"),
     )
 
@@ -40,10 +40,10 @@ class KeptRun:
         self.state, self.is_ended = "", False
         self.due_s: float | None = 0.0  # as the last rest said
         self.created_s = self.updated_s = now_s
-        self.fence = self.tries = self.place = 0
+        self.fence = self.tries = self.ticket = 0
         self.holder, self.since_s = "", 0.0
         self.until_s: float | None = None
-        self.given_back_at = -1  # behind which entry the append was that gave the lease back
+        self.returned_at = -1  # behind which entry the append was that gave the lease back
 
     @property
     def lines(self) -> list[str]:
@@ -64,10 +64,10 @@ def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest:
     """Return True if this lease has done this append before."""
     end = n + len(lines)
     if rest is None:
-        is_place = kept.until_s is not None and bool(lines) and n >= lease.n and end <= kept.n
+        is_next = kept.until_s is not None and bool(lines) and n >= lease.n and end <= kept.n
     else:
-        is_place = kept.until_s is None and n == kept.given_back_at and end == kept.n
-    return is_place and kept.lines[n:end] == list(lines)
+        is_next = kept.until_s is None and n == kept.returned_at and end == kept.n
+    return is_next and kept.lines[n:end] == list(lines)
 
 
 def asked_now(before: dict[str, Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, Asked]:

@@ -122,7 +122,7 @@ class MemoryStore:
             if lines or rest is not None:
                 kept.updated_s = self._clock()
             if rest is not None:
-                kept.given_back_at = n
+                kept.returned_at = n
                 self._give_back(kept, rest)
             return len(kept.posts)
 
@@ -208,7 +208,7 @@ class MemoryStore:
             kept = self._get(run)
             self._check_free(kept, self._clock())
             del self._runs[run]
-            kept.place = 0
+            kept.ticket = 0
 
     def wait(self, timeout_s: float) -> None:
         with self._lock:
@@ -265,7 +265,7 @@ class MemoryStore:
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = asked_now(kept.asked, rest.questions, unread)
-        kept.place = 0
+        kept.ticket = 0
         if rest.is_ended:
             return
         if kept.posts or due_s == 0.0:

@@ -158,17 +158,17 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
     ).fetchone()
     if row is None:
         raise refusals.lost(lease)
-    key, there, unread, tries, until_s, given_back = row
+    key, there, unread, tries, until_s, returned = row
     if until_s is None or there != new.n:
         if rest is None:
-            is_place = until_s is not None and new.lines and new.n >= lease.n and end <= there
+            is_next = until_s is not None and new.lines and new.n >= lease.n and end <= there
         else:
-            is_place = until_s is None and new.n == given_back and end == there
-        if is_place and _lines(connection, key, new.n, end) == new.lines:
+            is_next = until_s is None and new.n == returned and end == there
+        if is_next and _lines(connection, key, new.n, end) == new.lines:
             return int(unread)  # it was done before
         raise refusals.lost(lease) if until_s is None else refusals.misplaced(lease, new.n, there)
-    places = enumerate(new.lines, (key << 32) + new.n + 1)
-    connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(place, now_s, line) for place, line in places])
+    rows = enumerate(new.lines, (key << 32) + new.n + 1)
+    connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(row_id, now_s, line) for row_id, line in rows])
     for post_id in new.took:
         unread -= connection.execute("DELETE FROM post WHERE id = ? AND run = ?", (post_id, key)).rowcount
     if new.snapshot is not None:

@@ -211,7 +211,7 @@ class Question:
     def _words(self) -> list[tuple[int, str]]:
         return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
 
-    def place_of(self, value: object) -> int | None:
+    def position_of(self, value: object) -> int | None:
         """Return where a value is mentioned, by its words or their stems; None if it is not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return next((number.start for number in self.numbers if as_json(value) in number.values), None)
@@ -219,26 +219,28 @@ class Question:
         if not words:
             return None
         if len(words) == len(words[0]) == 1 and words[0].isascii():  # a letter: "a" is not A
-            return next((place for place, word in self._words if word == str(value) != "I"), None)
+            return next((position for position, word in self._words if word == str(value) != "I"), None)
         asked = [word.lower() for _, word in self._words]
         for index in range(len(asked) - len(words) + 1):
             if asked[index : index + len(words)] == words:
                 return self._words[index][0]
         if not self.text.isascii() and (at := self.text.lower().find(str(value).lower())) >= 0:
             return at  # scripts without blanks
-        return self.place_of_stems({stem(word) for word in words} - CONNECTING)
+        return self.position_of_stems({stem(word) for word in words} - CONNECTING)
 
-    def place_of_stems(self, wanted: Set[str]) -> int | None:
+    def position_of_stems(self, wanted: Set[str]) -> int | None:
         """Return where the first of these stems is, if all are in the question."""
-        places = {stem(word.lower()): place for place, word in reversed(self._words)}
-        return min([places[name] for name in wanted]) if wanted and wanted <= places.keys() else None
+        positions = {stem(word.lower()): position for position, word in reversed(self._words)}
+        return min([positions[name] for name in wanted]) if wanted and wanted <= positions.keys() else None
 
     def mentioned(self, values: Iterable[object]) -> list[object]:
         """Return those of the values that the question mentions, in its order."""
-        places = [
-            (place, index, value) for index, value in enumerate(values) if (place := self.place_of(value)) is not None
+        positions = [
+            (position, index, value)
+            for index, value in enumerate(values)
+            if (position := self.position_of(value)) is not None
         ]
-        return [value for _, _, value in sorted(places, key=lambda entry: entry[:2])]
+        return [value for _, _, value in sorted(positions, key=lambda entry: entry[:2])]
 
     def words_near(self, number: Number) -> tuple[frozenset[str], frozenset[str]]:
         """Return the stems of the words before and behind a number, up to the next one and the end of the sentence."""

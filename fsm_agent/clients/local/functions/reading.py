@@ -125,8 +125,8 @@ class Reading:
 
     def _flag(self, field: Field) -> bool | None:
         """Return the value of a flag that the question names; None if it does not."""
-        place = self._question.place_of_stems(stems(field.words) - _OF_FLAGS)
-        return None if place is None else not _NEGATION.search(self._question.text[:place])
+        position = self._question.position_of_stems(stems(field.words) - _OF_FLAGS)
+        return None if position is None else not _NEGATION.search(self._question.text[:position])
 
     def _list(self, field: Field) -> list[Any] | None:
         """Return numbers that stand together, or several texts in quotation marks."""

@@ -149,8 +149,8 @@ def _answered(plain: Request) -> Making:
     if any(result.is_error for result in results):
         return Made(Reply.of(verbatim).changed(finish="stop"), f"{note}, verbatim")
     asked = next((message.text for message in reversed(plain.messages) if message.role == "user"), "")
-    told = " ".join([f"The result is {result.text.strip()}." for result in results])
-    words = Message.of("user", f"Question: {asked}\n{told} {_ANSWER}")
+    statement = " ".join([f"The result is {result.text.strip()}." for result in results])
+    words = Message.of("user", f"Question: {asked}\n{statement} {_ANSWER}")
     system = [message for message in plain.messages if message.role == "system"]
     reply = yield Step(plain.changed(messages=[*system, words]))
     text = reply.message.text

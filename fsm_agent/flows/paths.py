@@ -45,13 +45,13 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
     Raises:
         UsageError: It names the state; or what is given is no client.
     """
-    known = [place for work, _ in _works(flow.live, flow.agents) for place in work.all_places]
-    for given, client in clients.items():
+    known = [known_key for work, _ in _works(flow.live, flow.agents) for known_key in work.client_keys]
+    for key, client in clients.items():
         is_client = hasattr(client, "complete") and not isinstance(client, type)
-        check(f"clients[{shown(given)}]", client, is_client, "a client, such as Script('…') for tests,")
-        if not any(given is place for place in known):
+        check(f"clients[{shown(key)}]", client, is_client, "a client, such as Script('…') for tests,")
+        if not any(key is known_key for known_key in known):
             names = ", ".join(work.name for work, _ in _works(flow.live, flow.agents)) or "none"
-            problem = f"clients has a model for {shown(given)}, which asks no agent in the flow {flow.name!r}"
+            problem = f"clients has a model for {shown(key)}, which asks no agent in the flow {flow.name!r}"
             raise UsageError(f"{problem}; states that do: {names}")
 
 

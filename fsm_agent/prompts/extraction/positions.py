@@ -1,4 +1,4 @@
-"""Places in the values of a type, what a JSON schema says of each, and walks over values that know their places."""
+"""Positions in the values of a type, what a JSON schema says of each, and walks over values that know theirs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NOTHING: Any = object()
 UNDECIDED: Any = object()
 
 
-class Place:
-    """A place in the values of a type: the schemas that hold there.
+class Position:
+    """A position in the values of a type: the schemas that hold there.
 
     Args:
         schemas: JSON schemas; one of them is to fit.
@@ -25,19 +25,19 @@ class Place:
     def __init__(self, schemas: Iterable[Any], root: Schema) -> None:
         self._root = root
         self._schemas = expanded(schemas, root)
-        self._named: dict[str, Place | None] = {}
+        self._named: dict[str, Position | None] = {}
 
-    def named(self, name: str) -> Place | None:
-        """Return the place of the field ``name``; None: there is none, and it is ignored."""
+    def named(self, name: str) -> Position | None:
+        """Return the position of the field ``name``; None: there is none, and it is ignored."""
         if name not in self._names:
             return self._others
         if name not in self._named:
             inner = [s["properties"][name] for s in self._schemas if name in s.get("properties", ())]
-            self._named[name] = Place([*inner, *self._any_name], self._root)
+            self._named[name] = Position([*inner, *self._any_name], self._root)
         return self._named[name]
 
-    def item(self, index: int) -> Place:
-        """Return the place of the item ``index`` of a list."""
+    def item(self, index: int) -> Position:
+        """Return the position of the item ``index`` of a list."""
         return self._prefix[index] if index < len(self._prefix) else self._items
 
     def takes_text(self, text: str) -> bool:
@@ -63,18 +63,18 @@ class Place:
         return found
 
     @cached_property
-    def _others(self) -> Place | None:
+    def _others(self) -> Position | None:
         is_forbidden = any(s.get("additionalProperties") is False for s in self._schemas)
-        return Place(self._any_name, self._root) if self._any_name or is_forbidden else None
+        return Position(self._any_name, self._root) if self._any_name or is_forbidden else None
 
     @cached_property
-    def _prefix(self) -> list[Place]:
+    def _prefix(self) -> list[Position]:
         longest = max([len(s.get("prefixItems", ())) for s in self._schemas], default=0)
-        return [Place([_item_schema(s, n) for s in self._schemas], self._root) for n in range(longest)]
+        return [Position([_item_schema(s, n) for s in self._schemas], self._root) for n in range(longest)]
 
     @cached_property
-    def _items(self) -> Place:
-        return Place([_item_schema(s, len(self._prefix)) for s in self._schemas], self._root)
+    def _items(self) -> Position:
+        return Position([_item_schema(s, len(self._prefix)) for s in self._schemas], self._root)
 
 
 def _is_any(schema: Schema) -> bool:
@@ -88,19 +88,19 @@ def _item_schema(schema: Schema, index: int) -> Any:
     return schema.get("items", {} if schema.get("type") == "array" or _is_any(schema) else None)
 
 
-def known(value: Any, place: Place, depth: int, opened: dict[int, Any]) -> Any:
+def known(value: Any, position: Position, depth: int, opened: dict[int, Any]) -> Any:
     """Return a copy without fields that the type ignores; note the containers of it that are open."""
     made: Any
     if isinstance(value, dict):
         last = next(reversed(value), None) if depth > 0 else None
         made = {}
         for name, item in value.items():
-            if (inner := place.named(name)) is not None:
+            if (inner := position.named(name)) is not None:
                 made[name] = known(item, inner, depth - 1 if name == last else 0, opened)
     elif isinstance(value, list):
         last_index = len(value) - 1 if depth > 0 else -1
         depths = [depth - 1 if n == last_index else 0 for n in range(len(value))]
-        made = [known(item, place.item(n), depths[n], opened) for n, item in enumerate(value)]
+        made = [known(item, position.item(n), depths[n], opened) for n, item in enumerate(value)]
     else:
         return value
     if depth > 0:
@@ -108,19 +108,19 @@ def known(value: Any, place: Place, depth: int, opened: dict[int, Any]) -> Any:
     return made
 
 
-def with_tail(firm: Any, whole: Any, place: Place) -> Any:
+def with_tail(firm: Any, whole: Any, position: Position) -> Any:
     """Return a value with the text at its end that is cut, if any text may stand there; the value is changed."""
     if firm is NOTHING:
-        return whole if isinstance(whole, str) and place.takes_text(whole) else UNDECIDED
+        return whole if isinstance(whole, str) and position.takes_text(whole) else UNDECIDED
     value = firm
     while isinstance(whole, dict | list) and whole:
         if isinstance(whole, list):
             last: Any = len(whole) - 1
-            inner: Place | None = place.item(last)
+            inner: Position | None = position.item(last)
             is_there = last < len(firm)
         else:
             last = next(reversed(whole))
-            inner, is_there = place.named(last), last in firm
+            inner, is_there = position.named(last), last in firm
         if inner is None:
             break
         if not is_there:
@@ -130,5 +130,5 @@ def with_tail(firm: Any, whole: Any, place: Place) -> Any:
                 else:
                     firm[last] = whole[last]
             break
-        place, firm, whole = inner, firm[last], whole[last]
+        position, firm, whole = inner, firm[last], whole[last]
     return value

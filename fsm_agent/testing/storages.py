@@ -1,4 +1,4 @@
-"""The place where the stores of one test keep their runs, its clock, and ways to have two things happen at once."""
+"""The storage where the stores of one test keep their runs, its clock, and ways to have two things happen at once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Clock:
         return self.now_s
 
 
-class Place:
-    """A place for runs: a store on it, and any number of further ones, as other OS processes have them."""
+class Storage:
+    """A storage for runs: a store on it, and any number of further ones, as other OS processes have them."""
 
     def __init__(self, opened: Callable[[Callable[[], float]], Store], *, takes_clock: bool = True) -> None:
         self._opened = opened
@@ -87,11 +87,11 @@ class Place:
                 wait(futures, HELD_UP_S)
 
             self.clock.held_thread, self.clock.holds_up = threading.get_ident(), begin_second
-            came_of_first = outcome(first)
+            first_outcome = outcome(first)
             if self.clock.holds_up is not None:  # it reads no clock
                 self.clock.holds_up = None
                 begin_second()
-            return [came_of_first, futures[0].result(PATIENCE_S)]
+            return [first_outcome, futures[0].result(PATIENCE_S)]
 
 
 class StoreTests:
@@ -115,11 +115,11 @@ class StoreTests:
         raise NotImplementedError(f"{type(self).__name__}.opened is missing: a store on this folder is right")
 
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[Place]:
-        """Return the place of one test."""
-        place = Place(lambda clock: self.opened(tmp_path, clock), takes_clock=self.takes_clock)
-        yield place
-        place.close()
+    def storage(self, tmp_path: Path) -> Iterator[Storage]:
+        """Return the storage of one test."""
+        storage = Storage(lambda clock: self.opened(tmp_path, clock), takes_clock=self.takes_clock)
+        yield storage
+        storage.close()
 
 
 def outcome(action: Callable[[], Any]) -> Any:
