@@ -152,7 +152,16 @@ class FlowDriving(ABC, Generic[D]):
         await arun(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
         return one.result()
 
-    def stream(self, one: D | FlowRun[D], /, **options: Any) -> Generator[Event]:
+    def stream(
+        self,
+        one: D | FlowRun[D],
+        /,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        extra: Mapping[str, Any] | None = None,
+        clients: Clients | None = None,
+    ) -> Generator[Event]:
         """Run the flow, and yield its events as they happen; those of agent calls are `Inside`, with their path.
 
         The last is exactly one `Done` or one `Suspended`.  Takes a run, or the arguments of `seed`.
@@ -160,7 +169,7 @@ class FlowDriving(ABC, Generic[D]):
         Raises:
             FlowFailed: It ended in a failure.
         """
-        run, recorder = self._held(self._run_in(one, options))
+        run, recorder = self._held(self._run_in(one, run_id=run_id, deps=deps, extra=extra, clients=clients))
         tell = listener(self._flow, run)
         with closing(drive(run, self._world(run.surroundings), recorder=recorder)) as events:
             for event in events:
@@ -170,9 +179,18 @@ class FlowDriving(ABC, Generic[D]):
         if not run.effects:
             run.result()
 
-    async def astream(self, one: D | FlowRun[D], /, **options: Any) -> AsyncGenerator[Event]:
+    async def astream(
+        self,
+        one: D | FlowRun[D],
+        /,
+        *,
+        run_id: str | None = None,
+        deps: Any = None,
+        extra: Mapping[str, Any] | None = None,
+        clients: Clients | None = None,
+    ) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        run, recorder = await self._aheld(self._run_in(one, options))
+        run, recorder = await self._aheld(self._run_in(one, run_id=run_id, deps=deps, extra=extra, clients=clients))
         tell = listener(self._flow, run)
         async with aclosing(adrive(run, self._world(run.surroundings), recorder=recorder)) as events:
             async for event in events:
@@ -280,11 +298,10 @@ class FlowDriving(ABC, Generic[D]):
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
         return World.of(double, **{"approve": self.approve, **self.world})
 
-    def _run_in(self, one: Any, options: Mapping[str, Any]) -> FlowRun[D]:
+    def _run_in(self, one: Any, **options: Any) -> FlowRun[D]:
         if not isinstance(one, FlowRun):
             return self.seed(one, **options)
-        if options:
-            name = next(iter(options))
+        if (name := next((name for name, value in options.items() if value is not None), None)) is not None:
             raise UsageError(f"{name} is given with a FlowRun, which has its own: seed(…, {name}=…) is right")
         return one
 
