@@ -316,4 +316,4 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
 
 def _store(path: Path, exchanges: list[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(path, _document(exchanges))
+    write_private(path.resolve(), _document(exchanges))  # a link stays one

@@ -373,6 +373,14 @@ class TestExport:
             os.close(reader)
         assert (tmp_path / "device").is_fifo()
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="links need no rights on POSIX")
+    def test_a_link_stays_one(self, store, tmp_path):
+        begin(store, "one")
+        (tmp_path / "link").symlink_to(tmp_path / "target")
+        runs("export", "one", "--output", "link")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "target").read_text() == runs("export", "one")
+
     def test_what_is_no_function(self, store):
         begin(store, "one")
         assert "'json' names no function" in refused("export", "one", "--redact", "json", code=2)

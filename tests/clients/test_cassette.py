@@ -316,6 +316,18 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights on POSIX")
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "tapes").mkdir()
+    path, target = tmp_path / "tape.json", tmp_path / "tapes" / "tape.json"
+    path.symlink_to(target)
+    with Cassette(path, "record"):
+        pass
+    assert path.is_symlink()
+    assert target.read_bytes() == path.read_bytes()
+    assert list(target.parent.iterdir()) == [target]
+
+
 def test_a_file_that_cannot_be_replaced_is_left_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     path.mkdir()

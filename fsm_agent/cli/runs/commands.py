@@ -223,7 +223,7 @@ def export(
             return
         try:
             is_device = output.exists() and not output.is_file()  # such as /dev/null: it is never replaced
-            output.write_bytes(text.encode()) if is_device else write_private(output, text.encode())
+            output.write_bytes(text.encode()) if is_device else write_private(output.resolve(), text.encode())
         except OSError as error:
             raise UsageError(f"nothing can be written to {str(output)!r}: {error.strerror or error}") from error
 
