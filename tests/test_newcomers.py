@@ -199,7 +199,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     # sync and asyncio
     "await forgotten": (forgotten_await, "AttributeError: 'coroutine' object has no attribute 'output'"),
-    "await of a call": (awaited_call, "TypeError: object CallResult can't be used in 'await' expression"),
+    "await of a call": (awaited_call, "TypeError: .*CallResult.* can't be .*await"),
     "for over astream": (iterated_astream, "TypeError: 'async_generator' object is not iterable"),
     # functions
     "a lambda": (
