@@ -187,7 +187,7 @@ class Agent(Driving[Deps, Out], Classifying):
     @cached_property
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
-        return self._client_of(self.model) if isinstance(self.model, str) else self.model
+        return self._client_of(self.model)
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
@@ -197,8 +197,10 @@ class Agent(Driving[Deps, Out], Classifying):
         vars(made)["_clients"] = self._clients  # which this one closes
         return made
 
-    def _client_of(self, model: str) -> Client:
-        """Return the agent's client of a model, which is made on first use."""
+    def _client_of(self, model: str | Client) -> Client:
+        """Return the agent's client of a model, which is made on first use; a client as it is."""
+        if not isinstance(model, str):
+            return model
         from fsm_agent.clients.registered import named_client
 
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
@@ -216,9 +218,11 @@ class Agent(Driving[Deps, Out], Classifying):
 
     def _world_of(self, call: AgentCall[Any]) -> World:
         r = call.record
-        if not r.model or r.ending is not None:
-            return self._world
-        return self._world_with(call.client or self._client_of(r.model))
+        return self._world_under(None if not r.model or r.ending is not None else call.client or r.model)
+
+    def _world_under(self, model: str | Client | None) -> World:
+        """Return the world in which a model is asked; None: the agent's own."""
+        return self._world if model is None else self._world_with(self._client_of(model))
 
     @cached_property
     def _clients(self) -> dict[str, Client]:
@@ -401,7 +405,7 @@ class Agent(Driving[Deps, Out], Classifying):
         seen = payload.without_images
         if seen == payload:
             return payload
-        client = self.client if model is None else self._client_of(model) if isinstance(model, str) else model
+        client = self.client if model is None else self._client_of(model)
         if getattr(client, "takes_images", True):
             return payload
         if client.name not in self._blind:

@@ -158,7 +158,8 @@ def definition_of(agent: Agent[Any, Any], prompt: Prompt | None, options: Option
             call.system_args = None
         return with_options(agent, call, options)
 
-    return runs.Definition(agent.name, make, turn_snapshot, agent._world.new_id)
+    world = agent._world_under(options.model)
+    return runs.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Options) -> AgentCall[Any]:
@@ -181,7 +182,7 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
     check("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
     check("name of the model of a call", name, isinstance(name, str) and bool(name), "a text such as 'house:m1'")
-    call.client = agent._client_of(model) if isinstance(model, str) else model
+    call.client = agent._client_of(model)
     call.record = call.record.changed(model=name)
     if agent.limits.cost_usd is not None:
         agent._world_of(call).price_list.check()

@@ -64,7 +64,7 @@ def definition_of(flow: Flow[Any], surroundings: Surroundings, world: World) -> 
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
-    return Definition(flow.name, make, snapshot, world.new_id, request_differences)
+    return Definition(flow.name, make, snapshot, world.new_id, request_differences, world.clock.now)
 
 
 def _seeded(flow: Flow[Any], header: Header) -> Any:

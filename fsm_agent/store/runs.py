@@ -54,6 +54,7 @@ class Definition(NamedTuple):
     save: Callable[[Any], str]
     new_id: Callable[[], str]  # for runs without a name
     differences: Callable[[Header, Header], Sequence[str]] = request_differences  # of two headers, in words; not code
+    now: Callable[[], float] = time.time  # Unix time, by the clock of the drivers
 
 
 Held: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
@@ -359,8 +360,16 @@ class Runs:
 
     # Letters
 
-    def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "") -> None:
+    def answer(
+        self, run: str, answers: Mapping[str, Outcome], *, by: str = "", now: Callable[[], float] = time.time
+    ) -> None:
         """Post the answers to open questions, by key; ``""`` is for what answers none, such as `Cancelled`.
+
+        Args:
+            run: The name of the run.
+            answers: Outcomes by the keys of the questions.
+            by: Who answers; for people.
+            now: The time of answers that have none of their own; the clock of the drivers, where it is a double's.
 
         Raises:
             RunUnknown: There is no such run.
@@ -377,7 +386,7 @@ class Runs:
         if any(answers):
             refusals.check_answers(answers, self.store.load(run, after=None).run)
         for key, outcome in answers.items():
-            kept = outcome if outcome.at_s else outcome.changed(at_s=time.time())
+            kept = outcome if outcome.at_s else outcome.changed(at_s=now())
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, key, body, by=by)

@@ -210,3 +210,20 @@ class TestTogether:
             clock.advance(100)
             Worker([flow], flow.runs).advance()
         assert flow.resume("r").data == -28
+
+
+def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():
+    asking = wait(bool, name="asking")(lambda n: "Well?")
+    flow = Flow(
+        "f",
+        int,
+        start=asking,
+        rows=[asking.done(napping), napping.elapsed(over)],
+        store=MemoryStore(),
+        world={"clock": FakeClock()},
+    )
+    with pytest.raises(FlowSuspended):
+        flow.call(1, run_id="r")
+    result = flow.resume("r", {asking: True})
+    assert result.state == "over"
+    assert [step.at_s for step in result.trace[1:]] == [1_000_000_000.0, 1_000_000_050.0]

@@ -363,5 +363,6 @@ def test_an_answer_without_a_time_is_given_one():
     agent = Agent(Script(call("wipe"), "Done."), functions=[wipe], store=MemoryStore())
     with pytest.raises(CallSuspended):
         agent.call("Go.", run_id="one")
-    step = agent.resume("one", {"ask:1.0": Denied("no")}).trace[2]
+    agent.runs.answer("one", {"ask:1.0": Denied("no")})
+    step = agent.resume("one").trace[2]
     assert (step.trigger, step.at_s > 1_700_000_000) == ("denied", True)

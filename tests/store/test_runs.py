@@ -83,6 +83,15 @@ def test_it_is_resumed_under_asyncio(store: Any):
     assert result.output == 42
 
 
+def test_an_answer_has_the_time_of_the_clock_that_drives_the_run(store: Any):
+    """Also where another model, with a clock of its own, is given for now."""
+    agent = Agent("openai:m", functions=[wipe], name="clerk", store=store)
+    with pytest.raises(CallSuspended):
+        agent.call("Wipe.", run_id="r", model=Script(call("wipe", path="x")))
+    result = agent.resume("r", {"ask:1.0": Approved()}, model=Script("Wiped."))
+    assert {step.at_s for step in result.trace} == {1_000_000_000.0}
+
+
 def test_a_signed_run_is_resumed_with_its_key_alone(store: Any):
     key, other = "k" * 32, "j" * 32
     agent = rested(Runs(store, signing_key=key))
