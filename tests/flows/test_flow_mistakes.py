@@ -279,3 +279,14 @@ def test_an_answer_to_a_run_that_asks_nothing_is_told_so() -> None:
     assert kept.call(Letter("x"), run_id="r").state == "over"
     with pytest.raises(OutcomeError, match="0 questions are of <WaitState review>: it asks nothing now"):
         kept.resume("r", {review: 7})
+
+
+def test_an_empty_task_is_an_error_that_names_its_state() -> None:
+    @call(Agent(Script("ok"), name="echo"))
+    def echoing(d: Letter) -> str:
+        return ""
+
+    run = Flow("f", Letter, start=echoing, rows=[echoing.done(end("over"))]).seed(Letter("x"))
+    with pytest.raises(FlowError, match="the state 'echoing': the task is '': a text that asks for something"):
+        run.flow.run(run)
+    assert run.state == "Seeded"

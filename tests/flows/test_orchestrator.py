@@ -340,6 +340,18 @@ def test_a_placeholder_without_an_output(unmatched: Any, status: str) -> None:
     assert ("{{ nothing }} of 'a' matches no output" in result.error) is (unmatched == "error")
 
 
+@LOOPS
+def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driven: Driver) -> None:
+    """Whoever made the strategy, it is no error of the caller's."""
+    config = OrchestratorConfig(unmatched="empty", max_step_remediations=1)
+    ones = Ones(config=config, strategy=strategy(step("a", " {{ nothing }}")))
+    run = ones.orchestrator.seed("x")
+    driven(ones.orchestrator.flow, run)
+    result = ones.orchestrator.result(run)
+    assert (result.status, ones.asked) == ("step_spent", [])
+    assert "there is nothing to ask: ' {{ nothing }}' is empty when it is filled" in result.error
+
+
 @pytest.mark.spec("2.50: outputs by step", "2.50: a second run has no stale outputs")
 def test_outputs_by_step() -> None:
     plan = strategy(step("a"), step("b", requires_validation=True))
@@ -522,6 +534,7 @@ def test_agents_are_chosen_by_what_they_can_do() -> None:
         (lambda: Orchestrator([Agent(Script()), Agent(Script())]), "two agents are called 'agent'"),
         (lambda: Orchestrator(["writer"]), "agents has 'writer'"),
         (lambda: Ones(strategy=strategy(step("a", assigned_agent="x"))), "'a' is assigned to 'x', which is no agent"),
+        (lambda: strategy(step("a", " ")), "intent_template of 'a' is ' '"),
         (lambda: strategy(), "has no steps"),
         (lambda: strategy(step("a"), step("a")), "two steps are called 'a'"),
         (lambda: strategy(step("a", depends_on=("z",))), "depends on 'z', which is no step"),

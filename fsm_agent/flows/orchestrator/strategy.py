@@ -58,6 +58,8 @@ class Step:
     def __post_init__(self) -> None:
         if not self.step_id:
             raise FlowError("a step is called '': a name that is not empty would be right")
+        if not self.intent_template.strip():
+            raise wrong(f"intent_template of {self.step_id!r}", self.intent_template, "a text that asks", FlowError)
         names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
         texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
         for name, most in {**names, **texts}.items():

@@ -95,6 +95,14 @@ def unmatched(w: Work, intent: Intent) -> Work:
     return replace(w, error=f"{name} matches no output: those of {known} are there")
 
 
+def is_empty(w: Work, intent: Intent) -> bool:
+    return not intent.text.strip()
+
+
+def empty(w: Work, _: Any) -> Work:
+    return replace(w, error=f"there is nothing to ask: {w.step.intent_template!r:.80} is empty when it is filled")
+
+
 def asked(w: Work, intent: Intent) -> Work:
     return replace(w, intent=intent.text)
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.keeping import Options
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
+from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.flows.process.surroundings import Surroundings
@@ -89,8 +90,11 @@ def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundi
 
 @seeded.register(CallState)
 def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
-    agent = surroundings.agent(state, data)
-    messages, *_ = agent._asked(state.task(data), {}, Options(deps=surroundings.deps))
+    agent, task = surroundings.agent(state, data), state.task(data)
+    try:
+        messages, *_ = agent._asked(task, {}, Options(deps=surroundings.deps))
+    except UsageError as error:
+        raise FlowError(f"the state {state.name!r}: {error}") from error
     return CallRecord.of(messages, limits=agent.limits, depth=depth)
 
 
