@@ -8,6 +8,7 @@ import shlex
 import sys
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -90,7 +91,7 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; none: --run-id is gone on with.")
     ] = None,
-    store: Annotated[StorePath | None, typer.Option("--store", help="The file to keep the run in.")] = None,
+    store: Annotated[Path | None, typer.Option(help="The file to keep the run in.")] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,

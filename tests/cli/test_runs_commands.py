@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import shop
+from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallSuspended
@@ -344,6 +345,17 @@ class TestExport:
         assert [json.loads(line)["n"] for line in lines[1:]] == [1, 2, 3, 4]
         assert runs("export", "one", "--output", "one.jsonl") == ""
         assert (tmp_path / "one.jsonl").read_text().splitlines() == lines
+
+    def test_on_a_terminal_nothing_in_it_is_a_command(self, store):
+        odd = "\x9b31m \x7f \u202e"
+        with suppress(CallSuspended):
+            shop.shop(store=Runs(store)).call(f"Refund {odd}", run_id="odd")
+        assert odd in runs("export", "odd")
+        with Terminal("runs", "export", "odd", "--store", str(store)) as terminal:
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 0
+        assert not any(c in terminal.seen for c in odd if c in "\x9b\x7f\u202e")
+        assert json.loads(terminal.seen.splitlines()[0]) == json.loads(runs("export", "odd").splitlines()[0])
 
     def test_a_redacted_one_cannot_be_resumed_and_says_so(self, store, monkeypatch):
         begin(store, "one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -103,6 +104,15 @@ def test_the_table_says_what_the_command_does(name: str):
     command = load_command(name)
     assert command.name == name
     assert " ".join(command.help.split()) == COMMANDS[name].help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_shows_types_by_their_names(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    for inner in ["", *getattr(load_command(name), "commands", {})]:
+        shown = CliRunner().invoke(app, [name, *filter(None, [inner]), "--help"], prog_name="fsm-agent").stdout
+        assert "Usage: fsm-agent" in shown
+        assert re.findall(r"typing\.|typer\.|object at", shown) == []
 
 
 def test_a_command_that_is_unknown_is_guessed():

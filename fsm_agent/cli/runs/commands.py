@@ -7,6 +7,7 @@ because the options of a command are the parameters of its function.
 from __future__ import annotations
 
 import getpass
+import json
 import re
 import shlex
 import sys
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
+from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli import completion
@@ -219,13 +221,18 @@ def export(
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
         if output is None:
-            sys.stdout.write(text)
+            sys.stdout.write(_escaped(text) if sys.stdout.isatty() else text)
             return
         try:
             is_device = output.exists() and not output.is_file()  # such as /dev/null: it is never replaced
             output.write_bytes(text.encode()) if is_device else write_private(output.resolve(), text.encode())
         except OSError as error:
             raise UsageError(f"nothing can be written to {str(output)!r}: {error.strerror or error}") from error
+
+
+def _escaped(text: str) -> str:
+    """Return lines of JSON with all escaped that a terminal could take for a command."""
+    return "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
 
 
 @app.command()
