@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
@@ -221,7 +222,7 @@ class Explained(ValueType):
         words: The equivalents of arguments of other libraries.
     """
 
-    words: Mapping[str, str]
+    words: Mapping[str, str] = MappingProxyType({})
 
     if not TYPE_CHECKING:
 

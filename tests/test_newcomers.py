@@ -32,16 +32,21 @@ from fsm_agent import (
     MCPServer,
     MemoryStore,
     Message,
+    Network,
+    Price,
     Prompt,
+    Retries,
     Returned,
     Runs,
     Settings,
+    WebSearch,
     build_agent,
     client_for,
     function,
     register_prompt,
 )
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.flows import FlowLimits
 from fsm_agent.foreign_names import (
     FUNCTION_CALL_WORDS,
     IMPORT_WORDS,
@@ -514,6 +519,25 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "after that is a text": (
         lambda: agent().call("hi", after="before"),
         "UsageError: after is 'before': the result of a call, a Dialog, or a list of messages would be right",
+    ),
+    # arguments of options
+    "retries misspelt": (
+        lambda: Retries(attempt=3),
+        "TypeError: Retries has no argument 'attempt': did you mean 'attempts'?",
+    ),
+    "retries by position": (lambda: Retries(3), "TypeError: Retries takes no arguments by position: .* attempts=…"),
+    "a budget of a flow misspelt": (
+        lambda: FlowLimits(deadline=3),
+        "TypeError: FlowLimits has no argument 'deadline': did you mean 'deadline_s'?",
+    ),
+    "a price by position": (lambda: Price(0.25, 2), "TypeError: Price takes no arguments by position: "),
+    "a network misspelt": (
+        lambda: Network(read=3),
+        "TypeError: Network has no argument 'read': did you mean 'read_s'?",
+    ),
+    "a hosted tool misspelt": (
+        lambda: WebSearch(max_use=3),
+        "TypeError: WebSearch has no argument 'max_use': did you mean 'max_uses'?",
     ),
     # names of other libraries
     "result.data": (
