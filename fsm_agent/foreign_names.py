@@ -147,6 +147,36 @@ LIMIT_WORDS = {
     "max_depth": "depth=…",
     "max_handoffs": "handoffs=…",
 }
+FLOW_WORDS = {
+    **dict.fromkeys(("checkpointer", "persister", "memory", "persistence", "storage"), "store=…"),
+    **dict.fromkeys(("nodes", "edges", "transitions", "actions", "table"), "rows=[state.done(other), …]"),
+    **dict.fromkeys(("entry_point", "initial", "start_node", "entrypoint"), "start=…"),
+    **dict.fromkeys(("state_schema", "schema", "state_type", "state"), "data=…, a frozen type, the second argument"),
+    **dict.fromkeys(("recursion_limit", "max_steps"), "limits=FlowLimits(steps=…)"),
+    **dict.fromkeys(("timeout", "timeout_s", "deadline_s"), "limits=FlowLimits(deadline_s=…)"),
+    **dict.fromkeys(("interrupt_before", "interrupt_after"), "a state that waits, @wait(Approve)"),
+    **dict.fromkeys(("callbacks", "listeners"), "hooks=[…]"),
+    "clients": "clients={state: Script(…)} of call",
+}
+FLOW_METHODS = {
+    **dict.fromkeys(("invoke", "run_sync", "kickoff", "execute"), "call"),
+    **dict.fromkeys(("ainvoke", "run_async", "kickoff_async"), "acall"),
+    **dict.fromkeys(("stream_events", "iter", "iterate"), "stream"),
+    **dict.fromkeys(("astream_events", "aiterate"), "astream"),
+    **dict.fromkeys(("add_node", "add_edge", "add_conditional_edges", "add_transition"), "Flow(…, rows=[…])"),
+    **dict.fromkeys(("set_entry_point", "add_state"), "Flow(…, start=…, rows=[…])"),
+    **dict.fromkeys(("get_state", "update_state"), "resume(run_id, {state: answer})"),
+    **dict.fromkeys(("get_graph", "draw", "draw_mermaid", "visualize", "mermaid_code"), "flow_diagram(flow)"),
+    **dict.fromkeys(("as_tool", "to_tool"), "as_function"),
+    **dict.fromkeys(("compile", "build"), "call: a flow is checked when it is made"),
+}
+FLOW_RESULT_WORDS = {
+    **dict.fromkeys(("output", "value", "values", "result", "final_state"), "data"),
+    **dict.fromkeys(("status", "node", "end", "name"), "state"),
+    **dict.fromkeys(("steps", "history", "path"), "trace"),
+    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the agents"),
+    **dict.fromkeys(("id", "run_id"), "record.id"),
+}
 MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
 
 

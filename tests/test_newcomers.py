@@ -46,8 +46,9 @@ from fsm_agent import (
     register_prompt,
 )
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.flows import FlowLimits
+from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, wait
 from fsm_agent.foreign_names import (
+    FLOW_RESULT_WORDS,
     FUNCTION_CALL_WORDS,
     IMPORT_WORDS,
     LIMIT_WORDS,
@@ -133,6 +134,23 @@ def defined(**attributes: Any) -> Any:
 def registered_twice() -> None:
     for name in ("One", "Two"):
         type(name, (AgentBase,), {"agent_type": "clerk", "expertise": name})
+
+
+@wait(int)
+def number(n: int) -> str:
+    return "How many?"
+
+
+def flow(**options: Any) -> Flow[int]:
+    return Flow("numbers", int, start=number, rows=[number.done(end("over"))], **options)
+
+
+def flow_result() -> Any:
+    run = flow().seed(1)
+    with pytest.raises(FlowSuspended):
+        flow().run(run)
+    run.give(number, 2)
+    return flow().run(run)
 
 
 def without_super() -> Any:
@@ -539,6 +557,18 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: WebSearch(max_use=3),
         "TypeError: WebSearch has no argument 'max_use': did you mean 'max_uses'?",
     ),
+    # flows
+    "Flow(checkpointer=)": (lambda: flow(checkpointer=1), "TypeError: Flow has no argument 'checkpointer': .*store=…"),
+    "an argument of a flow misspelt": (
+        lambda: flow(stor="runs.db"),
+        "TypeError: Flow has no argument 'stor': did you mean 'store'?",
+    ),
+    "flow.invoke": (lambda: flow().invoke(1), "AttributeError: 'Flow' .* 'invoke': here that is call"),
+    "flow.compile": (lambda: flow().compile(), "AttributeError: 'Flow' .*: here that is call: a flow is checked when"),
+    "result.output of a flow": (
+        lambda: flow_result().output,
+        "AttributeError: 'FlowResult' object has no attribute 'output': here that is data",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
@@ -651,6 +681,7 @@ class TestWords:
             (USAGE_WORDS, Usage),
             (MESSAGE_WORDS, Message),
             (FUNCTION_CALL_WORDS, FunctionCall),
+            (FLOW_RESULT_WORDS, FlowResult),
         ],
         ids=lambda item: getattr(item, "__name__", ""),
     )
