@@ -44,7 +44,7 @@ IMPORT_WORDS = {
     **dict.fromkeys(("create_agent", "create_react_agent", "create_tool_calling_agent"), "Agent"),
     **dict.fromkeys(("AssistantAgent", "ConversableAgent", "ReActAgent", "CodeAgent", "ToolCallingAgent"), "Agent"),
     **dict.fromkeys(("RunResult", "AgentRunResult", "AgentResult", "RunResultStreaming"), "CallResult"),
-    **dict.fromkeys(("Crew", "Team", "Swarm", "Orchestrator", "AgentGroup"), "AgentBase, with an agent_group"),
+    **dict.fromkeys(("Crew", "Team", "Swarm", "AgentGroup"), "AgentBase, with an agent_group"),
     **dict.fromkeys(("HumanMessage", "UserMessage", "UserPromptPart"), "Message.of('user', …)"),
     **dict.fromkeys(("SystemMessage", "SystemPromptPart", "DeveloperMessage"), "Message.of('system', …)"),
     **dict.fromkeys(("AIMessage", "AssistantMessage", "TextPart"), "Message.of('assistant', …)"),
@@ -77,10 +77,30 @@ IMPORT_WORDS = {
     **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "BaseNode"), _FLOW),
     **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine", "Flow"), _FLOW),
     **dict.fromkeys(("START", "END"), "start=… and end('…') of fsm_agent.flows"),
+    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
+    **{name: f"fsm_agent.testing.{name}" for name in ("explore", "FakeClock", "Pieces", "token_reply")},
+    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write", "trace_diagram", "lifecycle")},
+    **{name: f"fsm_agent.flows.{name}" for name in ("wait", "execute", "gather", "race", "subflow", "flow_diagram")},
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
     "Field": "pydantic's, from pydantic import Field",
+}
+FLOW_IMPORT_WORDS = {
+    **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "Machine", "ApplicationBuilder"), "Flow"),
+    **dict.fromkeys(("START", "END", "End", "Start"), "start=… of the Flow, and end('…')"),
+    **dict.fromkeys(("interrupt", "Interrupt", "Command"), "a state that waits, @wait(Approve), and resume"),
+    **dict.fromkeys(("node", "step", "action", "task"), "execute, or call for an agent"),
+    **dict.fromkeys(("Send", "parallel", "fork"), "gather or each"),
+    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
+    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write")},
+    "sleep": "pause",
+    "explore": "fsm_agent.testing.explore",
+    "Approved": "fsm_agent.Approved",
+}
+TESTING_IMPORT_WORDS = {
+    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "MockModel", "FakeModel"), "Script"),
+    **{name: f"fsm_agent.{name}" for name in ("Agent", "Cassette", "MemoryStore")},
 }
 RESULT_WORDS = {
     **dict.fromkeys(("data", "result", "value", "final_output", "parsed", "structured_response"), "output"),
