@@ -44,9 +44,12 @@ from fsm_agent import (
     client_for,
     function,
     register_prompt,
+    rounds_of,
+    spans_of,
 )
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, wait
+from fsm_agent.diagrams import trace_diagram
+from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, flow_diagram, run_diagram, wait
 from fsm_agent.foreign_names import (
     FLOW_RESULT_WORDS,
     FUNCTION_CALL_WORDS,
@@ -568,6 +571,28 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "result.output of a flow": (
         lambda: flow_result().output,
         "AttributeError: 'FlowResult' object has no attribute 'output': here that is data",
+    ),
+    # diagrams and reports
+    "a diagram of a result": (
+        lambda: trace_diagram(result()),
+        "UsageError: the trace is CallResult(.*: the steps of an agent call, such as result.trace, would be right",
+    ),
+    "a diagram of the trace of a flow": (
+        lambda: trace_diagram(flow_result().trace),
+        "UsageError: the trace goes from Seeded to 'number', as no agent call does: run_diagram(result.run) draws",
+    ),
+    "a diagram of an agent": (lambda: flow_diagram(agent()), "UsageError: the flow is Agent(.*: a Flow would be right"),
+    "a run that is a result": (
+        lambda: run_diagram(flow_result()),
+        "UsageError: the run is FlowResult(over, 1): a FlowRun, such as result.run or the run of FlowSuspended, would",
+    ),
+    "the spans of a result": (
+        lambda: spans_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "the rounds of a result": (
+        lambda: rounds_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
     ),
     # names of other libraries
     "result.data": (
