@@ -21,6 +21,7 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
+    Cache,
     CallSuspended,
     Context,
     Dialog,
@@ -593,6 +594,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "the rounds of a result": (
         lambda: rounds_of(result()),
         "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "an exception as the predicate of retries": (
+        lambda: Retries(retry_if=ValueError),
+        "UsageError: retry_if of Retries is <class 'ValueError'>: None or a plain predicate of the exception, lambda",
+    ),
+    "middleware that is a class": (
+        lambda: Function.of(add, middleware=[Cache]),
+        "UsageError: middleware of function 'add' is (<class .*Cache'>,): a tuple of callables of (call, next)",
     ),
     # names of other libraries
     "result.data": (
