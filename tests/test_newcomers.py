@@ -40,6 +40,7 @@ from fsm_agent import (
     Returned,
     Runs,
     Settings,
+    Throttle,
     WebSearch,
     build_agent,
     client_for,
@@ -603,6 +604,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Function.of(add, middleware=[Cache]),
         "UsageError: middleware of function 'add' is (<class .*Cache'>,): a tuple of callables of (call, next)",
     ),
+    "a description that is no text": (
+        lambda: Function.of(add, description=3),
+        "UsageError: description of a function is 3: a text would be right",
+    ),
+    "a name that is no text": (lambda: Function.of(add, name=4), "UsageError: name of a function is 4: a text would"),
+    "a throttle of a text": (lambda: Throttle("a"), "UsageError: Throttle('a', per_s=1.0): one call or more per some"),
+    "a cache of a text": (lambda: Cache("60"), "UsageError: Cache('60', size=1000): some seconds, and one result"),
     # names of other libraries
     "result.data": (
         lambda: result().data,
