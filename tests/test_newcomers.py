@@ -611,6 +611,23 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a name that is no text": (lambda: Function.of(add, name=4), "UsageError: name of a function is 4: a text would"),
     "a throttle of a text": (lambda: Throttle("a"), "UsageError: Throttle('a', per_s=1.0): one call or more per some"),
     "a cache of a text": (lambda: Cache("60"), "UsageError: Cache('60', size=1000): some seconds, and one result"),
+    # classes of agents
+    "an expertise that is no text": (
+        lambda: defined(expertise=3),
+        "ConfigError: expertise of Mine is 3: a text would be right",
+    ),
+    "capabilities that are a text": (
+        lambda: defined(expertise="You add.", capabilities="sums"),
+        "ConfigError: capabilities of Mine is 'sums': a list of texts would be right",
+    ),
+    "a sub-agent twice": (
+        lambda: defined(agent_group=["writer", "writer"], call=lambda self, task: ""),
+        "ConfigError: agent_group of Mine is ['writer', 'writer']: a list of names, each once, would be right",
+    ),
+    "a prompt without its task": (
+        lambda: defined(prompt=Prompt("Do {{ job }}")),
+        "ConfigError: .*prompt: the prompt 'Do {{ job }}' must say {{ task }}",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
