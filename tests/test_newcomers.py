@@ -628,6 +628,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: defined(prompt=Prompt("Do {{ job }}")),
         "ConfigError: .*prompt: the prompt 'Do {{ job }}' must say {{ task }}",
     ),
+    "a client as the model of a class": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "You add."})(model=Script()),
+        "ConfigError: .*model: it is <.*Script object at .*>, and a name is wanted: client=… would be right",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
