@@ -632,6 +632,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: type("Mine", (AgentBase,), {"expertise": "You add."})(model=Script()),
         "ConfigError: .*model: it is <.*Script object at .*>, and a name is wanted: client=… would be right",
     ),
+    "an upgrade of the newest version": (
+        lambda: flow(upgrades={1: dict}),
+        "FlowError: a version in upgrades of the flow 'numbers' is 1: a version before 1, version= of the flow, would",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
