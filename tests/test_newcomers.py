@@ -636,6 +636,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: flow(upgrades={1: dict}),
         "FlowError: a version in upgrades of the flow 'numbers' is 1: a version before 1, version= of the flow, would",
     ),
+    "a guard that is no function": (
+        lambda: Flow("f", int, start=number, rows=[number.done(end("over"), when=3)]),
+        "FlowError: flow 'f': the guard of number --done [3]--> over is 3: a function would be right",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
