@@ -64,7 +64,7 @@ from fsm_agent.foreign_names import (
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, call, explore
 
 
 class Person(BaseModel):
@@ -639,6 +639,15 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a guard that is no function": (
         lambda: Flow("f", int, start=number, rows=[number.done(end("over"), when=3)]),
         "FlowError: flow 'f': the guard of number --done [3]--> over is 3: a function would be right",
+    ),
+    "exploring what is no flow": (lambda: explore(3, 0, {}), "UsageError: the flow is 3: a Flow would be right"),
+    "exploring with one answer": (
+        lambda: explore(flow(), 0, {number: 2}),
+        "UsageError: answers[number] is 2: a list such as [2] would be right",
+    ),
+    "exploring with names": (
+        lambda: explore(flow(), 0, {"number": [2]}),
+        "UsageError: a state in answers is 'number': a state of the flow 'numbers' itself would be right",
     ),
     # names of other libraries
     "result.data": (
