@@ -649,6 +649,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: explore(flow(), 0, {"number": [2]}),
         "UsageError: a state in answers is 'number': a state of the flow 'numbers' itself would be right",
     ),
+    "flow.run of data": (
+        lambda: flow().run(1),
+        "UsageError: run drives a run of the flow 'numbers', and 1 is none: call(…), or run(flow.seed(…)), would be",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
