@@ -51,7 +51,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.diagrams import trace_diagram
-from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, flow_diagram, run_diagram, wait
+from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, execute, flow_diagram, run_diagram, wait
 from fsm_agent.foreign_names import (
     FLOW_RESULT_WORDS,
     FUNCTION_CALL_WORDS,
@@ -652,6 +652,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "flow.run of data": (
         lambda: flow().run(1),
         "UsageError: run drives a run of the flow 'numbers', and 1 is none: call(…), or run(flow.seed(…)), would be",
+    ),
+    "an option of a function of a flow": (
+        lambda: execute(timeout=3),
+        "TypeError: execute has no argument 'timeout': did you mean 'timeout_s'?",
     ),
     # names of other libraries
     "result.data": (

@@ -32,7 +32,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.mistakes import shown
+from fsm_agent.mistakes import shown, unknown_argument
 
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
@@ -277,6 +277,9 @@ class _Executes:
         return _function_state(function, **self._options)
 
 
+_EXECUTE = ("name", "within_s", "once", "reconcile", "timeout_s", "retries", "on_error", "blocking")
+
+
 @overload
 def execute(function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
 @overload
@@ -307,7 +310,14 @@ def execute(function: Any = None, /, **options: Any) -> Any:
         function: The function.
         options: ``name`` and ``within_s`` as of `call`; ``once``, ``reconcile``, ``timeout_s``, ``retries``,
             ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
+
+    Raises:
+        FlowError: It is no function that a state could wait for.
+        TypeError: There is no such option.
+        UsageError: An option is of another type.
     """
+    if unknown := [word for word in options if word not in _EXECUTE]:
+        raise unknown_argument("execute", unknown[0], _EXECUTE, {})
     return _Executes(**options) if function is None else _function_state(function, **options)
 
 
