@@ -657,6 +657,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: execute(timeout=3),
         "TypeError: execute has no argument 'timeout': did you mean 'timeout_s'?",
     ),
+    "a fork of less than nothing": (
+        lambda: Dialog().put("a").fork(last_n=-1),
+        "UsageError: last_n is -1: a whole number from 0 on, or None for all, would be right",
+    ),
+    "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
     # names of other libraries
     "result.data": (
         lambda: result().data,
