@@ -25,6 +25,7 @@ from fsm_agent import (
     CallSuspended,
     Context,
     Dialog,
+    FallbackClient,
     Function,
     Image,
     Injected,
@@ -42,6 +43,8 @@ from fsm_agent import (
     Settings,
     Throttle,
     WebSearch,
+    Worker,
+    any_of,
     build_agent,
     client_for,
     function,
@@ -662,6 +665,23 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         "UsageError: last_n is -1: a whole number from 0 on, or None for all, would be right",
     ),
     "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
+    # one thing in place of several
+    "a worker of one agent": (
+        lambda: Worker(agent(), MemoryStore()),
+        "UsageError: agents is Agent(.*: a list of Agents and Flows would be right",
+    ),
+    "a fallback to one client": (
+        lambda: FallbackClient(Script()),
+        "ConfigError: clients <.*Script object at .*> is one model: a list of them would be right",
+    ),
+    "an age as a text": (
+        lambda: Runs(MemoryStore()).prune(max_age_s="30d"),
+        "UsageError: max_age_s is '30d': 0 or more would be right",
+    ),
+    "a condition that is a number": (
+        lambda: any_of(3),
+        "UsageError: any_of(3): functions of a StopContext, such as stop_on('report'), are right",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,

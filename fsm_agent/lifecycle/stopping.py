@@ -82,7 +82,16 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these does; the first that does gives the reason."""
+    """Stop when any of these does; the first that does gives the reason.
+
+    Raises:
+        UsageError: One of them is no function.
+    """
+    for condition in conditions:
+        if not callable(condition):
+            raise UsageError(
+                f"any_of({condition!r:.80}): functions of a StopContext, such as stop_on('report'), are right"
+            )
 
     def stops(context: StopContext) -> bool | str | Stop | None:
         return next((verdict for condition in conditions if (verdict := condition(context))), None)
