@@ -55,6 +55,7 @@ from fsm_agent import (
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, execute, flow_diagram, run_diagram, wait
+from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.foreign_names import (
     FLOW_RESULT_WORDS,
     FUNCTION_CALL_WORDS,
@@ -681,6 +682,23 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a condition that is a number": (
         lambda: any_of(3),
         "UsageError: any_of(3): functions of a StopContext, such as stop_on('report'), are right",
+    ),
+    # orchestrators
+    "an orchestrator of one agent": (
+        lambda: Orchestrator(agent()),
+        "FlowError: agents is Agent(.*: a list of Agents would be right",
+    ),
+    "a planner by the name of its model": (
+        lambda: Orchestrator([agent()], planner="openai:gpt-5"),
+        "FlowError: planner is 'openai:gpt-5': Agent('provider:model', name='planner') would be right",
+    ),
+    "a strategy that is a dictionary": (
+        lambda: Orchestrator([agent()], strategy={"goal": "it"}),
+        "FlowError: strategy is {'goal': …}: a Strategy, or None, would be right",
+    ),
+    "a task that is a number": (
+        lambda: Orchestrator([agent()]).call(3),
+        "FlowError: the task is 3: a text would be right",
     ),
     # names of other libraries
     "result.data": (
