@@ -207,7 +207,8 @@ def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]
 
         def __setattr__(self: Any, name: str, value: object) -> None:
             problem = f"cannot assign to field {name!r} of {cls.__name__}"
-            raise FrozenInstanceError(f"{problem}: dataclasses.replace returns one that differs")
+            change = f"changed({name}=…)" if hasattr(cls, "changed") else "dataclasses.replace"
+            raise FrozenInstanceError(f"{problem}: {change} returns one that differs")
 
         cls.__init__, cls.__setattr__ = __init__, __setattr__
         return cls

@@ -700,6 +700,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Orchestrator([agent()]).call(3),
         "FlowError: the task is 3: a text would be right",
     ),
+    "agent.system = …": (
+        lambda: setattr(agent(), "system", "x"),
+        "FrozenInstanceError: cannot assign to field 'system' of Agent: changed(system=…) returns one that differs",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
