@@ -134,6 +134,13 @@ def asked() -> Agent[Any, Any]:
     return made
 
 
+def asked_by_hand() -> Any:
+    made = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)])
+    with pytest.raises(CallSuspended) as suspended:
+        made.call("1 + 2?")
+    return suspended.value.call
+
+
 def defined(**attributes: Any) -> Any:
     """A class of agents with these attributes, made and asked."""
     kind: Any = type("Mine", (AgentBase,), attributes)
@@ -703,6 +710,15 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "agent.system = …": (
         lambda: setattr(agent(), "system", "x"),
         "FrozenInstanceError: cannot assign to field 'system' of Agent: changed(system=…) returns one that differs",
+    ),
+    # calls by hand
+    "an outcome that is a class": (
+        lambda: asked_by_hand().advance("ask:1.0", Approved),
+        "OutcomeError: the outcome for 'ask:1.0' is the class Approved: an object of it would be right",
+    ),
+    "an outcome before its key": (
+        lambda: asked_by_hand().advance(Approved(), "ask:1.0"),
+        "OutcomeError: the key is Approved(): that of an effect, such as 'ask:2.0', and then its outcome, would be",
     ),
     # names of other libraries
     "result.data": (
