@@ -50,6 +50,7 @@ from fsm_agent import (
     function,
     register_prompt,
     rounds_of,
+    snapshot,
     spans_of,
 )
 from fsm_agent.agents.registry import AGENTS
@@ -719,6 +720,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "an outcome before its key": (
         lambda: asked_by_hand().advance(Approved(), "ask:1.0"),
         "OutcomeError: the key is Approved(): that of an effect, such as 'ask:2.0', and then its outcome, would be",
+    ),
+    "a snapshot of a result": (
+        lambda: snapshot(result()),
+        "UsageError: what is kept is CallResult(.*: an AgentCall, such as the call of CallSuspended, would be right",
     ),
     # names of other libraries
     "result.data": (
