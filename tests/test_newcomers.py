@@ -34,6 +34,7 @@ from fsm_agent import (
     MCPServer,
     MemoryStore,
     Message,
+    Metrics,
     Network,
     Price,
     Prompt,
@@ -724,6 +725,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a snapshot of a result": (
         lambda: snapshot(result()),
         "UsageError: what is kept is CallResult(.*: an AgentCall, such as the call of CallSuspended, would be right",
+    ),
+    "metrics with one price": (
+        lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
+        "UsageError: prices of Metrics is Price(.*: prices by model, such as {'gpt-5-mini': Price(…)}, would be right",
     ),
     # names of other libraries
     "result.data": (
