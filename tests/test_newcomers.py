@@ -70,7 +70,7 @@ from fsm_agent.foreign_names import (
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.testing import Script, call, explore
+from fsm_agent.testing import Delayed, Script, call, explore, token_reply
 
 
 class Person(BaseModel):
@@ -729,6 +729,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "metrics with one price": (
         lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
         "UsageError: prices of Metrics is Price(.*: prices by model, such as {'gpt-5-mini': Price(…)}, would be right",
+    ),
+    "a delay behind its reply": (
+        lambda: Delayed("ok", 3),
+        "UsageError: delay_s of Delayed is 'ok': a number of seconds, and then the reply, would be right",
+    ),
+    "a token without probabilities": (
+        lambda: token_reply("yes"),
+        "UsageError: a token is 'yes': its probabilities, such as {'yes': 0.7}, would be right",
     ),
     # names of other libraries
     "result.data": (
