@@ -56,7 +56,20 @@ from fsm_agent import (
 )
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.diagrams import trace_diagram
-from fsm_agent.flows import Flow, FlowLimits, FlowResult, FlowSuspended, end, execute, flow_diagram, run_diagram, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowLimits,
+    FlowResult,
+    FlowSuspended,
+    end,
+    execute,
+    flow_diagram,
+    gather,
+    pause,
+    run_diagram,
+    subflow,
+    wait,
+)
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.foreign_names import (
     FLOW_RESULT_WORDS,
@@ -737,6 +750,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a token without probabilities": (
         lambda: token_reply("yes"),
         "UsageError: a token is 'yes': its probabilities, such as {'yes': 0.7}, would be right",
+    ),
+    "members without a name": (
+        lambda: gather(number, pause("nap", 1)),
+        "FlowError: the first argument of gather is <WaitState number>: the name of the state would be right",
+    ),
+    "a subflow before its name": (
+        lambda: subflow(flow(), "inner", int),
+        "FlowError: the first argument of subflow is Flow('numbers', 1 states, 1 rows): the name of the state would",
     ),
     # names of other libraries
     "result.data": (
