@@ -154,7 +154,14 @@ CLASS_WORDS = {  # attributes of a class of agents
     ),
     **dict.fromkeys(("limits", "settings", "max_turns", "temperature"), "a key of the configuration"),
 }
-BASE_WORDS = AGENT_METHODS | dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)")
+_OF_AGENTS = ("acall", "stream", "astream", "run", "arun", "seed", "resume", "conversation", "as_function")
+BASE_WORDS = {
+    **{
+        word: f"agents['…'].{right} of a sub-agent" if right in _OF_AGENTS else right
+        for word, right in [*AGENT_METHODS.items(), *zip(_OF_AGENTS, _OF_AGENTS, strict=True)]
+    },
+    **dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)"),
+}
 LIMIT_WORDS = {
     **dict.fromkeys(("max_turns", "max_iterations", "max_iter", "max_steps", "max_rounds"), "rounds=…"),
     **dict.fromkeys(("recursion_limit", "request_limit", "tool_calls_limit"), "rounds=…"),

@@ -759,6 +759,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: subflow(flow(), "inner", int),
         "FlowError: the first argument of subflow is Flow('numbers', 1 states, 1 rows): the name of the state would",
     ),
+    "acall of a class of agents": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "x"})(client=Script()).acall("hi"),
+        "AttributeError: 'Mine' object has no attribute 'acall': here that is agents['…'].acall of a sub-agent",
+    ),
+    "ainvoke of a class of agents": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "x"})(client=Script()).ainvoke("hi"),
+        "AttributeError: 'Mine' object has no attribute 'ainvoke': here that is agents['…'].acall of a sub-agent",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
