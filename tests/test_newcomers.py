@@ -767,6 +767,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: type("Mine", (AgentBase,), {"expertise": "x"})(client=Script()).ainvoke("hi"),
         "AttributeError: 'Mine' object has no attribute 'ainvoke': here that is agents['…'].acall of a sub-agent",
     ),
+    "an agent without a name": (
+        lambda: agent(name=""),
+        "UsageError: name of an agent is '': a text such as 'shop' would be right",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
