@@ -394,7 +394,17 @@ def function(
     description: str | None = None,
     **policy: Any,
 ) -> Function | Callable[..., Function]:
-    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
+    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``.
+
+    Args:
+        call: The function; left out: what is returned is a decorator.
+        name: As of `Function.of`.
+        description: As of `Function.of`.
+        policy: The fields of `Policy`.
+
+    Raises:
+        UsageError: As of `Function.of`.
+    """
     frame = sys._getframe(1)  # annotations may name what stands beside the function
     check_names(policy)
     options = {"name": name, "description": description, **policy}

@@ -25,7 +25,15 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
+    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn.
+
+    Args:
+        calls: How many may begin.
+        per_s: The length of the span.
+
+    Raises:
+        UsageError: They are no numbers above 0.
+    """
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
         if not is_whole(calls, 1) or not is_amount(per_s) or per_s <= 0:
@@ -65,6 +73,9 @@ class Cache:
     Args:
         ttl_s: How long a result is valid.
         size: How many results are kept; the least recently used is dropped first.
+
+    Raises:
+        UsageError: They are no numbers above 0.
     """
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:

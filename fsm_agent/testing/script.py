@@ -80,7 +80,15 @@ class FakeClock:
 
 
 class Delayed:
-    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`."""
+    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`.
+
+    Args:
+        delay_s: How many seconds it takes.
+        entry: The reply.
+
+    Raises:
+        UsageError: The delay is no number from 0.
+    """
 
     def __init__(self, delay_s: float, entry: Entry) -> None:
         check("delay_s of Delayed", delay_s, is_amount(delay_s), "a number of seconds, and then the reply,")
@@ -89,7 +97,12 @@ class Delayed:
 
 
 def call(name: str, /, **arguments: Any) -> FunctionCall:
-    """Return a model's request to call a function: ``call("add", a=17, b=25)``."""
+    """Return a model's request to call a function: ``call("add", a=17, b=25)``.
+
+    Args:
+        name: The name of the function.
+        arguments: Its arguments, which JSON can hold.
+    """
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
