@@ -44,7 +44,7 @@ IMPORT_WORDS = {
     **dict.fromkeys(("create_agent", "create_react_agent", "create_tool_calling_agent"), "Agent"),
     **dict.fromkeys(("AssistantAgent", "ConversableAgent", "ReActAgent", "CodeAgent", "ToolCallingAgent"), "Agent"),
     **dict.fromkeys(("RunResult", "AgentRunResult", "AgentResult", "RunResultStreaming"), "CallResult"),
-    **dict.fromkeys(("Crew", "Team", "Swarm", "Orchestrator", "AgentGroup"), "AgentBase, with an agent_group"),
+    **dict.fromkeys(("Crew", "Team", "Swarm", "AgentGroup"), "AgentBase, with an agent_group"),
     **dict.fromkeys(("HumanMessage", "UserMessage", "UserPromptPart"), "Message.of('user', …)"),
     **dict.fromkeys(("SystemMessage", "SystemPromptPart", "DeveloperMessage"), "Message.of('system', …)"),
     **dict.fromkeys(("AIMessage", "AssistantMessage", "TextPart"), "Message.of('assistant', …)"),
@@ -77,10 +77,30 @@ IMPORT_WORDS = {
     **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "BaseNode"), _FLOW),
     **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine", "Flow"), _FLOW),
     **dict.fromkeys(("START", "END"), "start=… and end('…') of fsm_agent.flows"),
+    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
+    **{name: f"fsm_agent.testing.{name}" for name in ("explore", "FakeClock", "Pieces", "token_reply")},
+    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write", "trace_diagram", "lifecycle")},
+    **{name: f"fsm_agent.flows.{name}" for name in ("wait", "execute", "gather", "race", "subflow", "flow_diagram")},
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
     "Field": "pydantic's, from pydantic import Field",
+}
+FLOW_IMPORT_WORDS = {
+    **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "Machine", "ApplicationBuilder"), "Flow"),
+    **dict.fromkeys(("START", "END", "End", "Start"), "start=… of the Flow, and end('…')"),
+    **dict.fromkeys(("interrupt", "Interrupt", "Command"), "a state that waits, @wait(Approve), and resume"),
+    **dict.fromkeys(("node", "step", "action", "task"), "execute, or call for an agent"),
+    **dict.fromkeys(("Send", "parallel", "fork"), "gather or each"),
+    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
+    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write")},
+    "sleep": "pause",
+    "explore": "fsm_agent.testing.explore",
+    "Approved": "fsm_agent.Approved",
+}
+TESTING_IMPORT_WORDS = {
+    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "MockModel", "FakeModel"), "Script"),
+    **{name: f"fsm_agent.{name}" for name in ("Agent", "Cassette", "MemoryStore")},
 }
 RESULT_WORDS = {
     **dict.fromkeys(("data", "result", "value", "final_output", "parsed", "structured_response"), "output"),
@@ -134,7 +154,14 @@ CLASS_WORDS = {  # attributes of a class of agents
     ),
     **dict.fromkeys(("limits", "settings", "max_turns", "temperature"), "a key of the configuration"),
 }
-BASE_WORDS = AGENT_METHODS | dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)")
+_OF_AGENTS = ("acall", "stream", "astream", "run", "arun", "seed", "resume", "conversation", "as_function")
+BASE_WORDS = {
+    **{
+        word: f"agents['…'].{right} of a sub-agent" if right in _OF_AGENTS else right
+        for word, right in [*AGENT_METHODS.items(), *zip(_OF_AGENTS, _OF_AGENTS, strict=True)]
+    },
+    **dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)"),
+}
 LIMIT_WORDS = {
     **dict.fromkeys(("max_turns", "max_iterations", "max_iter", "max_steps", "max_rounds"), "rounds=…"),
     **dict.fromkeys(("recursion_limit", "request_limit", "tool_calls_limit"), "rounds=…"),
@@ -146,6 +173,36 @@ LIMIT_WORDS = {
     **dict.fromkeys(("budget", "max_cost", "max_cost_usd", "max_budget_usd", "cost_limit"), "cost_usd=…"),
     "max_depth": "depth=…",
     "max_handoffs": "handoffs=…",
+}
+FLOW_WORDS = {
+    **dict.fromkeys(("checkpointer", "persister", "memory", "persistence", "storage"), "store=…"),
+    **dict.fromkeys(("nodes", "edges", "transitions", "actions", "table"), "rows=[state.done(other), …]"),
+    **dict.fromkeys(("entry_point", "initial", "start_node", "entrypoint"), "start=…"),
+    **dict.fromkeys(("state_schema", "schema", "state_type", "state"), "data=…, a frozen type, the second argument"),
+    **dict.fromkeys(("recursion_limit", "max_steps"), "limits=FlowLimits(steps=…)"),
+    **dict.fromkeys(("timeout", "timeout_s", "deadline_s"), "limits=FlowLimits(deadline_s=…)"),
+    **dict.fromkeys(("interrupt_before", "interrupt_after"), "a state that waits, @wait(Approve)"),
+    **dict.fromkeys(("callbacks", "listeners"), "hooks=[…]"),
+    "clients": "clients={state: Script(…)} of call",
+}
+FLOW_METHODS = {
+    **dict.fromkeys(("invoke", "run_sync", "kickoff", "execute"), "call"),
+    **dict.fromkeys(("ainvoke", "run_async", "kickoff_async"), "acall"),
+    **dict.fromkeys(("stream_events", "iter", "iterate"), "stream"),
+    **dict.fromkeys(("astream_events", "aiterate"), "astream"),
+    **dict.fromkeys(("add_node", "add_edge", "add_conditional_edges", "add_transition"), "Flow(…, rows=[…])"),
+    **dict.fromkeys(("set_entry_point", "add_state"), "Flow(…, start=…, rows=[…])"),
+    **dict.fromkeys(("get_state", "update_state"), "resume(run_id, {state: answer})"),
+    **dict.fromkeys(("get_graph", "draw", "draw_mermaid", "visualize", "mermaid_code"), "flow_diagram(flow)"),
+    **dict.fromkeys(("as_tool", "to_tool"), "as_function"),
+    **dict.fromkeys(("compile", "build"), "call: a flow is checked when it is made"),
+}
+FLOW_RESULT_WORDS = {
+    **dict.fromkeys(("output", "value", "values", "result", "final_state"), "data"),
+    **dict.fromkeys(("status", "node", "end", "name"), "state"),
+    **dict.fromkeys(("steps", "history", "path"), "trace"),
+    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the agents"),
+    **dict.fromkeys(("id", "run_id"), "record.id"),
 }
 MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
@@ -206,7 +207,8 @@ def explains_mistakes(ours: Callable[[], Mapping[str, str]]) -> Callable[[T], T]
 
         def __setattr__(self: Any, name: str, value: object) -> None:
             problem = f"cannot assign to field {name!r} of {cls.__name__}"
-            raise FrozenInstanceError(f"{problem}: dataclasses.replace returns one that differs")
+            change = f"changed({name}=…)" if hasattr(cls, "changed") else "dataclasses.replace"
+            raise FrozenInstanceError(f"{problem}: {change} returns one that differs")
 
         cls.__init__, cls.__setattr__ = __init__, __setattr__
         return cls
@@ -221,7 +223,7 @@ class Explained(ValueType):
         words: The equivalents of arguments of other libraries.
     """
 
-    words: Mapping[str, str]
+    words: Mapping[str, str] = MappingProxyType({})
 
     if not TYPE_CHECKING:
 

@@ -108,7 +108,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "world cloc": (lambda: agent(world={"cloc": 1}), UsageError, ("has no 'cloc'", "did you mean 'clock'?")),
     "world 5": (lambda: agent(world=5), UsageError, ("world of an agent is 5", "a mapping")),
     "world client": (lambda: agent(world={"client": Script()}), UsageError, ("has no 'client'", "clock")),
-    "agent.model =": (lambda: setattr(agent(), "model", Script()), FrozenInstanceError, ("'model' of", "replace")),
+    "agent.model =": (lambda: setattr(agent(), "model", Script()), FrozenInstanceError, ("of Agent: changed(model=",)),
     # its functions
     "function alone": (lambda: agent(functions=add), UsageError, ("functions is 'add' itself", "[add]")),
     "Function alone": (lambda: agent(functions=Function.of(add)), UsageError, ("functions is 'add'", "[add]")),

@@ -21,9 +21,11 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
+    Cache,
     CallSuspended,
     Context,
     Dialog,
+    FallbackClient,
     Function,
     Image,
     Injected,
@@ -32,17 +34,45 @@ from fsm_agent import (
     MCPServer,
     MemoryStore,
     Message,
+    Metrics,
+    Network,
+    Price,
     Prompt,
+    Retries,
     Returned,
     Runs,
     Settings,
+    Throttle,
+    WebSearch,
+    Worker,
+    any_of,
     build_agent,
     client_for,
     function,
     register_prompt,
+    rounds_of,
+    snapshot,
+    spans_of,
 )
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.diagrams import trace_diagram
+from fsm_agent.flows import (
+    Flow,
+    FlowLimits,
+    FlowResult,
+    FlowSuspended,
+    end,
+    execute,
+    flow_diagram,
+    gather,
+    pause,
+    run_diagram,
+    subflow,
+    wait,
+)
+from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.foreign_names import (
+    FLOW_RESULT_WORDS,
     FUNCTION_CALL_WORDS,
     IMPORT_WORDS,
     LIMIT_WORDS,
@@ -53,7 +83,7 @@ from fsm_agent.foreign_names import (
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Delayed, Script, call, explore, token_reply
 
 
 class Person(BaseModel):
@@ -119,6 +149,13 @@ def asked() -> Agent[Any, Any]:
     return made
 
 
+def asked_by_hand() -> Any:
+    made = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)])
+    with pytest.raises(CallSuspended) as suspended:
+        made.call("1 + 2?")
+    return suspended.value.call
+
+
 def defined(**attributes: Any) -> Any:
     """A class of agents with these attributes, made and asked."""
     kind: Any = type("Mine", (AgentBase,), attributes)
@@ -128,6 +165,23 @@ def defined(**attributes: Any) -> Any:
 def registered_twice() -> None:
     for name in ("One", "Two"):
         type(name, (AgentBase,), {"agent_type": "clerk", "expertise": name})
+
+
+@wait(int)
+def number(n: int) -> str:
+    return "How many?"
+
+
+def flow(**options: Any) -> Flow[int]:
+    return Flow("numbers", int, start=number, rows=[number.done(end("over"))], **options)
+
+
+def flow_result() -> Any:
+    run = flow().seed(1)
+    with pytest.raises(FlowSuspended):
+        flow().run(run)
+    run.give(number, 2)
+    return flow().run(run)
 
 
 def without_super() -> Any:
@@ -515,6 +569,208 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: agent().call("hi", after="before"),
         "UsageError: after is 'before': the result of a call, a Dialog, or a list of messages would be right",
     ),
+    # arguments of options
+    "retries misspelt": (
+        lambda: Retries(attempt=3),
+        "TypeError: Retries has no argument 'attempt': did you mean 'attempts'?",
+    ),
+    "retries by position": (lambda: Retries(3), "TypeError: Retries takes no arguments by position: .* attempts=…"),
+    "a budget of a flow misspelt": (
+        lambda: FlowLimits(deadline=3),
+        "TypeError: FlowLimits has no argument 'deadline': did you mean 'deadline_s'?",
+    ),
+    "a price by position": (lambda: Price(0.25, 2), "TypeError: Price takes no arguments by position: "),
+    "a network misspelt": (
+        lambda: Network(read=3),
+        "TypeError: Network has no argument 'read': did you mean 'read_s'?",
+    ),
+    "a hosted tool misspelt": (
+        lambda: WebSearch(max_use=3),
+        "TypeError: WebSearch has no argument 'max_use': did you mean 'max_uses'?",
+    ),
+    # flows
+    "Flow(checkpointer=)": (lambda: flow(checkpointer=1), "TypeError: Flow has no argument 'checkpointer': .*store=…"),
+    "an argument of a flow misspelt": (
+        lambda: flow(stor="runs.db"),
+        "TypeError: Flow has no argument 'stor': did you mean 'store'?",
+    ),
+    "flow.invoke": (lambda: flow().invoke(1), "AttributeError: 'Flow' .* 'invoke': here that is call"),
+    "flow.compile": (lambda: flow().compile(), "AttributeError: 'Flow' .*: here that is call: a flow is checked when"),
+    "result.output of a flow": (
+        lambda: flow_result().output,
+        "AttributeError: 'FlowResult' object has no attribute 'output': here that is data",
+    ),
+    # diagrams and reports
+    "a diagram of a result": (
+        lambda: trace_diagram(result()),
+        "UsageError: the trace is CallResult(.*: the steps of an agent call, such as result.trace, would be right",
+    ),
+    "a diagram of the trace of a flow": (
+        lambda: trace_diagram(flow_result().trace),
+        "UsageError: the trace goes from Seeded to 'number', as no agent call does: run_diagram(result.run) draws",
+    ),
+    "a diagram of an agent": (lambda: flow_diagram(agent()), "UsageError: the flow is Agent(.*: a Flow would be right"),
+    "a run that is a result": (
+        lambda: run_diagram(flow_result()),
+        "UsageError: the run is FlowResult(over, 1): a FlowRun, such as result.run or the run of FlowSuspended, would",
+    ),
+    "the spans of a result": (
+        lambda: spans_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "the rounds of a result": (
+        lambda: rounds_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "an exception as the predicate of retries": (
+        lambda: Retries(retry_if=ValueError),
+        "UsageError: retry_if of Retries is <class 'ValueError'>: None or a plain predicate of the exception, lambda",
+    ),
+    "middleware that is a class": (
+        lambda: Function.of(add, middleware=[Cache]),
+        "UsageError: middleware of function 'add' is (<class .*Cache'>,): a tuple of callables of (call, next)",
+    ),
+    "a description that is no text": (
+        lambda: Function.of(add, description=3),
+        "UsageError: description of a function is 3: a text would be right",
+    ),
+    "a name that is no text": (lambda: Function.of(add, name=4), "UsageError: name of a function is 4: a text would"),
+    "a throttle of a text": (lambda: Throttle("a"), "UsageError: Throttle('a', per_s=1.0): one call or more per some"),
+    "a cache of a text": (lambda: Cache("60"), "UsageError: Cache('60', size=1000): some seconds, and one result"),
+    # classes of agents
+    "an expertise that is no text": (
+        lambda: defined(expertise=3),
+        "ConfigError: expertise of Mine is 3: a text would be right",
+    ),
+    "capabilities that are a text": (
+        lambda: defined(expertise="You add.", capabilities="sums"),
+        "ConfigError: capabilities of Mine is 'sums': a list of texts would be right",
+    ),
+    "a sub-agent twice": (
+        lambda: defined(agent_group=["writer", "writer"], call=lambda self, task: ""),
+        "ConfigError: agent_group of Mine is ['writer', 'writer']: a list of names, each once, would be right",
+    ),
+    "a prompt without its task": (
+        lambda: defined(prompt=Prompt("Do {{ job }}")),
+        "ConfigError: .*prompt: the prompt 'Do {{ job }}' must say {{ task }}",
+    ),
+    "a client as the model of a class": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "You add."})(model=Script()),
+        "ConfigError: .*model: it is <.*Script object at .*>, and a name is wanted: client=… would be right",
+    ),
+    "an upgrade of the newest version": (
+        lambda: flow(upgrades={1: dict}),
+        "FlowError: a version in upgrades of the flow 'numbers' is 1: a version before 1, version= of the flow, would",
+    ),
+    "a guard that is no function": (
+        lambda: Flow("f", int, start=number, rows=[number.done(end("over"), when=3)]),
+        "FlowError: flow 'f': the guard of number --done [3]--> over is 3: a function would be right",
+    ),
+    "exploring what is no flow": (lambda: explore(3, 0, {}), "UsageError: the flow is 3: a Flow would be right"),
+    "exploring with one answer": (
+        lambda: explore(flow(), 0, {number: 2}),
+        "UsageError: answers[number] is 2: a list such as [2] would be right",
+    ),
+    "exploring with names": (
+        lambda: explore(flow(), 0, {"number": [2]}),
+        "UsageError: a state in answers is 'number': a state of the flow 'numbers' itself would be right",
+    ),
+    "flow.run of data": (
+        lambda: flow().run(1),
+        "UsageError: run drives a run of the flow 'numbers', and 1 is none: call(…), or run(flow.seed(…)), would be",
+    ),
+    "an option of a function of a flow": (
+        lambda: execute(timeout=3),
+        "TypeError: execute has no argument 'timeout': did you mean 'timeout_s'?",
+    ),
+    "a fork of less than nothing": (
+        lambda: Dialog().put("a").fork(last_n=-1),
+        "UsageError: last_n is -1: a whole number from 0 on, or None for all, would be right",
+    ),
+    "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
+    # one thing in place of several
+    "a worker of one agent": (
+        lambda: Worker(agent(), MemoryStore()),
+        "UsageError: agents is Agent(.*: a list of Agents and Flows would be right",
+    ),
+    "a fallback to one client": (
+        lambda: FallbackClient(Script()),
+        "ConfigError: clients <.*Script object at .*> is one model: a list of them would be right",
+    ),
+    "an age as a text": (
+        lambda: Runs(MemoryStore()).prune(max_age_s="30d"),
+        "UsageError: max_age_s is '30d': 0 or more would be right",
+    ),
+    "a condition that is a number": (
+        lambda: any_of(3),
+        "UsageError: any_of(3): functions of a StopContext, such as stop_on('report'), are right",
+    ),
+    # orchestrators
+    "an orchestrator of one agent": (
+        lambda: Orchestrator(agent()),
+        "FlowError: agents is Agent(.*: a list of Agents would be right",
+    ),
+    "a planner by the name of its model": (
+        lambda: Orchestrator([agent()], planner="openai:gpt-5"),
+        "FlowError: planner is 'openai:gpt-5': Agent('provider:model', name='planner') would be right",
+    ),
+    "a strategy that is a dictionary": (
+        lambda: Orchestrator([agent()], strategy={"goal": "it"}),
+        "FlowError: strategy is {'goal': …}: a Strategy, or None, would be right",
+    ),
+    "a task that is a number": (
+        lambda: Orchestrator([agent()]).call(3),
+        "FlowError: the task is 3: a text would be right",
+    ),
+    "agent.system = …": (
+        lambda: setattr(agent(), "system", "x"),
+        "FrozenInstanceError: cannot assign to field 'system' of Agent: changed(system=…) returns one that differs",
+    ),
+    # calls by hand
+    "an outcome that is a class": (
+        lambda: asked_by_hand().advance("ask:1.0", Approved),
+        "OutcomeError: the outcome for 'ask:1.0' is the class Approved: an object of it would be right",
+    ),
+    "an outcome before its key": (
+        lambda: asked_by_hand().advance(Approved(), "ask:1.0"),
+        "OutcomeError: the key is Approved(): that of an effect, such as 'ask:2.0', and then its outcome, would be",
+    ),
+    "a snapshot of a result": (
+        lambda: snapshot(result()),
+        "UsageError: what is kept is CallResult(.*: an AgentCall, such as the call of CallSuspended, would be right",
+    ),
+    "metrics with one price": (
+        lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
+        "UsageError: prices of Metrics is Price(.*: prices by model, such as {'gpt-5-mini': Price(…)}, would be right",
+    ),
+    "a delay behind its reply": (
+        lambda: Delayed("ok", 3),
+        "UsageError: delay_s of Delayed is 'ok': a number of seconds, and then the reply, would be right",
+    ),
+    "a token without probabilities": (
+        lambda: token_reply("yes"),
+        "UsageError: a token is 'yes': its probabilities, such as {'yes': 0.7}, would be right",
+    ),
+    "members without a name": (
+        lambda: gather(number, pause("nap", 1)),
+        "FlowError: the first argument of gather is <WaitState number>: the name of the state would be right",
+    ),
+    "a subflow before its name": (
+        lambda: subflow(flow(), "inner", int),
+        "FlowError: the first argument of subflow is Flow('numbers', 1 states, 1 rows): the name of the state would",
+    ),
+    "acall of a class of agents": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "x"})(client=Script()).acall("hi"),
+        "AttributeError: 'Mine' object has no attribute 'acall': here that is agents['…'].acall of a sub-agent",
+    ),
+    "ainvoke of a class of agents": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "x"})(client=Script()).ainvoke("hi"),
+        "AttributeError: 'Mine' object has no attribute 'ainvoke': here that is agents['…'].acall of a sub-agent",
+    ),
+    "an agent without a name": (
+        lambda: agent(name=""),
+        "UsageError: name of an agent is '': a text such as 'shop' would be right",
+    ),
     # names of other libraries
     "result.data": (
         lambda: result().data,
@@ -596,6 +852,15 @@ class TestImports:
             ("from fsm_agent import Runner", "here that is a method, Agent(…).call(…)"),
             ("from fsm_agent import Script", "here that is fsm_agent.testing.Script"),
             ("from fsm_agent import Agnet", "did you mean 'Agent'?"),
+            ("from fsm_agent import explore", "here that is fsm_agent.testing.explore"),
+            ("from fsm_agent import render", "here that is fsm_agent.diagrams.render"),
+            ("from fsm_agent import Orchestrator", "here that is fsm_agent.flows.orchestrator"),
+            ("from fsm_agent.flows import StateGraph", "from 'fsm_agent.flows': here that is Flow"),
+            ("from fsm_agent.flows import Orchestrator", "here that is fsm_agent.flows.orchestrator"),
+            ("from fsm_agent.flows import excute", "did you mean 'execute'?"),
+            ("from fsm_agent.testing import Cassette", "here that is fsm_agent.Cassette"),
+            ("from fsm_agent.testing import TestModel", "from 'fsm_agent.testing': here that is Script"),
+            ("from fsm_agent.testing import Scrip", "did you mean 'Script'?"),
             ("from fsm_agent import xyzzy", "cannot import name 'xyzzy' from 'fsm_agent'"),
         ],
     )
@@ -627,6 +892,7 @@ class TestWords:
             (USAGE_WORDS, Usage),
             (MESSAGE_WORDS, Message),
             (FUNCTION_CALL_WORDS, FunctionCall),
+            (FLOW_RESULT_WORDS, FlowResult),
         ],
         ids=lambda item: getattr(item, "__name__", ""),
     )

@@ -6,7 +6,7 @@ More than 300 lines, because the two bases are one class, sync and under asyncio
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
 from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
+from fsm_agent.mistakes import Rights, check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
@@ -44,6 +45,15 @@ Out = TypeVar("Out", default=Any)
 MAX_DESCRIPTION_CHARS = 100
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SAYING = ("agent_type", "expertise", "prompt", "functions", "agent_group")  # a class that has one is an agent
+_RIGHTS: Rights = (
+    ("expertise", lambda v: isinstance(v, str), "a text"),
+    ("capabilities", lambda v: not isinstance(v, str), "a list of texts"),
+    (
+        "agent_group",
+        lambda v: isinstance(v, Collection) and not isinstance(v, str) and len({*v}) == len(v),
+        "a list of names, each once,",
+    ),
+)
 
 
 def kind_of(cls: type[AgentBase[Any]]) -> str:
@@ -103,8 +113,9 @@ class AgentBase(Classifying, Generic[Out]):
         super().__init_subclass__(**kwargs)
         _check_call(cls)
         check_attributes(cls, AgentBase, path_of(cls))
-        if isinstance(cls.agent_group, str):
-            raise ConfigError(f"agent_group of {cls.__name__} is {cls.agent_group!r}: a list of names would be right")
+        for name, is_right, right in _RIGHTS:
+            value = getattr(cls, name)
+            check(f"{name} of {cls.__name__}", value, is_right(value), right, ConfigError)
         if "expertise" in cls.__dict__ and "description" not in cls.__dict__:
             cls.description = cls.expertise[:MAX_DESCRIPTION_CHARS]
         kind = cls.__dict__.get("agent_type")
@@ -172,7 +183,8 @@ class AgentBase(Classifying, Generic[Out]):
         if not isinstance(prompt, Prompt):
             raise self.config.error(("prompt",), f": {prompt!r:.80} is no prompt: its path would be right")
         if "task" not in prompt.variables:
-            raise self.config.error(("prompt",), f": the prompt {prompt.path!r} must say {{{{ task }}}}")
+            whose = repr(prompt.path or prompt.template)
+            raise self.config.error(("prompt",), f": the prompt {whose:.80} must say {{{{ task }}}}")
         return prompt
 
     def _asked(self, task: Any, values: dict[str, Any]) -> tuple[Agent[Any, Any], Any, dict[str, Any]]:

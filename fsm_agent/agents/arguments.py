@@ -161,7 +161,7 @@ _RIGHTS: Rights = (
         MODEL,
     ),
     ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
-    ("name", lambda v: isinstance(v, str), "a text"),
+    ("name", lambda v: isinstance(v, str) and bool(v), "a text such as 'shop'"),
     ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
     ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
     ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),

@@ -23,6 +23,7 @@ from fsm_agent.messages.event import (
     Stepped,
 )
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.mistakes import check
 
 _TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])
 _LOCK = Lock()  # events of one agent come from all threads that use it
@@ -76,6 +77,10 @@ class Metrics:
     unpriced_tokens: int = 0
     functions: dict[str, FunctionMetrics] = field(default_factory=dict)
     states: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        right = "prices by model, such as {'gpt-5-mini': Price(…)},"
+        check("prices of Metrics", self.prices, isinstance(self.prices, Mapping), right)
 
     @property
     def cost_micro_usd(self) -> int:

@@ -83,6 +83,7 @@ class Worker:
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self._agents: dict[str, Agent[Any, Any] | Keeping] = {}
+        check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         for agent in agents:
             check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
             if self._agents.setdefault(agent.name, agent) is not agent:

@@ -66,8 +66,8 @@ class FallbackClient(Closing):
         moves_on: Callable[[ProviderError], bool] = is_not_the_requests_fault,
         try_timeout_s: float | None = None,
     ) -> None:
-        if isinstance(clients, str):
-            raise ConfigError(f"clients {clients!r} is one model: a list of them would be right")
+        if isinstance(clients, str) or not isinstance(clients, Iterable):
+            raise ConfigError(f"clients {clients!r:.80} is one model: a list of them would be right")
         self._clients = tuple([_client(client) for client in clients])
         if not self._clients:
             raise ConfigError("clients is empty: there is nobody to ask")

@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
+from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.record import FINAL, State
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.machine.rows import Row
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import Usage
+from fsm_agent.mistakes import check
 
 __all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
 
@@ -29,6 +31,7 @@ _TONES: dict[str, Tone] = {
     State.COMPLETED: "success",
     State.FAILED: "failure",
 }
+_STATES = frozenset(map(str, State))
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
 _LEGEND = "dashed: seen by the model, pruned from the dialog"
 _REASON = 240  # characters of the reason of a failure
@@ -96,7 +99,15 @@ def trace_diagram(
         trace: Steps in the order taken; of several runs, one after the other, they add up.
         title: The title above the diagram.
         shows_unvisited: Whether states and ways outside of the run are drawn, in gray.
+
+    Raises:
+        UsageError: These are no steps of an agent call.
     """
+    is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
+    check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace,")
+    if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
+        what = f"the trace goes from Seeded to {trace[0].to!r}, as no agent call does"
+        raise UsageError(f"{what}: run_diagram(result.run) draws the run of a flow")
     stays = _stays(trace)
     taken = Counter((str(step.source), str(step.to)) for step in trace)
     current = str(trace[-1].to) if trace else State.SEEDED

@@ -29,6 +29,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.works import Working
 from fsm_agent.messages.event import Stepped
+from fsm_agent.mistakes import check
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _KINDS: dict[type, str] = {
@@ -56,7 +57,11 @@ def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
     Args:
         flow: The flow.
         shows_defaults: Whether the rows are drawn that the user did not write.
+
+    Raises:
+        UsageError: It is no flow.
     """
+    check("the flow", flow, isinstance(flow, Flow), "a Flow")
     drawn = _Drawn([], [], [])
     _draw(flow, drawn, "", "", shows_defaults)
     return Diagram(title=flow.name, nodes=tuple(drawn.nodes), edges=tuple(drawn.edges), boxes=tuple(drawn.boxes))
@@ -66,7 +71,12 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     """Return a run on the map of its flow: how often each way was taken, and how long it was in each state.
 
     The state in which it stands has a thick border, and so have those inside of it that are waited for.
+
+    Raises:
+        UsageError: It is no run.
     """
+    right = "a FlowRun, such as result.run or the run of FlowSuspended,"
+    check("the run", run, isinstance(run, FlowRun), right)
     flow, trace = run.flow, run.record.trace
     drawn = _Drawn([], [], [])
     _draw(flow, drawn, "", "", shows_defaults=False)

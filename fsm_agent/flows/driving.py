@@ -26,7 +26,7 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.messages.event import Event
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
@@ -311,7 +311,8 @@ class FlowDriving(ABC, Generic[D]):
     def _held(self, one: FlowRun[D]) -> Held:
         """Return a run and what records it; of one that has begun before, as it is in the store."""
         if not isinstance(one, FlowRun) or one.flow.name != self.name:
-            raise UsageError(f"{one!r:.80} was given to the flow {self.name!r}: one of its seed() would be right")
+            what = f"run drives a run of the flow {self.name!r}, and {shown(one)} is none"
+            raise UsageError(f"{what}: call(…), or run(flow.seed(…)), would be right")
         if one.journal is None or not one.journal.header:
             return one, None
         around = one.surroundings

@@ -125,10 +125,9 @@ def outcomes_of(
         if isinstance(whom, State):
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
-                right = (
-                    f"one of the keys {', '.join(map(repr, keys))} would be right" if keys else "it asks nothing now"
-                )
-                raise OutcomeError(f"{len(own)} questions are of {whom!r}: {right}")
+                asked_now = ", ".join(map(repr, own or keys)) or "nothing"
+                what = "asks several questions, which are answered by key" if own else "asks nothing now"
+                raise OutcomeError(f"{whom!r} {what}; asked: {asked_now}")
             key, state = own[0], whom
         else:
             key = next((now for now, before in keys.items() if before == whom), whom)

@@ -27,6 +27,7 @@ from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
     from fsm_agent.functions.decorator import Anything, Decorator, FnDeps
@@ -127,6 +128,8 @@ class Function(Policy, Generic[P, R, Deps]):
                 no sense.
         """
         check_names(policy)
+        for what, text in (("name", name), ("description", description)):
+            check(f"{what} of a function", text, text is None or isinstance(text, str), "a text")
         if isinstance(call, Function):
             return call._changed(name, description, policy)
         if not callable(call):
@@ -391,7 +394,17 @@ def function(
     description: str | None = None,
     **policy: Any,
 ) -> Function | Callable[..., Function]:
-    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``."""
+    """Make a `Function` of a Python function: ``@function`` or ``@function(needs_approval=True)``.
+
+    Args:
+        call: The function; left out: what is returned is a decorator.
+        name: As of `Function.of`.
+        description: As of `Function.of`.
+        policy: The fields of `Policy`.
+
+    Raises:
+        UsageError: As of `Function.of`.
+    """
     frame = sys._getframe(1)  # annotations may name what stands beside the function
     check_names(policy)
     options = {"name": name, "description": description, **policy}

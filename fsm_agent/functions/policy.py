@@ -12,7 +12,7 @@ from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.mistakes import check_fields
+from fsm_agent.mistakes import Explained, check_fields
 
 # Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
 # agent call fails.
@@ -28,7 +28,7 @@ class Default(Value, frozen=True):
     value: Any
 
 
-class Retries(Value, frozen=True, kw_only=True):
+class Retries(Value, frozen=True, kw_only=True, metaclass=Explained):
     """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
     attempts: int = 4  # the first one included
@@ -107,7 +107,9 @@ def _is_bool(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is callable, and its result need not be awaited."""
+    """Return whether a value is callable, no class, and its result need not be awaited."""
+    if isinstance(value, type):  # its objects would be taken for true
+        return False
     return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 
@@ -120,7 +122,7 @@ def _are_names(value: Any) -> bool:
 
 
 def _are_callables(value: Any) -> bool:
-    return isinstance(value, tuple) and all(callable(layer) for layer in value)
+    return isinstance(value, tuple) and all(callable(layer) and not isinstance(layer, type) for layer in value)
 
 
 _RETRIES = (
@@ -128,7 +130,11 @@ _RETRIES = (
     ("delay_s", is_amount, "a number of seconds from 0"),
     ("max_delay_s", is_amount, "a number of seconds from 0"),
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
-    ("retry_if", lambda value: value is None or is_plain(value), "None or a plain predicate of the exception"),
+    (
+        "retry_if",
+        lambda value: value is None or is_plain(value),
+        "None or a plain predicate of the exception, lambda error: isinstance(error, OSError), say,",
+    ),
 )
 _POLICY = (
     ("acall", lambda value: value is None or callable(value), "None or a callable"),

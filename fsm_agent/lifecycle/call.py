@@ -644,6 +644,10 @@ class AgentCall(Driven, Generic[Out]):
 
     def _unwanted(self, key: str, outcome: Outcome) -> str:
         """Return the error text for an outcome that nothing waits for."""
+        if not isinstance(key, str):
+            return f"the key is {key!r:.80}: that of an effect, such as 'ask:2.0', and then its outcome, would be right"
+        if isinstance(outcome, type):
+            return f"the outcome for {key!r} is the class {outcome.__name__}: an object of it would be right"
         kinds = {effect.key: type(effect) for effect in self.effects}
         kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
         if kind is None or type(outcome) not in kind.outcomes:

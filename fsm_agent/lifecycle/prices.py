@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Usage
+from fsm_agent.mistakes import Explained
 
 ANY_MODEL = "*"  # in a table of prices: whatever it does not name
 
@@ -22,7 +23,7 @@ class Tariff(Protocol):
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
-class Price(Value, frozen=True, kw_only=True):
+class Price(Value, frozen=True, kw_only=True, metaclass=Explained):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     Money is whole numbers all through, so sums are exact in any order.

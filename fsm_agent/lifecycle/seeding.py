@@ -129,7 +129,9 @@ def seed_of(header: Header) -> Seed:
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
     except ValueError as error:
-        raise JournalError(f"the header of the journal holds no agent call: {error}") from None
+        what = f"the header of the journal holds no agent call, but a run of {header.agent!r}"
+        right = "that of a flow goes on with fsm-agent flows run, or resume of the flow"
+        raise JournalError(f"{what}: {right} ({error})") from None
     return seed
 
 

@@ -49,8 +49,10 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
     Raises:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
-        UsageError: The key is too short.
+        UsageError: The key is too short, or it is no call.
     """
+    right = "an AgentCall, such as the call of CallSuspended,"
+    check("what is kept", call, isinstance(call, AgentCall), right)
     text = _written(call, call.record)
     return text if signing_key is None else signed(text, signing_key)
 

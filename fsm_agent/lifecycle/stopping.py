@@ -17,6 +17,9 @@ def stop_on(name: str) -> StopWhen:
     """Stop when the model calls the function of this name; its arguments are the call's output.
 
     Arguments that are not a JSON object stop nothing: the model gets an error, and may try again.
+
+    Args:
+        name: The name of the function, as the model calls it.
     """
 
     def stops(context: StopContext) -> Stop | None:
@@ -37,6 +40,12 @@ def max_function_calls(most: int) -> StopWhen:
     """Stop before a reply's functions are run when that would exceed this number of runs in the call.
 
     Calls that are not run do not count: unknown names, invalid arguments, repetitions, denials.
+
+    Args:
+        most: How many runs there may be.
+
+    Raises:
+        UsageError: It is no number from 0 on.
     """
     _check("max_function_calls", most)
 
@@ -52,6 +61,12 @@ def max_tokens(most: int) -> StopWhen:
 
     Tokens that are not reported count as 0, so that this never stops a model whose provider reports none: bound such a
     model with `Limits.rounds`, or with `max_function_calls`.
+
+    Args:
+        most: How many tokens may be used.
+
+    Raises:
+        UsageError: It is no number from 0 on.
     """
     _check("max_tokens", most)
 
@@ -82,7 +97,19 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these does; the first that does gives the reason."""
+    """Stop when any of these does; the first that does gives the reason.
+
+    Args:
+        conditions: Functions of a `StopContext`, such as `stop_on` makes.
+
+    Raises:
+        UsageError: One of them is no function.
+    """
+    for condition in conditions:
+        if not callable(condition):
+            raise UsageError(
+                f"any_of({condition!r:.80}): functions of a StopContext, such as stop_on('report'), are right"
+            )
 
     def stops(context: StopContext) -> bool | str | Stop | None:
         return next((verdict for condition in conditions if (verdict := condition(context))), None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
@@ -117,10 +118,15 @@ class Dialog(Sequence[Message]):
             last_n: How many of the newest messages it keeps; None: all.  A function's result is never kept
                 without the message that requested it.
             first_k: How many of the oldest it keeps besides, usually the system prompt.
+
+        Raises:
+            UsageError: One of them is no such number.
         """
+        check("last_n", last_n, last_n is None or is_whole(last_n, 0), "a whole number from 0 on, or None for all,")
+        check("first_k", first_k, is_whole(first_k, 0), "a whole number from 0 on")
         if last_n is None:
             return self._with(self.messages, self.top_prompt)
-        first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
+        first, start = first_k, max(0, len(self) - last_n)
         while 0 < start < len(self) and self[start].role == "tool":
             start -= 1
         if start <= first:

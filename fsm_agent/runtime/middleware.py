@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from threading import Lock
 from typing import Any
 
+from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.interpret import fingerprint
 from fsm_agent.messages.message import FunctionCall
@@ -24,10 +25,18 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn."""
+    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn.
+
+    Args:
+        calls: How many may begin.
+        per_s: The length of the span.
+
+    Raises:
+        UsageError: They are no numbers above 0.
+    """
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
-        if calls < 1 or per_s <= 0:
+        if not is_whole(calls, 1) or not is_amount(per_s) or per_s <= 0:
             raise UsageError(f"Throttle({calls!r}, per_s={per_s!r}): one call or more per some seconds is right")
         self.per_s = per_s
         self._begins: deque[float] = deque(maxlen=calls)
@@ -64,10 +73,13 @@ class Cache:
     Args:
         ttl_s: How long a result is valid.
         size: How many results are kept; the least recently used is dropped first.
+
+    Raises:
+        UsageError: They are no numbers above 0.
     """
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
-        if ttl_s <= 0 or size < 1:
+        if not is_amount(ttl_s) or ttl_s <= 0 or not is_whole(size, 1):
             raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
         self.ttl_s = ttl_s
         self.size = size

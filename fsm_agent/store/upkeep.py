@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.outcomes import Injected, Outcome
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Header, Line, header_of, line_of
+from fsm_agent.mistakes import check
 from fsm_agent.store import turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Loaded, Run, Store
@@ -30,8 +32,7 @@ def prune(runs: Runs, *, max_age_s: float | None, keep: int | None, now_s: float
     if max_age_s is None and keep is None:
         raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
     for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
-        if value is not None and not value >= 0:
-            raise UsageError(f"{name} is {value!r}: 0 or more would be right")
+        check(name, value, value is None or is_amount(value), "0 or more")
     before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
     ended = runs.store.list(ended=True, limit=_ALL)  # the newest first
     old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]

@@ -60,7 +60,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from fsm_agent.foreign_names import TESTING_IMPORT_WORDS, unknown_import
+
+            raise unknown_import(__name__, name, __all__, TESTING_IMPORT_WORDS)
         try:
             module = import_module(f"{__name__}.{_HOME[name]}")
         except ModuleNotFoundError as error:

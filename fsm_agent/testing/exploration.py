@@ -17,6 +17,7 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept
 from fsm_agent.messages.event import Stepped
+from fsm_agent.mistakes import check
 
 D = TypeVar("D")
 
@@ -70,8 +71,14 @@ def explore(
     Raises:
         AssertionError: ``holds`` is not true; or a guard, an action or a task raised, or JSON changes the data.  The
             message has the way there.
-        UsageError: A state that gives something has no answers.
+        UsageError: A state that gives something has no answers, or an argument is of another type.
     """
+    check("the flow", flow, isinstance(flow, Flow), "a Flow")
+    check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")
+    for state, examples in answers.items():
+        check("a state in answers", state, isinstance(state, Work), f"a state of the flow {flow.name!r} itself")
+        is_list = isinstance(examples, Sequence) and not isinstance(examples, str)
+        check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
     if missing := [state.name for state in flow.live if "done" in state.triggers and not answers.get(state)]:
         raise UsageError(f"answers has none of {', '.join(missing)}: {{{missing[0]}: […]}}, one of each type, is right")
     first: FlowRun[D] = FlowRun(flow, flow.record_of(data))

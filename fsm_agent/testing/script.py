@@ -17,6 +17,7 @@ from typing import Any, Self, TypeAlias
 from pydantic import BaseModel
 from tenacity import wait_exponential
 
+from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.lifecycle.effects import CallModel, Request
@@ -34,6 +35,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
+from fsm_agent.mistakes import check
 
 Entry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -78,15 +80,29 @@ class FakeClock:
 
 
 class Delayed:
-    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`."""
+    """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`.
+
+    Args:
+        delay_s: How many seconds it takes.
+        entry: The reply.
+
+    Raises:
+        UsageError: The delay is no number from 0.
+    """
 
     def __init__(self, delay_s: float, entry: Entry) -> None:
+        check("delay_s of Delayed", delay_s, is_amount(delay_s), "a number of seconds, and then the reply,")
         self.delay_s = delay_s
         self.entry = entry
 
 
 def call(name: str, /, **arguments: Any) -> FunctionCall:
-    """Return a model's request to call a function: ``call("add", a=17, b=25)``."""
+    """Return a model's request to call a function: ``call("add", a=17, b=25)``.
+
+    Args:
+        name: The name of the function.
+        arguments: Its arguments, which JSON can hold.
+    """
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
@@ -99,6 +115,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """
     tokens = []
     for distribution in distributions:
+        check("a token", distribution, isinstance(distribution, Mapping), "its probabilities, such as {'yes': 0.7},")
         top = tuple([(token, math.log(p)) for token, p in sorted(distribution.items(), key=lambda item: -item[1])])
         tokens.append(TokenLogprob(*top[0], top))
     text = "".join([token.token for token in tokens])

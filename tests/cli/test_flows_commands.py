@@ -114,6 +114,13 @@ def test_check_says_that_all_is_in_order_or_which_row_is_not(here: Path):
     assert "Approve" in failed.stderr
 
 
+def test_who_goes_on_with_a_run_as_if_it_were_an_agents_is_shown_the_way():
+    flows("run", "post:letters", '{"about": "x"}', *STORE, "--run-id", "r1", code=3)
+    ended = CliRunner().invoke(app, ["runs", "resume", "r1", "--model", "local:", *STORE], catch_exceptions=False)
+    assert ended.exit_code == 1
+    assert "no agent call, but a run of 'letters': that of a flow goes on with fsm-agent flows run" in ended.stderr
+
+
 def test_the_picture_has_every_state():
     drawn = flows("diagram", "post:letters").stdout
     assert drawn.startswith('---\ntitle: "letters"')

@@ -277,7 +277,7 @@ def test_a_copy_of_a_flow_runs_as_it_does() -> None:
 def test_an_answer_to_a_run_that_asks_nothing_is_told_so() -> None:
     kept = made(store=MemoryStore(), answer=lambda question: 5)
     assert kept.call(Letter("x"), run_id="r").state == "over"
-    with pytest.raises(OutcomeError, match="0 questions are of <WaitState review>: it asks nothing now"):
+    with pytest.raises(OutcomeError, match="<WaitState review> asks nothing now; asked: nothing"):
         kept.resume("r", {review: 7})
 
 

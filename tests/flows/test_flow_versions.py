@@ -148,7 +148,7 @@ def test_the_states_inside_are_found_by_their_names_of_now() -> None:
     with pytest.raises(FlowSuspended):
         before.call(Old("x"), run_id="r")
     after, asks_int, asks_str = flow_of(True, store)
-    with pytest.raises(OutcomeError, match=r"0 questions are of <WaitState one>: one of the keys .*answer:two#1"):
+    with pytest.raises(OutcomeError, match=r"<WaitState one> asks nothing now; asked: .*answer:two#1"):
         after.resume("r", {asks_str: "y"})
     with pytest.raises(FlowSuspended, match="both#1/nested/answer:one#2"):
         after.resume("r", {asks_int: 7, "both#1/answer:other": True})

@@ -377,7 +377,7 @@ def test_outputs_by_type() -> None:
     assert result.output(Report) == Report(title="y")
     assert result.outputs(Report) == [Report(title="x"), Report(title="y")]
     assert result.output(str) == "text"
-    with pytest.raises(LookupError, match="no step gave a Plain; types of the outputs: Report, str"):
+    with pytest.raises(LookupError, match="no step gave Plain; types of the outputs: Report, str"):
         result.output(Plain)
 
 

@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_url
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import Explained, check
 
 if TYPE_CHECKING:
     import ipaddress
@@ -22,7 +22,7 @@ else:
     ipaddress = deferred("ipaddress")
 
 
-class Network(Value, frozen=True, kw_only=True):
+class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
     """Timeouts, limits and transports of requests.
 
     Attributes:

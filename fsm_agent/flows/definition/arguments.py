@@ -28,6 +28,9 @@ def check_arguments(flow: Flow[Any]) -> None:
     for name, is_right, right in _RIGHTS:
         value = getattr(flow, name)
         check(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
+    for n in flow.upgrades:
+        right = f"a version before {flow.version}, version= of the flow,"
+        check(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
     for name in flow.world:
         if name not in known:

@@ -32,7 +32,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.mistakes import shown
+from fsm_agent.mistakes import check, shown, unknown_argument
 
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
@@ -277,6 +277,9 @@ class _Executes:
         return _function_state(function, **self._options)
 
 
+_EXECUTE = ("name", "within_s", "once", "reconcile", "timeout_s", "retries", "on_error", "blocking")
+
+
 @overload
 def execute(function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
 @overload
@@ -307,7 +310,14 @@ def execute(function: Any = None, /, **options: Any) -> Any:
         function: The function.
         options: ``name`` and ``within_s`` as of `call`; ``once``, ``reconcile``, ``timeout_s``, ``retries``,
             ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
+
+    Raises:
+        FlowError: It is no function that a state could wait for.
+        TypeError: There is no such option.
+        UsageError: An option is of another type.
     """
+    if unknown := [word for word in options if word not in _EXECUTE]:
+        raise unknown_argument("execute", unknown[0], _EXECUTE, {})
     return _Executes(**options) if function is None else _function_state(function, **options)
 
 
@@ -384,8 +394,16 @@ def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) ->
 
 
 def pause(name: str, delay_s: float) -> PauseState[Any]:
-    """Return a state that waits for time to pass."""
-    return PauseState(name, delay_s)
+    """Return a state that waits for time to pass.
+
+    Args:
+        name: Its name.
+        delay_s: How many seconds it waits.
+
+    Raises:
+        FlowError: The name is no text.
+    """
+    return PauseState(_name("pause", name), delay_s)
 
 
 @overload
@@ -404,8 +422,16 @@ def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
     The first that fails ends the others.
+
+    Args:
+        name: Its name.
+        members: Two states or more, each with a name of its own.
+        within_s: How many seconds all of it may take.
+
+    Raises:
+        FlowError: The name is no text, or a member is no state that waits.
     """
-    return _gathered(name, members, within_s, is_race=False)
+    return _gathered(_name("gather", name), members, within_s, is_race=False)
 
 
 @overload
@@ -417,8 +443,17 @@ def race(
     name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2 | A3]: ...
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
-    """Return a state that waits for the first member that gives something; the others are let go of."""
-    return _gathered(name, members, within_s, is_race=True)
+    """Return a state that waits for the first member that gives something; the others are let go of.
+
+    Args:
+        name: Its name.
+        members: Two states or more, each with a name of its own.
+        within_s: How many seconds all of it may take.
+
+    Raises:
+        FlowError: The name is no text, or a member is no state that waits.
+    """
+    return _gathered(_name("race", name), members, within_s, is_race=True)
 
 
 def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race: bool) -> GatherState[Any, Any]:
@@ -448,8 +483,11 @@ def each(
         over: Returns the items; pure.
         parallel: How many go on at once; None: all.
         within_s: How many seconds all of it may take.
+
+    Raises:
+        FlowError: The name is no text, the member no state that waits, or ``over`` no plain function.
     """
-    return _for_each(name, member, over, parallel, False, within_s)
+    return _for_each(_name("each", name), member, over, parallel, False, within_s)
 
 
 def each_settled(
@@ -460,8 +498,12 @@ def each_settled(
     parallel: int | None = PARALLEL,
     within_s: float | None = None,
 ) -> EachState[D, tuple[A | Failure, ...]]:
-    """Return a state as `each` does; what failed is among the results, as a `Failure`."""
-    return _for_each(name, member, over, parallel, True, within_s)
+    """Return a state as `each` does, with the same arguments; what failed is among the results, as a `Failure`.
+
+    Raises:
+        FlowError: As of `each`.
+    """
+    return _for_each(_name("each_settled", name), member, over, parallel, True, within_s)
 
 
 def _for_each(name: str, member: Any, over: Any, *options: Any) -> EachState[Any, Any]:
@@ -478,17 +520,42 @@ def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: floa
         flow: The flow.
         start: Returns the data that it begins with; pure.
         within_s: How many seconds it may take.
+
+    Raises:
+        FlowError: The name is no text, the flow is none, or ``start`` no plain function.
     """
+    _name("subflow", name)
     if not isinstance(flow, Flow):
         raise FlowError(f"the flow of the subflow {name!r} is {shown(flow)}: a Flow would be right")
     return SubflowState(name, flow, _pure(f"the start of the subflow {name!r}", start), within_s)
 
 
 def end(name: str) -> End:
-    """Return an end that is as it should be."""
-    return End(name)
+    """Return an end that is as it should be.
+
+    Args:
+        name: Its name, which is the ``state`` of the result.
+
+    Raises:
+        FlowError: The name is no text.
+    """
+    return End(_name("end", name))
 
 
 def failure(name: str, detail: str = "") -> End:
-    """Return an end that is not as it should be; ``detail`` says why, for people."""
-    return End(name, detail, is_failure=True)
+    """Return an end that is not as it should be: `FlowFailed` is raised.
+
+    Args:
+        name: Its name.
+        detail: Why, for people.
+
+    Raises:
+        FlowError: The name is no text.
+    """
+    return End(_name("failure", name), detail, is_failure=True)
+
+
+def _name(word: str, name: Any) -> str:
+    """Return the name of a state, which stands first."""
+    check(f"the first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
+    return str(name)

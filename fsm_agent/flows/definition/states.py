@@ -104,7 +104,7 @@ class Row(Generic[D]):
         self.is_default = is_default
 
     def __repr__(self) -> str:
-        guard = f" [{self.guard.__name__}]" if self.guard else ""
+        guard = f" [{getattr(self.guard, '__name__', repr(self.guard))}]" if self.guard else ""
         target = getattr(self.to, "name", repr(self.to))
         return f"{self.source.name} --{event_name(self.trigger, self.case)}{guard}--> {target}"
 

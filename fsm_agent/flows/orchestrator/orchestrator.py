@@ -19,7 +19,7 @@ from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.messages.event import Event
-from fsm_agent.mistakes import wrong
+from fsm_agent.mistakes import check, wrong
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -74,6 +74,10 @@ class Orchestrator:
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
             raise wrong("config", config, "OrchestratorConfig(max_step_remediations=3)", FlowError)
+        check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a text or a Blueprint", FlowError)
+        check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy, or None,", FlowError)
+        for role, agent in (("planner", planner), (VALIDATOR, validator)):
+            check(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
         self.team = Team(agents, descriptions or {})
         self.strategy = strategy
@@ -116,8 +120,9 @@ class Orchestrator:
             clients: Models by agent's name or by state, in place of those of the agents; for tests, a `Script` each.
 
         Raises:
-            FlowError: A name of ``clients`` is that of no agent.
+            FlowError: The task is no text, or a name of ``clients`` is that of no agent.
         """
+        check("the task", task, isinstance(task, str) and bool(task), "a text", FlowError)
         job = Job(task, self.config, self.strategy)
         return self.flow.seed(job, run_id=run_id, deps=deps, clients=self._by_state(clients))
 

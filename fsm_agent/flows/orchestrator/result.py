@@ -125,4 +125,4 @@ class OrchestrationResult:
         if found := self.outputs(kind):
             return found[-1]
         known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
-        raise LookupError(f"no step gave a {case_name(kind)}; types of the outputs: {known}")
+        raise LookupError(f"no step gave {case_name(kind)}; types of the outputs: {known}")

@@ -15,7 +15,7 @@ from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import best
 from fsm_agent.flows.orchestrator.strategy import Step, Strategy
 from fsm_agent.flows.orchestrator.work import Output
-from fsm_agent.mistakes import shown
+from fsm_agent.mistakes import check, shown
 
 
 class Team:
@@ -30,6 +30,7 @@ class Team:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
         self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
+        check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
             if isinstance(member, AgentBase) and len(member.agents) == 1:
                 (agent,) = member.agents.values()

@@ -13,6 +13,7 @@ from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import check
 
 
 class RoundReport(Value, frozen=True, kw_only=True):
@@ -50,7 +51,11 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
     Args:
         record: The call's.
         price: That of the model's tokens; without one the cost is what the replies had, if the agent asked for it.
+
+    Raises:
+        UsageError: It is no record of a call.
     """
+    check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
     rounds = [_Round(number, steps) for number, steps in enumerate(_stretches(record), 1)]
     requested = groupby(record.function_calls, lambda f: f.id.partition(".")[0])
     for one in rounds:

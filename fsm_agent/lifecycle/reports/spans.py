@@ -10,6 +10,7 @@ from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.messages.event import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import check
 
 INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto
 FAILED = 2  # status
@@ -26,7 +27,11 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
     Args:
         record: The call's: ``result.record``.
         events: What a listener heard of the call.  Without them, a function begins with its round or its approval.
+
+    Raises:
+        UsageError: It is no record of a call.
     """
+    check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
     if not record.trace:
         return []
     durations = {event.id: event.duration_s for event in events if isinstance(event, FunctionEnded)}
