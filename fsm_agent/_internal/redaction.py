@@ -56,6 +56,7 @@ _SECRET_ARGUMENT = pattern(
     r"|cookie|cvv|(?<![a-z])pin(?![a-z])",
     re.IGNORECASE,
 )
+_ESCAPED_BY_DOTNET = pattern("[\"&'+<>`]")  # in JSON
 _SCALAR = pattern(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or number of JSON
 
 
@@ -218,6 +219,8 @@ def _without_pieces(text: str, secret: str) -> str:
 def _spelled(value: str) -> Iterator[str]:
     """Yield a value as it is, as JSON and URLs write it, and in Base64, at any position within the encoded text."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    yield value.replace("/", r"\/")  # in the JSON of PHP
+    yield _ESCAPED_BY_DOTNET.sub(lambda found: f"\\u{ord(found[0]):04X}", value)
     yield from (urllib_parse.quote(value, safe=""), urllib_parse.quote(value), urllib_parse.quote_plus(value))
     if len(value) < MIN_ANYWHERE_CHARS:
         return

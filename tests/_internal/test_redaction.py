@@ -177,6 +177,10 @@ class TestDeclaredOnes:
         secrets = Secrets([SECRET, 'p@ss "word" /1+2', "schlüssel-4711"])
         assert secrets.mask(f"It is x{spelled}x, no?") == "It is x***x, no?"
 
+    @pytest.mark.parametrize("spelled", [r"a\/secret+like=base64", r"a/secret\u002Blike=base64"], ids=["PHP", ".NET"])
+    def test_the_escapes_of_other_writers_of_json_count(self, spelled: str) -> None:
+        assert Secrets(["a/secret+like=base64"]).mask(f'data: {{"key":"{spelled}"}}') == 'data: {"key":"***"}'
+
     @given(st.binary(max_size=7), st.text(st.characters(max_codepoint=0x2FFF), min_size=8, max_size=20), st.binary())
     def test_base64_counts_wherever_it_is_in_it(self, before: bytes, secret: str, after: bytes) -> None:
         secret = secret.strip()

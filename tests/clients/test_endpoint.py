@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.copies import replace
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
-from support.http_clients import KEY, WHOLE, client_of, good, text
+from support.http_clients import KEY, WHOLE, client_of, completion, good, text
 
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
@@ -78,6 +78,12 @@ class TestKeys:
                 ask(client, way)
             assert KEY not in shown_by(caught.value)
             assert "***" in shown_by(caught.value)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_one_that_comes_back_as_the_id_of_a_request_is_not_kept(self, way: str) -> None:
+        with FaultServer([http(completion(), x_request_id=f"id={KEY}")]) as server, client_of(server) as client:
+            (*_, reply) = ask(client, way)
+        assert reply.request_id == "id=***"
 
     def test_one_in_a_header_is_not_quoted(self) -> None:
         other = "another.key.of.a.gateway.0815"

@@ -47,11 +47,12 @@ _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 class _Block:
     """A block of content that is still arriving."""
 
-    __slots__ = ("arguments", "call", "data", "is_whole", "texts")
+    __slots__ = ("arguments", "call", "data", "is_whole", "open_keys", "texts")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = dict(data)
         self.texts: dict[str, ArrivingText] = {}  # arriving in pieces, by key
+        self.open_keys: set[str] = set()  # of texts that have grown since the block last ended
         self.arguments = ArrivingText()
         self.call: int | None = None  # its index among the function calls
         self.is_whole = False
@@ -64,12 +65,14 @@ class _Block:
         """Take the text that the block began with; return the certain part."""
         text, begun = ArrivingText(), self.data.get(key)
         self.texts[key] = text
+        self.open_keys.add(key)
         return text.add(begun) if isinstance(begun, str) else ""
 
     def add(self, key: str, piece: str) -> str:
         """Take the next piece of a text; return the part that is certain now."""
         if key not in self.texts:
             self.begin(key)
+        self.open_keys.add(key)
         return self.texts[key].add(piece)
 
     def parts(self) -> Iterator[Part]:
@@ -289,10 +292,11 @@ class ReplyInBlocks:
 
     def _end(self, block: _Block) -> None:
         """End a block; arguments without pieces came whole at its beginning, or there are none."""
-        for key, text in block.texts.items():
-            rest = text.end()
+        for key in block.open_keys:
+            rest = block.texts[key].end()
             if key == block.type:
                 self._tell(key, rest)
+        block.open_keys.clear()
         if block.is_whole:
             return
         if block.call is not None and not block.arguments:

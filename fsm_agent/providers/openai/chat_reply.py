@@ -107,7 +107,7 @@ class ReplyInParts:
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
         """Keep the newest usage: the counts of some streams grow."""
-        if (counted := _usage(usage)) != self.usage:
+        if (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted
 
     def end(self, *, is_cut: bool) -> list[Delta]:

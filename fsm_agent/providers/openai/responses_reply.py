@@ -131,7 +131,8 @@ class ReplyInItems:
         """Take the fields that every version of the response has; the newest counts."""
         self._model = text_or_none(response.get("model")) or self._model
         self._response_id = text_or_none(response.get("id")) or self._response_id
-        if (usage := response.get("usage")) and isinstance(usage, dict) and (counted := _usage(usage)) != self.usage:
+        usage = response.get("usage")
+        if isinstance(usage, dict) and (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:

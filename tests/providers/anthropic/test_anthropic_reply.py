@@ -448,3 +448,11 @@ def test_streams_take_linear_time(name: str) -> None:
     begun = sse(START, *block(0, {"type": KINDS.get(name, "text"), "name": "f"})[:1]).decode()
     each, stop = sse(GROWING[name]).decode(), sse(STOP).decode()
     check_linear(CODEC, lambda size: begun + each * size + stop, 500)
+
+
+def test_a_block_of_many_texts_that_ends_again_and_again_takes_linear_time() -> None:
+    def text(size: int) -> str:
+        deltas = [delta("ray_delta", **{f"ray{n}": "word "}) for n in range(size)]
+        return sse(START, *block(0, {"type": "hologram"}, *deltas), *block(0, {})[1:] * size, STOP).decode()
+
+    check_linear(CODEC, text, 100)

@@ -184,6 +184,8 @@ def test_usage_is_the_newest_of_the_stream() -> None:
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     newer = {"choices": [], "usage": {"prompt_tokens": 2}}
     assert streamed(sse({**end, "usage": {"prompt_tokens": 1}}, newer, {"usage": None}))[0].usage.input_tokens == 2
+    uncounted = sse({**end, "usage": {"prompt_tokens": 1}}, {"choices": [], "usage": {"prompt_tokens": None}})
+    assert streamed(uncounted)[0].usage == Usage(input_tokens=1)
     groq = sse({**end, "x_groq": {"usage": {"prompt_tokens": 3}}})
     assert streamed(groq)[0].usage == Usage(input_tokens=3)
     assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()

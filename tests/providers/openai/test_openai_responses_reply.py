@@ -184,6 +184,8 @@ def test_newest_model_id_and_usage_count() -> None:
     ]
     reply, _ = streamed(sse(*heads))
     assert (reply.response_id, reply.model, reply.usage.input_tokens) == ("r2", "m1", 2)
+    heads[2] = event("completed", response={"status": "completed", "usage": {"input_tokens": None}})
+    assert streamed(sse(*heads))[0].usage.input_tokens == 1
     reply, _ = streamed(stream(output=(said("hi"),)).replace(b"m1", b"m0", 1))
     assert reply.model == "m1"
 
