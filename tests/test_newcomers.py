@@ -683,10 +683,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: execute(timeout=3),
         "TypeError: execute has no argument 'timeout': did you mean 'timeout_s'?",
     ),
-    "a fork of less than nothing": (
-        lambda: Dialog().put("a").fork(last_n=-1),
-        "UsageError: last_n is -1: a whole number from 0 on, or None for all, would be right",
-    ),
     "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
     # one thing in place of several
     "a worker of one agent": (

@@ -218,7 +218,9 @@ class Agent(Driving[Deps, Out], Classifying):
 
     def _world_of(self, call: AgentCall[Any]) -> World:
         r = call.record
-        return self._world_under(None if not r.model or r.ending is not None else call.client or r.model)
+        if not r.model or r.ending is not None:
+            return self._world
+        return self._world_under(call.client or r.model)
 
     def _world_under(self, model: str | Client | None) -> World:
         """Return the world in which a model is asked; None: the agent's own."""

@@ -122,11 +122,11 @@ class Dialog(Sequence[Message]):
         Raises:
             UsageError: One of them is no such number.
         """
-        check("last_n", last_n, last_n is None or is_whole(last_n, 0), "a whole number from 0 on, or None for all,")
-        check("first_k", first_k, is_whole(first_k, 0), "a whole number from 0 on")
+        check("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all,")
+        check("first_k", first_k, is_whole(first_k), "a whole number")
         if last_n is None:
             return self._with(self.messages, self.top_prompt)
-        first, start = first_k, max(0, len(self) - last_n)
+        first, start = max(0, first_k), max(0, len(self) - max(0, last_n))
         while 0 < start < len(self) and self[start].role == "tool":
             start -= 1
         if start <= first:
