@@ -165,6 +165,15 @@ def test_a_damaged_file_is_removed_and_named(fetched: Fetches):
     assert fetched("hf:o/one").read_bytes() == SMALL
 
 
+def test_a_hub_that_names_a_file_outside_the_cache_does_not_have_it_removed(fetched: Fetches, tmp_path: Path):
+    (tmp_path / "dear").write_bytes(b"GGUF, and dear")
+    fetched.server.etag = "../../../dear"
+    with pytest.raises(ConfigError, match="damaged"):
+        fetched("hf:o/one")
+    assert (tmp_path / "dear").exists()
+    assert find_cached(hub_model("hf:o/one")) is None
+
+
 def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Path):
     assert [*cached_models()] == []
     for name in ("hf:o/many", "hf:o/many:Q8_0", "hf:o/one"):
