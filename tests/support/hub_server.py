@@ -26,6 +26,7 @@ class HubServer:
         damages: Bodies have another last byte than their checksums say.
         etag: What files are stored under; None: their checksums.
         gated: Repositories whose licence nobody has accepted.
+        listing: What is said of every repository; None: the truth.
         requests: Method, path and ``Range`` of each request.
         tokens: What came as ``Authorization``.
     """
@@ -36,6 +37,7 @@ class HubServer:
         self.damages = False
         self.etag: str | None = None
         self.gated: set[str] = set()
+        self.listing: bytes | None = None
         self.requests: list[tuple[str, str, str]] = []
         self.tokens: list[str] = []
         hub = self
@@ -94,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for name, content in files.items()
         ]
-        self._send(200, json.dumps({"id": repo, "sha": REVISION, "siblings": siblings}).encode(), {}, has_body=True)
+        listing = {"id": repo, "sha": REVISION, "siblings": siblings}
+        self._send(200, self.served.listing or json.dumps(listing).encode(), {}, has_body=True)
         return None
 
     def _file(self, repo: str, name: str, has_body: bool) -> None:

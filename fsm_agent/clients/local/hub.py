@@ -289,3 +289,7 @@ def _explained(model: HubModel) -> Iterator[None]:
         reason = first[:_REASON_CHARS] or type(error).__name__
         kept = "what has come is kept, and the next attempt goes on from there"
         raise ConfigError(f"{str(model)!r} cannot be fetched: {reason}; {kept}") from error
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:  # at JSON of another shape
+        reason = f"{type(error).__name__}: {error}"[:_REASON_CHARS]
+        wrong = "what replies is not a Hub; is HF_ENDPOINT right?"
+        raise ConfigError(f"{str(model)!r} cannot be fetched: {wrong} ({reason})") from error
