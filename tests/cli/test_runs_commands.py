@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import shop
+from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallSuspended
@@ -380,6 +381,18 @@ class TestExport:
         runs("export", "one", "--output", "link")
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "target").read_text() == runs("export", "one")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+    def test_a_terminal_gets_no_control_characters(self, store, tmp_path):
+        evil = f"{EVIL}\x9b31m\x7f"
+        with closing(Runs(store)) as kept:
+            Agent(Script(evil), name="x", store=kept).call("Hi.", run_id="one")
+        assert evil[-6:] in runs("export", "one")
+        with Terminal("runs", "export", "one", folder=tmp_path, FSM_AGENT_STORE="runs.db") as terminal:
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 0
+        assert '31m"' in terminal.seen
+        assert not {"\x9b", "\x7f", "\u202e"} & {*terminal.seen}
 
     def test_what_is_no_function(self, store):
         begin(store, "one")

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
+from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli import completion
@@ -219,7 +220,7 @@ def export(
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
         if output is None:
-            sys.stdout.write(text)
+            sys.stdout.write(plain(text) if sys.stdout.isatty() else text)  # a file or a pipe needs every character
             return
         try:
             is_device = output.exists() and not output.is_file()  # such as /dev/null: it is never replaced
