@@ -157,8 +157,8 @@ class HttpClient(Closing):
         Raises:
             UsageError: An argument holds a secret, which a pickle would store in the clear.
         """
-        access = self._access
-        if secret := access.secret_argument or ("network.proxy" if self._network.secrets else None):
+        access, network = self._access, self._network
+        if secret := access.secret_argument or ("network.proxy" if network.proxy and network.secrets else None):
             variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
             raise UsageError(
                 f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"

@@ -173,7 +173,7 @@ class Exchange:
     def completed(self, reply: Reply) -> Reply:
         """Return the reply with what became of the request, and its opaque parts marked with the provider."""
         message, provider = reply.message, self._endpoint.provider.name
-        if (id := reply.request_id) is not None and any(secret in id for secret in self.secrets):
+        if (id := reply.request_id) is not None and any(secret in id for secret in self._endpoint.secrets):
             reply = reply.changed(request_id=self.mask(id))
         if any(isinstance(part, Opaque) for part in message.parts):
             owned = [p.changed(provider=provider) if isinstance(p, Opaque) else p for p in message.parts]

@@ -24,7 +24,9 @@ class HubServer:
     Attributes:
         breaks_after_bytes: The next body is cut off after so many bytes; None: it is whole.
         damages: Bodies have another last byte than their checksums say.
+        etag: What files are stored under; None: their checksums.
         gated: Repositories whose licence nobody has accepted.
+        listing: What is said of every repository; None: the truth.
         requests: Method, path and ``Range`` of each request.
         tokens: What came as ``Authorization``.
     """
@@ -33,7 +35,9 @@ class HubServer:
         self.repos = repos
         self.breaks_after_bytes: int | None = None
         self.damages = False
+        self.etag: str | None = None
         self.gated: set[str] = set()
+        self.listing: bytes | None = None
         self.requests: list[tuple[str, str, str]] = []
         self.tokens: list[str] = []
         hub = self
@@ -92,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for name, content in files.items()
         ]
-        self._send(200, json.dumps({"id": repo, "sha": REVISION, "siblings": siblings}).encode(), {}, has_body=True)
+        listing = {"id": repo, "sha": REVISION, "siblings": siblings}
+        self._send(200, self.served.listing or json.dumps(listing).encode(), {}, has_body=True)
         return None
 
     def _file(self, repo: str, name: str, has_body: bool) -> None:
@@ -102,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = hub.repos.get(repo, {}).get(name)
         if content is None:
             return self._refused(404, "EntryNotFound")
-        digest = hashlib.sha256(content).hexdigest()
+        digest = hub.etag or hashlib.sha256(content).hexdigest()
         headers = {
             "ETag": f'"{digest}"',
             "X-Linked-Etag": f'"{digest}"',

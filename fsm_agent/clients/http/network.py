@@ -16,10 +16,11 @@ from fsm_agent.mistakes import Explained, check
 if TYPE_CHECKING:
     import ipaddress
     import ssl
+    import urllib.request as urllib_request
 
     import httpx
 else:
-    ipaddress = deferred("ipaddress")
+    ipaddress, urllib_request = deferred("ipaddress"), deferred("urllib.request")
 
 
 class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
@@ -92,8 +93,9 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that no message may show."""
-        return frozenset(() if self.proxy is None else secrets_in_url(self.proxy))
+        """Texts that no message may show: those of the proxy, or of the environment's proxies."""
+        proxies = urllib_request.getproxies_environment().values() if self.proxy is None else [self.proxy]
+        return frozenset(secret for proxy in proxies for secret in secrets_in_url(proxy))
 
 
 def _has(module: str) -> bool:

@@ -169,8 +169,7 @@ def fetch(model: HubModel, *, say: Callable[[str], None], progress: Progress, en
         )
     lfs = files[name].lfs
     if (lfs is not None and sha256(path) != lfs.sha256) or not is_gguf(path):
-        path.resolve().unlink()
-        path.unlink(missing_ok=True)
+        _remove(path, name)
         raise ConfigError(f"{name!r} as fetched from {model.repo!r} is damaged, and was removed: fetch it again")
     return path
 
@@ -188,9 +187,16 @@ def remove(model: HubModel) -> list[CachedModel]:
         raise ConfigError(f"{str(model)!r} is not in the cache: 'fsm-agent models list' shows what is")
     for one in gone:
         for link in one.path.parents[len(Path(one.model.file).parts)].glob(f"*/{one.model.file}"):
-            link.resolve().unlink(missing_ok=True)
-            link.unlink()
+            _remove(link, one.model.file)
     return gone
+
+
+def _remove(path: Path, file: str) -> None:
+    """Remove a file of a model's folder in the cache, and what it links to there: a server may name any other place."""
+    content, folder = path.resolve(), path.parents[len(Path(file).parts) + 1].resolve()
+    if content.is_relative_to(folder):
+        content.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _chosen(model: HubModel, files: Iterable[str]) -> str | None:
@@ -283,3 +289,7 @@ def _explained(model: HubModel) -> Iterator[None]:
         reason = first[:_REASON_CHARS] or type(error).__name__
         kept = "what has come is kept, and the next attempt goes on from there"
         raise ConfigError(f"{str(model)!r} cannot be fetched: {reason}; {kept}") from error
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:  # at JSON of another shape
+        reason = f"{type(error).__name__}: {error}"[:_REASON_CHARS]
+        wrong = "what replies is not a Hub; is HF_ENDPOINT right?"
+        raise ConfigError(f"{str(model)!r} cannot be fetched: {wrong} ({reason})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import socket
 import ssl
 import sys
@@ -20,7 +21,7 @@ from h2.events import RequestReceived, StreamEnded
 from support.fault_server import FaultServer, http
 from support.http_clients import client_of, completion, good, text
 
-from fsm_agent.clients.client import Network
+from fsm_agent.clients.client import Network, client_for
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 from fsm_agent.testing.client_requests import WAYS, ask, outcomes
 
@@ -182,6 +183,16 @@ class TestProxy:
             proxy = server.base_url.removesuffix("/v1").replace("//", "//someone:pass-4711@")
             with client_of("http://api.invalid/v1", Network(proxy=proxy)) as client:
                 error = outcomes(client, way, None)[0]
+        assert isinstance(error, ProviderError)
+        assert "4711" not in str(error)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_nor_what_one_of_the_environment_says(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with FaultServer([http({"error": {"message": "not with pass-4711"}}, status=403)]) as server:
+            monkeypatch.setenv("http_proxy", server.base_url.replace("//", "//someone:pass-4711@").removesuffix("/v1"))
+            with client_of("http://api.invalid/v1") as client:
+                error = outcomes(client, way, None)[0]
+            assert b"4711" not in pickle.dumps(client_for("openai:m"))
         assert isinstance(error, ProviderError)
         assert "4711" not in str(error)
 

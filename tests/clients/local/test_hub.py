@@ -135,6 +135,24 @@ def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, problem: s
     assert find_cached(hub_model(name)) is None
 
 
+@pytest.mark.parametrize(
+    "listing",
+    [
+        b"null",
+        b"{}",
+        b'{"a":' * 5000,
+        b'{"id": "o/one", "siblings": [null]}',
+        b'{"id": "o/one", "siblings": [{"rfilename": null}]}',
+        b'{"id": "o/one", "siblings": [{"rfilename": "a.gguf", "size": "x"}]}',
+        b'{"id": "o/one", "sha": 1, "siblings": [{"rfilename": "a.gguf"}]}',
+    ],
+)
+def test_what_is_no_hub_is_named(fetched: Fetches, listing: bytes):
+    fetched.server.listing = listing
+    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: what replies is not a Hub; is HF_ENDPOINT"):
+        fetched("hf:o/one")
+
+
 def test_a_licence_to_be_accepted_is_named(fetched: Fetches):
     fetched.server.gated.add("o/one")
     with pytest.raises(ConfigError, match=r"accept its licence at https://huggingface\.co/o/one; then set HF_TOKEN"):
@@ -163,6 +181,15 @@ def test_a_damaged_file_is_removed_and_named(fetched: Fetches):
     assert find_cached(hub_model("hf:o/one")) is None
     fetched.server.damages = False
     assert fetched("hf:o/one").read_bytes() == SMALL
+
+
+def test_a_hub_that_names_a_file_outside_the_cache_does_not_have_it_removed(fetched: Fetches, tmp_path: Path):
+    (tmp_path / "dear").write_bytes(b"GGUF, and dear")
+    fetched.server.etag = "../../../dear"
+    with pytest.raises(ConfigError, match="damaged"):
+        fetched("hf:o/one")
+    assert (tmp_path / "dear").exists()
+    assert find_cached(hub_model("hf:o/one")) is None
 
 
 def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Path):
