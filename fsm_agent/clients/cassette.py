@@ -10,6 +10,7 @@ More than 300 lines, because an exchange is masked, stored and found again by th
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import threading
@@ -306,7 +307,8 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
         exchanges: list[Mapping[str, Any]] = document["exchanges"]
         for exchange in exchanges:
             _identity(exchange["request"])
-            _response(exchange["response"])
+            _leaves(exchange["request"])
+            operator.index(_response(exchange["response"]).status_code)
     except ConfigError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -345,6 +345,14 @@ def test_a_file_that_cannot_be_replaced_is_left_as_it_was(tmp_path: Path) -> Non
         (b'{"version": 2, "exchanges": []}', "is of version 2: 1 is known"),
         (b'{"version": 1, "exchanges": [{}]}', "is no cassette: KeyError"),
         (b'{"version": 1, "exchanges": [{"request": {}, "response": {"status": 200}}]}', "is no cassette"),
+        (
+            b'{"version": 1, "exchanges": [{"request": 5, "response": {"status": 1, "headers": {}, "text": ""}}]}',
+            "TypeE",
+        ),
+        (
+            b'{"version": 1, "exchanges": [{"request": {}, "response": {"status": "", "headers": {}, "text": ""}}]}',
+            "Type",
+        ),
         (b"[" * 100_000, "is no cassette"),
     ],
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import httpx
 else:
-    ipaddress, urllib_request = deferred("ipaddress"), deferred("urllib.request")
+    httpx, ipaddress, urllib_request = deferred("httpx"), deferred("ipaddress"), deferred("urllib.request")
 
 
 class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
@@ -85,7 +85,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
             raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
         if self.proxy is not None:
-            _check_proxy(self.proxy)
+            _check_proxy(self.proxy, "the proxy")
             for name in ("transport", "async_transport"):
                 if getattr(self, name) not in (None, "httpx"):
                     kind = "HTTPTransport" if name == "transport" else "AsyncHTTPTransport"
@@ -102,14 +102,35 @@ def _has(module: str) -> bool:
     return find_spec(module) is not None
 
 
-def _check_proxy(url: str) -> None:
-    scheme, colon, rest = url.partition("://")
+def check_proxies_of_environment() -> None:
+    """Refuse proxies of the environment that no request could go through.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    proxies = urllib_request.getproxies()
+    for scheme in ("http", "https", "all"):  # what httpx takes of them
+        if url := proxies.get(scheme):
+            name = f"the environment's proxy {scheme.upper()}_PROXY"
+            _check_proxy(url if "://" in url else f"http://{url}", name)
+
+
+def _check_proxy(url: str, name: str) -> None:
+    scheme, colon, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     shown = rest.rpartition("@")[2]
-    if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown:
+    if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown or not _is_url(url):
         here = f" for {shown!r}" if shown else ""
-        raise ConfigError(f"the URL of the proxy{here} is none: one like 'http://host:3128' would be right")
+        raise ConfigError(f"the URL of {name}{here} is none: one like 'http://host:3128' would be right")
     if scheme.startswith("socks") and not _has("socksio"):
-        raise ConfigError(f"the proxy '{scheme}://{shown}' needs socksio: pip install 'httpx[socks]'")
+        raise ConfigError(f"{name}, '{scheme}://{shown}', needs socksio: pip install 'httpx[socks]'")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        httpx.URL(text)
+    except httpx.InvalidURL:
+        return False
+    return True
 
 
 def is_loopback(url: httpx.URL) -> bool:

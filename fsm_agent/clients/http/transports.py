@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.clients.http.network import Network, is_loopback
+from fsm_agent.clients.http.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.clients.http.trust import HTTP1, context_for
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Transports:
             from fsm_agent.clients.http.httpx_adapter import HttpxTransport
 
             transport = None if isinstance(network.transport, str) else network.transport
-            return HttpxTransport(httpx.Client(transport=transport, **httpx_options(self._network, url)))
+            return HttpxTransport(httpx.Client(**httpx_options(network, url, transport)))
         from fsm_agent.clients.http.sync_pool import SyncPool
 
         context = partial(_own_context, network.verify)
@@ -99,7 +99,7 @@ class Transports:
             from fsm_agent.clients.http.httpx_adapter import AsyncHttpxTransport
 
             transport = None if isinstance(network.async_transport, str) else network.async_transport
-            return AsyncHttpxTransport(httpx.AsyncClient(transport=transport, **httpx_options(self._network, url)))
+            return AsyncHttpxTransport(httpx.AsyncClient(**httpx_options(network, url, transport)))
         from fsm_agent.clients.http.async_pool import AsyncPool
 
         context = partial(_own_context, network.verify)
@@ -130,8 +130,14 @@ class Transports:
             await _end(mine[1])
 
 
-def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
-    """Return the arguments of an httpx client for requests to ``url`` over this network."""
+def httpx_options(network: Network, url: httpx.URL, transport: object = None) -> dict[str, Any]:
+    """Return the arguments of an httpx client for requests to ``url`` over this network, or a transport of the user's.
+
+    Raises:
+        ConfigError: A proxy of the environment is none.
+    """
+    if transport is None and network.proxy is None and not is_loopback(url):
+        check_proxies_of_environment()
     limits = httpx.Limits(
         max_connections=network.max_connections, max_keepalive_connections=KEPT, keepalive_expiry=KEPT_S
     )
@@ -144,6 +150,7 @@ def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
         "limits": limits,
         "http2": network.http2,
         "proxy": network.proxy,
+        "transport": transport,
         "trust_env": not is_loopback(url),
     }
 

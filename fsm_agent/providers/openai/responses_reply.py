@@ -62,6 +62,8 @@ class ReplyInItems:
             raise self._no_object(document)
         if _is_error(document, ""):
             raise reported(document, self._headers)
+        if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
+            raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
         self._end(document, "")
 
     def take(self, event: Any) -> list[Delta]:

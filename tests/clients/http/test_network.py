@@ -23,7 +23,7 @@ from support.http_clients import client_of, completion, good, text
 
 from fsm_agent.clients.client import Network, client_for
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.testing.client_requests import WAYS, ask, outcomes
+from fsm_agent.testing.client_requests import WAYS, ask, outcomes, shown_by
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +206,21 @@ class TestProxy:
         assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
         assert len(here.requests) == 1
 
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize(
+        "url", ["http://user:secret@host:x", "socks://user:secret@host", " http://user:secret@host"]
+    )
+    def test_one_of_the_environment_that_is_none_is_named(
+        self, way: str, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("all_proxy", url)
+        with (
+            client_of("http://api.invalid/v1") as client,
+            pytest.raises(ConfigError, match="the URL of the environment's proxy ALL_PROXY for 'host") as caught,
+        ):
+            ask(client, way)
+        assert "secret" not in shown_by(caught.value)
+
 
 PROXY = "http://user:secret@host:1"
 
@@ -217,6 +232,8 @@ class TestNetwork:
             ({"proxy": "user:secret@host:1"}, "'http://host:3128'"),
             ({"proxy": "ftp://user:secret@host"}, "for 'host' is none"),
             ({"proxy": "http://user:secret@"}, "is none"),
+            ({"proxy": "http://user:secret@host:x"}, "for 'host:x' is none"),
+            ({"proxy": 5}, "'http://host:3128'"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
             ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
             ({"transport": "quick"}, "'quick': a transport, 'httpx' or None"),

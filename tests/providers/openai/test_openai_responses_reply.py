@@ -439,6 +439,12 @@ def test_call_without_a_name_is_no_reply() -> None:
         streamed(stream(arguments_delta("{}")))
 
 
+def test_the_state_of_something_else_is_no_reply() -> None:
+    for read in (whole, streamed):
+        with pytest.raises(BadReply, match=r"""no answer in the reply: '{"status":"ok"}'"""):
+            read(b'{"status": "ok"}')
+
+
 def test_what_has_no_end_is_no_reply() -> None:
     with pytest.raises(BadReply, match="no answer"):
         whole(b"{}")
