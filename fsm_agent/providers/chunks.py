@@ -96,7 +96,8 @@ class ChunkDecoder:
         if (document := self._events.document) is not None:
             return self._codec.decode(200, self._headers, document)
         if not self._is_done and not self._reply.is_ended:
-            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+            problem = "the stream was cut off before the end of the reply"
+            raise unreadable(problem, self._headers, self._events.stray)
         reply = self._reply.finished()
         return deepcopy(reply) if self._has_halves else reply  # without a `CutText`
 

@@ -31,6 +31,8 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold
 _FEW_BYTES = 400  # in which JSON is nested 200 deep at most, as deep as pydantic-core reads it
 LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting
 _decode_json = msgspec.json.Decoder().decode
+_SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
+_MAX_STRAY = 1000  # bytes
 _BOM = b"\xef\xbb\xbf"
 _REQUEST_ID = (
     *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
@@ -176,10 +178,12 @@ class EventStream:
 
     Attributes:
         error: The reason for ignoring the rest of the stream, if any.
+        stray: The beginning of the first line that is no part of a stream.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self.error: BadReply | None = None
+        self.stray = b""
         self._max = max_event_bytes
         self._document: bytearray | None = None
         self._begun = False
@@ -298,6 +302,8 @@ class EventStream:
             self._event = "error"
         elif name == b"event":
             self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+        elif name not in _SILENT_FIELDS:
+            self.stray = self.stray or line[:_MAX_STRAY]
 
 
 def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:

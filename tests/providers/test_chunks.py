@@ -238,3 +238,11 @@ def test_deltas_come_when_their_chunk_is_complete() -> None:
 )
 def test_any_bytes_are_a_reply_or_a_provider_error(body: bytes, cuts: list[int]) -> None:
     check_any_stream(Wire(), body, cuts)
+
+
+@pytest.mark.parametrize(
+    "body", [b"upstream timed out", b": ping\n\nupstream timed out\nfor good\n\n", b"upstream timed out\r\n"]
+)
+def test_the_error_of_what_is_no_stream_shows_it(body: bytes) -> None:
+    with pytest.raises(BadReply, match="cut off before the end of the reply: 'upstream timed out'"):
+        read(Wire(), body, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -36,7 +36,7 @@ class CallIds:
         self._used: set[str] = set()
         # By the key that a call and its result share: the last id, and the ids without a result yet.
         self._last: dict[tuple[str, str], str] = {}
-        self._waiting: dict[tuple[str, str], deque[str]] = {}
+        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # whose ends cost nothing to remove
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
@@ -47,7 +47,7 @@ class CallIds:
         self._used.add(id)
         for key in dict.fromkeys([(shared, call.id), (shared, "")]):
             self._last[key] = id
-            self._waiting.setdefault(key, deque()).append(id)
+            self._waiting.setdefault(key, OrderedDict())[id] = None
         return id
 
     def of_result(self, result: FunctionResult) -> str:
@@ -57,10 +57,9 @@ class CallIds:
         key = next((key for key in keys if key in self._last), None)
         if key is None:
             return shared
-        id = self._waiting[key][0] if self._waiting[key] else self._last[key]
+        id = next(iter(self._waiting[key]), self._last[key])
         for waiting in (self._waiting[key] for key in keys if key in self._waiting):
-            if id in waiting:
-                waiting.remove(id)
+            waiting.pop(id, None)
         return id
 
     def _fits(self, id: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.growth import growth
 
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Opaque, Text
@@ -38,6 +39,15 @@ def result(id: str = "", theirs: str | None = None) -> FunctionResult:
 
 
 class TestCallIds:
+    @pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
+    def test_many_calls_of_one_id_take_linear_time(self, order: int) -> None:
+        def matched(numbers: list[str]) -> None:
+            ids = CallIds()
+            calls = [ids.of_call(call(number, "x")) for number in numbers]
+            assert [ids.of_result(result(number, "x")) for number in numbers[::order]] == calls[::order]
+
+        assert growth(lambda size: [str(number) for number in range(size)], matched, 2000) < 3
+
     def test_those_that_fit_are_kept(self) -> None:
         ids = CallIds()
         assert [ids.of_call(call("1.0", "a")), ids.of_call(call("1.1"))] == ["a", "call_1_1"]
