@@ -57,7 +57,7 @@ from fsm_agent.store.folder.run_file import (
     sync_folder,
     version_of,
 )
-from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
+from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, lines_of
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
 from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
@@ -230,7 +230,7 @@ class FolderStore:
                 if after is None or after >= n:
                     first, start = n, end
             lines: builtins.list[str] = []
-            for record, body, _ in decoded(file.read(start), start):
+            for record, body, _ in file.records(start):
                 if isinstance(record, Appended) and body:
                     lines += lines_of(body)
             return Loaded(
@@ -541,7 +541,7 @@ def _is_repeated(file: RunFile, new: _Append) -> bool:
         and (record.fence, record.n, record.lines) == (new.lease.fence, new.n, len(new.lines))
         and (record.rest is None) == (new.rest is None)
         and lines_of(body) == [*new.lines]
-        for record, body, _ in decoded(file.read())
+        for record, body, _ in file.records()
     )
 
 
