@@ -37,11 +37,11 @@ def check_line(what: str, line: str) -> None:
     """Refuse a line of a journal that is not one line.
 
     Raises:
-        UsageError: It holds a line break, or half a surrogate pair.
+        UsageError: It is no text, or holds a line break, or half a surrogate pair.
     """
+    check_text(what, line)
     if "\n" in line:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
-    check_text(what, line)
 
 
 def check_new(run: str, header: str, agent: str) -> None:
@@ -64,7 +64,7 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
         UsageError: A line holds a line break, or a text half a surrogate pair.
     """
     for line in () if type(lines) is Unwritten and lines.is_plain else lines:
-        if "\n" in line or not line.isascii():
+        if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
     if rest is not None:
         check_text("the state", rest.state)
