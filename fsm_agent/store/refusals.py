@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
+from fsm_agent._internal.field_checks import is_finite
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.unwritten import Unwritten
@@ -55,6 +56,15 @@ def check_new(run: str, header: str, agent: str) -> None:
     check_text("the name of a run", run)
     check_text("the name of an agent", agent)
     check_line("the header", header)
+
+
+def check_for_s(for_s: float) -> None:
+    """Refuse a time for which no lease can be held.
+
+    Raises:
+        UsageError: It is no number, or no finite one, which no file could keep.
+    """
+    check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
 def check_entries(lines: Sequence[str], rest: Rest | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,3 +41,14 @@ def test_a_line_that_is_no_text_is_refused(store: Store, text: Any):
             use()
     assert [run.id for run in store.list()] == ["r"]
     assert store.load("r").lines == ()
+
+
+@pytest.mark.parametrize("for_s", [math.inf, math.nan, "9"])
+def test_a_lease_for_no_finite_time_is_refused(store: Store, for_s: Any):
+    """A folder would have written it as null, and could not have read its own file again."""
+    lease = store.claim("w", for_s=0, run="r")
+    assert lease is not None
+    for use in (lambda: store.claim("w", for_s=for_s, run="r"), lambda: store.renew(lease, for_s=for_s)):
+        with pytest.raises(UsageError, match=f"^for_s is {for_s!r}: a finite number of seconds would be right"):
+            use()
+    assert store.claim("v", for_s=9, run="r").fence == 2  # type: ignore[union-attr]
