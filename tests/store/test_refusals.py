@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import MemoryStore, UsageError
+from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Store
@@ -52,3 +53,9 @@ def test_a_lease_for_no_finite_time_is_refused(store: Store, for_s: Any):
         with pytest.raises(UsageError, match=f"^for_s is {for_s!r}: a finite number of seconds would be right"):
             use()
     assert store.claim("v", for_s=9, run="r").fence == 2  # type: ignore[union-attr]
+
+
+def test_a_lease_that_lasts_beyond_the_calendar_is_told_of(store: Store):
+    store.claim("w", for_s=1e12, run="r")
+    with pytest.raises(RunBusy, match=r"its lease lasts until the Unix time 1\.\d+e\+12 and may be renewed"):
+        store.claim("v", for_s=9, run="r")
