@@ -103,4 +103,7 @@ class Conflict(StoreError):
 
 
 def _moment(at_s: float) -> str:
-    return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat(" ", "seconds")
+    try:
+        return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat(" ", "seconds")
+    except (ValueError, OverflowError):  # beyond the calendar
+        return f"the Unix time {at_s:g}"

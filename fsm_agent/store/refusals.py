@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
+from fsm_agent._internal.field_checks import is_finite
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.unwritten import Unwritten
@@ -37,11 +38,11 @@ def check_line(what: str, line: str) -> None:
     """Refuse a line of a journal that is not one line.
 
     Raises:
-        UsageError: It holds a line break, or half a surrogate pair.
+        UsageError: It is no text, or holds a line break, or half a surrogate pair.
     """
+    check_text(what, line)
     if "\n" in line:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
-    check_text(what, line)
 
 
 def check_new(run: str, header: str, agent: str) -> None:
@@ -57,6 +58,15 @@ def check_new(run: str, header: str, agent: str) -> None:
     check_line("the header", header)
 
 
+def check_for_s(for_s: float) -> None:
+    """Refuse a time for which no lease can be held.
+
+    Raises:
+        UsageError: It is no number, or no finite one, which no file could keep.
+    """
+    check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
+
+
 def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
     """Refuse entries and a rest that cannot be stored.
 
@@ -64,7 +74,7 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
         UsageError: A line holds a line break, or a text half a surrogate pair.
     """
     for line in () if type(lines) is Unwritten and lines.is_plain else lines:
-        if "\n" in line or not line.isascii():
+        if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
     if rest is not None:
         check_text("the state", rest.state)

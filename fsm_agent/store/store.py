@@ -136,7 +136,7 @@ class Store(Protocol):
 
         Args:
             holder: A name for the lease.
-            for_s: How many seconds it lasts.
+            for_s: How many seconds it lasts; a finite number.
             run: The run; None: of those due that nobody holds, the one that has been due longest.
             agents: Only runs of these agents, if there are any; for ``run=None``.
             now_s: Unix time at which runs have to be due; None: now.

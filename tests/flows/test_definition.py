@@ -178,6 +178,10 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     ("a name with a slash", lambda: flow(ask.done(end("a/b"))), "a state is called 'a/b'"),
     ("a reserved name", lambda: flow(ask.done(end("Failed"))), "'Failed', which is every flow's own"),
     ("a name of Python's", lambda: flow(ask.done(end("mro"))), "mro"),
+    *[
+        (f"{name}, which is Python's", lambda name=name: flow(ask.done(end(name))), f"'{name}', which Python keeps for")
+        for name in ("__init__", "__class__", "_order_", "_name_")
+    ],
     (
         "members of one name",
         lambda: flow(gather("both", ask, ask).done(over), start=gather("both", ask, ask)),

@@ -432,6 +432,8 @@ def test_loops_and_ends() -> None:
     plan = strategy(step("a"), step("b"), step("c"), loops=(Loop(("a", "b"), 3, until="good"),))
     assert Ones(*"ab", "a", "Good, now.", "c", strategy=plan).call().steps_executed == 5
     assert Ones(*"abababc", strategy=plan).call().steps_executed == 7, "no more than its limit"
+    apart = strategy(step("a"), step("b"), step("c"), loops=(Loop(("b", "a"), 3),))
+    assert Ones(*"abababc", strategy=apart).call().steps_executed == 7, "although its last step ends before the other"
     config = OrchestratorConfig(max_loop_iterations=1)
     assert Ones(*"ababc", strategy=plan, config=config).call().steps_executed == 5, "nor than that of all"
     result = Ones("it is done", strategy=strategy(step("a", ends_if="done"), step("b"))).call()

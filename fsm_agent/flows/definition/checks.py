@@ -138,6 +138,9 @@ def _check_name(where: str, state: State[Any]) -> None:
     if not isinstance(state.name, str) or not state.name.isidentifier():
         right = "a name as Python has them would be right, since it is part of keys"
         raise FlowError(f"{where}: a state is called {state.name!r}: {right}")
+    if len(state.name) > 2 and state.name[0] == state.name[-1] == "_":
+        right = "a name without underscores at both ends would be right"
+        raise FlowError(f"{where}: a state is called {state.name!r}, which Python keeps for itself: {right}")
     if state.name in RESERVED:
         raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
 

@@ -103,7 +103,7 @@ def noted(j: Job, works: Sequence[Work]) -> Job:
 
 def _looped(j: Job, ended: set[str]) -> Job:
     for number, loop in enumerate(j.plan.loops):
-        if loop.step_ids[-1] not in ended or not set(loop.step_ids) <= set(j.done):
+        if ended.isdisjoint(loop.step_ids) or not set(loop.step_ids) <= set(j.done):
             continue
         times = j.iterations.get(number, 1)
         has_come = has_words(j.outputs[loop.step_ids[-1]].text, loop.until)

@@ -57,10 +57,10 @@ from fsm_agent.store.folder.run_file import (
     sync_folder,
     version_of,
 )
-from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, decoded, lines_of
+from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, lines_of
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
+from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 _LARGE = 1 << 20  # bytes of the file of changes before it begins anew
@@ -155,6 +155,7 @@ class FolderStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
+        check_for_s(for_s)
         for name in (holder, run or "", *agents):
             check_text("the name of a holder, a run or an agent", name)
         instance = self._holders.instance(self._has_leases)
@@ -175,6 +176,7 @@ class FolderStore:
         return None
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
+        check_for_s(for_s)
         with self._opened(lease.run) as file:
             state = file.state
             if state is None or not state.is_of(lease) or state.until_s is None:
@@ -230,7 +232,7 @@ class FolderStore:
                 if after is None or after >= n:
                     first, start = n, end
             lines: builtins.list[str] = []
-            for record, body, _ in decoded(file.read(start), start):
+            for record, body, _ in file.records(start):
                 if isinstance(record, Appended) and body:
                     lines += lines_of(body)
             return Loaded(
@@ -541,7 +543,7 @@ def _is_repeated(file: RunFile, new: _Append) -> bool:
         and (record.fence, record.n, record.lines) == (new.lease.fence, new.n, len(new.lines))
         and (record.rest is None) == (new.rest is None)
         and lines_of(body) == [*new.lines]
-        for record, body, _ in decoded(file.read())
+        for record, body, _ in file.records()
     )
 
 

@@ -221,6 +221,17 @@ class RunFile(LockedFile):
             self.sync()
         self._committed = self.state
 
+    def records(self, start: int = 0) -> Iterator[tuple[Record, bytes, int]]:
+        """Yield its records from this byte on, which were folded; see `decoded`.
+
+        Raises:
+            StoreError: The file has been damaged since.
+        """
+        try:
+            yield from decoded(self.read(start), start)
+        except DamagedError as error:
+            raise StoreError(f"{self.path!r} is damaged {error}") from None
+
     def header(self) -> str:
         """Return the header of the run."""
         assert self.state is not None, f"{self.path} has no run yet"
@@ -248,14 +259,14 @@ class RunFile(LockedFile):
         try:
             for record, _, end in decoded(self.read(start), start):
                 state = folded(state, record, end)
-        except DamagedError as error:
-            raise StoreError(f"{self.path!r} is damaged {error}") from None
         except TornError as torn:
             logging.getLogger("fsm_agent").warning(
                 "%s ended in the midst of a record: %d bytes that nobody was told to be written are dropped",
                 *(self.path, self.size - torn.size),
             )
             self.cut(torn.size)
+        except DamagedError as error:
+            raise StoreError(f"{self.path!r} is damaged {error}") from None
         return state
 
 

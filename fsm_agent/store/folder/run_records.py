@@ -145,7 +145,7 @@ class DamagedError(ValueError):
     """A file cannot be read."""
 
 
-class TornError(ValueError):
+class TornError(DamagedError):
     """A file ends in the midst of a record.
 
     Args:
@@ -153,7 +153,7 @@ class TornError(ValueError):
     """
 
     def __init__(self, size: int) -> None:
-        super().__init__(size)
+        super().__init__(f"at byte {size}: the record is cut off")
         self.size = size
 
 

@@ -12,7 +12,7 @@ from fsm_agent.store import refusals
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
-from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
+from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 
@@ -65,6 +65,7 @@ class MemoryStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
+        check_for_s(for_s)
         check_text("the name of a holder", holder)
         with self._lock:
             clock_s = self._clock()
@@ -85,6 +86,7 @@ class MemoryStore:
             return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, kept.n, kept.tries)
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
+        check_for_s(for_s)
         with self._lock:
             kept = self._newest(lease)
             if kept.until_s is None:

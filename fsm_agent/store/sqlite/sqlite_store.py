@@ -26,7 +26,7 @@ from fsm_agent.store.changes import Changes
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_new, check_post, check_text
+from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
 from fsm_agent.store.sqlite.sqlite_file import connect, explained, prepare
@@ -89,6 +89,7 @@ class SqliteStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
+        check_for_s(for_s)
         for name in (holder, run or "", *agents):
             check_text("the name of a holder, a run or an agent", name)
         changes = self._changes.count()
@@ -111,6 +112,7 @@ class SqliteStore:
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
+        check_for_s(for_s)
         unread: int = self._writer.run(lambda connection: runs.renew(connection, lease, self._clock() + for_s))
         return unread
 

@@ -231,6 +231,16 @@ class TestDamage:
             later.close()
         assert "a run is left out" in caplog.text
 
+    @pytest.mark.parametrize("damaged", [("one", "two"), ('"bytes":4', '"bytes":9'), ("\none\n", "\none ")])
+    def test_a_file_that_is_damaged_while_it_is_known_is_named(self, store, tmp_path, damaged):
+        lease = begun(store)
+        store.append(lease, 0, ["one"])
+        data = journal(tmp_path).read_bytes()
+        journal(tmp_path).write_bytes(data.replace(*[part.encode() for part in damaged]))
+        for use in (lambda: store.load("r"), lambda: store.append(lease, 0, ["one"])):
+            with pytest.raises(StoreError, match=r"r\.jsonl' is damaged at byte \d+: "):
+                use()
+
     def test_a_snapshot_is_never_sought_outside_of_its_folder(self, store, tmp_path):
         """A journal of somebody else, put into the folder, reads and removes no other files."""
         store.append(begun(store), 0, ["one"], WAITING, snapshot=b"packed")
