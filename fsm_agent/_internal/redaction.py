@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import base64
     import json
     import urllib.parse as urllib_parse
+    import urllib.request as urllib_request
 else:
     base64, json = deferred("base64"), deferred("json")
-    urllib_parse = deferred("urllib.parse")
+    urllib_parse, urllib_request = deferred("urllib.parse"), deferred("urllib.request")
 
 MASK = "***"
 EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets in it
@@ -89,6 +90,12 @@ def secrets_in_url(url: str) -> Iterator[str]:
     for name, value in _query(url):
         if is_secret_name(name) or (name.lower() not in _OPEN_QUERY and len(value) >= MIN_ANYWHERE_CHARS):
             yield value
+
+
+def secrets_in_proxies() -> Iterator[str]:
+    """Yield the secrets in the URLs of the environment's proxies."""
+    for url in urllib_request.getproxies_environment().values():
+        yield from secrets_in_url(url)
 
 
 def path_tokens(url: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import anyio
 import httpx
 
-from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
 from fsm_agent.clients.http.network import is_loopback
 from fsm_agent.errors import ConfigError
 
@@ -104,9 +104,10 @@ class Http:
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that no message may show: the values of all headers, and the URL behind its host."""
+        """Texts that no message may show: the values of all headers, the URL behind its host, proxies' passwords."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
-        return Secrets([*in_headers, self.url, *secrets_in_url(self.url), *path_tokens(self.url)])
+        in_url = [self.url, *secrets_in_url(self.url), *path_tokens(self.url)]
+        return Secrets([*in_headers, *in_url, *secrets_in_proxies()])
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:

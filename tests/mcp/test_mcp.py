@@ -430,6 +430,11 @@ class TestTrouble:
         assert SECRET not in repr(server) + repr(server._transport) + repr(target)
         assert SECRET not in target.scrubbed(f"it says {SECRET}, '{SECRET}' and https://h.invalid/{SECRET}")
 
+    def test_nor_the_password_of_a_proxy_of_the_environment(self, monkeypatch):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:{SECRET}@proxy.invalid:3128")
+        target = MCPServer.http("https://h.invalid/mcp")._link.target
+        assert SECRET not in target.scrubbed(f"it says {SECRET}")
+
     def test_half_a_secret_is_not_shown_either(self):
         stderr = StderrTail()
         stderr.data_received(b"gone" * STDERR_CHARS + SECRET.encode() + b"y" * (STDERR_CHARS - 5))

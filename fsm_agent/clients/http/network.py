@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.redaction import secrets_in_url
+from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import Explained, check
@@ -94,8 +94,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
     @property
     def secrets(self) -> frozenset[str]:
         """Texts that no message may show: those of the proxy, or of the environment's proxies."""
-        proxies = urllib_request.getproxies_environment().values() if self.proxy is None else [self.proxy]
-        return frozenset(secret for proxy in proxies for secret in secrets_in_url(proxy))
+        return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 
 def _has(module: str) -> bool:
