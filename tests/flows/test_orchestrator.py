@@ -340,6 +340,16 @@ def test_a_placeholder_without_an_output(unmatched: Any, status: str) -> None:
     assert ("{{ nothing }} of 'a' matches no output" in result.error) is (unmatched == "error")
 
 
+@pytest.mark.parametrize("intent", [" ", "{{ nothing }}"])
+def test_an_intent_that_asks_for_nothing_is_a_failure_of_its_step(intent: str) -> None:
+    config = OrchestratorConfig(unmatched="empty", max_step_remediations=1)
+    result = Ones(config=config, strategy=strategy(step("a", intent))).call()
+    assert result.status == "step_spent"
+    assert f"the intent {intent!r} of 'a' is empty with its outputs: a text that asks" in result.error
+    expected = strategy(step("a", intent, expected_output="a poem"))
+    assert Ones("A", config=config, strategy=expected).call().is_success, "there is something to be asked for"
+
+
 @pytest.mark.spec("2.50: outputs by step", "2.50: a second run has no stale outputs")
 def test_outputs_by_step() -> None:
     plan = strategy(step("a"), step("b", requires_validation=True))

@@ -138,6 +138,7 @@ def step_flow(
         rows=[
             *names,
             preparing.done(failed, when=at.is_unmatched, do=at.unmatched),
+            preparing.done(failed, when=at.is_blank, do=at.blank),
             *intents,
             preparing.failed(failed, do=at.broke),
             working.done(validating, when=at.must_validate, do=drafted),

@@ -95,6 +95,16 @@ def unmatched(w: Work, intent: Intent) -> Work:
     return replace(w, error=f"{name} matches no output: those of {known} are there")
 
 
+def is_blank(w: Work, intent: Intent) -> bool:
+    """Nothing that an agent could be asked."""
+    return not (intent.text.strip() or w.step.expected_output.strip())
+
+
+def blank(w: Work, _: Any) -> Work:
+    what = f"the intent {w.step.intent_template!r:.80} of {w.step.step_id!r} is empty with its outputs"
+    return replace(w, error=f"{what}: a text that asks for something would be right")
+
+
 def asked(w: Work, intent: Intent) -> Work:
     return replace(w, intent=intent.text)
 
