@@ -174,7 +174,7 @@ def from_json(document: str | bytes, kind: Any) -> Any:
         return _decoder(kind).decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
         try:  # NaN, Infinity, and what older versions wrote
-            return from_data(_modern(json.loads(document)), kind)
+            return _with_raws(_modern(json.loads(document)), kind)
         except (ValueError, RecursionError):
             raise ValueError(_words(error)) from None
 
@@ -189,6 +189,32 @@ def from_data(data: Any, kind: Any) -> Any:
         return msgspec.convert(data, kind, dec_hook=_restored)
     except msgspec.ValidationError as error:
         raise ValueError(_words(error)) from None
+
+
+def _with_raws(data: Any, kind: Any) -> Any:
+    """Do the same as `from_data` for a value with fields that are kept as JSON, which msgspec takes from text alone."""
+    raws = _raws(kind) if isinstance(data, dict) else {}
+    kept = {name: data[name] for name in raws if name in data}
+    if not kept:
+        return from_data(data, kind)
+    bare: dict[str, Any] = {name: {} if raws[name] else None for name in kept}
+    value = _decoder(kind).decode(json.dumps({**data, **bare}))
+    return value.changed(**{name: _raw(item, raws[name]) for name, item in kept.items()})
+
+
+def _raw(data: Any, is_mapping: bool) -> Any:
+    if is_mapping:
+        return {name: _raw(item, False) for name, item in from_data(data, dict[str, Any]).items()}
+    return msgspec.Raw(json.dumps(data).encode())
+
+
+@cache
+def _raws(kind: Any) -> Mapping[str, bool]:
+    """Return the fields of a value that are kept as JSON, by name, and whether each is a mapping of them."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return {}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return {name: kind is not msgspec.Raw for name, kind in kinds.items() if msgspec.Raw in (kind, *get_args(kind))}
 
 
 def _words(error: Exception) -> str:
@@ -238,7 +264,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
         return json.loads(bytes(value))
     if isinstance(value, Written):
-        return msgspec.json.decode(value.document)
+        return from_json(value.document, Any)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 

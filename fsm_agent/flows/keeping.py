@@ -80,6 +80,6 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
 
 def request_differences(one: Header, other: Header) -> list[str]:
     """Return what differs between two runs as they were begun, in words; not code."""
-    seeds = [msgspec.json.decode(header.seed) for header in (one, other)]
+    seeds = [from_json(bytes(header.seed), Any) for header in (one, other)]
     compared = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

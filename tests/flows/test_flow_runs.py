@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from fsm_agent import (
     AlreadyAnswered,
     Approved,
     Begun,
+    CallSuspended,
     Cancelled,
     Context,
     FolderStore,
@@ -60,6 +62,8 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle.outcomes import Expired, Started
 from fsm_agent.messages.event import Suspended
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import TokenLogprob
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -680,3 +684,30 @@ def test_one_driver_at_a_time_and_steps_of_the_record() -> None:
 def replace_answers(flow: Any, run: Any) -> Any:
     run.surroundings.answer = lambda question: "fine"
     return run
+
+
+@pytest.mark.parametrize("kind", ["a state", "a flow as a function"])
+def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str) -> None:
+    """Its logarithm is minus infinity, in JSON that is part of other JSON."""
+
+    @function(needs_approval=True)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    wanted = FunctionCall(id="1", name="pay", arguments_json='{"amount": 3}')
+    reply = Reply(message=Message(role="assistant", parts=(wanted,)), logprobs=(TokenLogprob("pay", -math.inf),))
+
+    @call(Agent(Script(reply, "Paid."), name="clerk", functions=[pay]))
+    def paying(text: str) -> str:
+        return text
+
+    flow = Flow("payments", str, start=paying, rows=[paying.done(end("paid"), do=lambda text, answer: answer)])
+    script = Script(asks("payments", data="Pay."), "It is paid.")
+    boss = Agent(script, name="boss", functions=[flow], store=tmp_path / "runs.db")
+    there: Any = replace(flow, store=tmp_path / "runs.db") if kind == "a state" else boss
+    with pytest.raises((FlowSuspended, CallSuspended)):
+        there.call("Pay.", run_id="r")
+    (question,) = there.runs.store.load("r").run.waits
+    result = there.resume("r", {question.key: Approved()})
+    assert (result.data if kind == "a state" else result.output) == ("Paid." if kind == "a state" else "It is paid.")
+    assert "-Infinity" in "".join(there.runs.export("r"))

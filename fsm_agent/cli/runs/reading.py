@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import msgspec
 import typer
 
 from fsm_agent._internal.values import from_json
@@ -107,7 +106,7 @@ def read(runs: Runs, run: str) -> Reading:
     steps = [_step(entry) for entry in entries]
     is_all = loaded.run.holder is None and loaded.run.n == len(entries)
     trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(entry) for entry in entries) else None
-    seed = msgspec.json.decode(bytes(header.seed))
+    seed = from_json(bytes(header.seed), Any)
     return Reading(loaded.run, header, seed, entries, trace, verdict, is_sound)
 
 

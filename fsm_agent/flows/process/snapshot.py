@@ -223,7 +223,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     Raises:
         SnapshotError: It is newer, or no function brings it up.
     """
-    before = msgspec.json.decode(document, type=_Position)
+    before: _Position = from_json(document, _Position)
     version = before.version
     if version == flow.version:
         return document
@@ -241,4 +241,4 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     data = {**data, "version": version}
     if data["state"] != before.state:
         data["renamed"] = f"{before.state}#{before.steps}"
-    return msgspec.json.encode(data)
+    return to_json(data).encode()

@@ -2,6 +2,8 @@
 
 Threads and OS processes take turns at a file.  What was written is forced to the disk by `RunFile.commit`, together
 with all that was written to the file before; if that fails, the file is again as it was.
+
+More than 300 lines, because what is written, folded and read again shares the lock and the state of one file.
 """
 
 from __future__ import annotations
