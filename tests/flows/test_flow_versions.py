@@ -209,6 +209,10 @@ class TestChanged:
         assert [e.key for e in more.effects] == ["both#1/answer:b"]
         more.advance("both#1/answer:b", Returned(text='"y"'))
         assert [e.key for e in more.effects] == ["both#1/answer:c"], "the record began two of now three"
+        with pytest.raises(
+            SnapshotError, match="began 2 members of both, of which 'c' is none: new ones behind the others"
+        ):
+            of(a, c, b).restore(document)  # or b would begin twice, and c never
 
     def test_members_that_are_miscounted_are_refused(self) -> None:
         a, b = [wait(str, name=name)(lambda d: "?") for name in "ab"]

@@ -210,9 +210,14 @@ def _members_record(state: SeveralState[Any, Any], data: Any, raw: bytes, where:
     if unknown := [name for name in (*r.children, *r.once, *r.settled) if name not in members]:
         known = ", ".join([*members][:10])
         raise SnapshotError(f"{where} has the member {unknown[0]!r} in {state.name}, which has {known}")
-    begun = len(r.children) + len(r.once) + len(r.settled)
-    if r.ending is None and begun != r.begun:
-        raise SnapshotError(f"{where} contradicts itself: {begun} members of {state.name} are there, {r.begun} began")
+    begun = [*r.children, *r.once, *r.settled]
+    if r.ending is None and len(begun) != r.begun:
+        what = f"{len(begun)} members of {state.name} are there, {r.begun} began"
+        raise SnapshotError(f"{where} contradicts itself: {what}")
+    there = {*begun}
+    if r.ending is None and (new := [name for name in [*members][: r.begun] if name not in there]):
+        right = "new ones behind the others would be right"
+        raise SnapshotError(f"{where} began {r.begun} members of {state.name}, of which {new[0]!r} is none: {right}")
     children = {name: _child_record(*members[name], bytes(raw), where) for name, raw in r.children.items()}
     return MembersRecord(**{**differing(r), "state": stage, "children": children})
 
