@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 import msgspec
 
+from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
 
@@ -261,6 +262,8 @@ class Read(ABC):
 def _plain(value: Any) -> Any:
     if isinstance(value, Vector):
         return list(value)
+    if isinstance(value, GrowingMap):
+        return dict(value)
     if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
         return json.loads(bytes(value))
     if isinstance(value, Written):

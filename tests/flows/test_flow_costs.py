@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import timeit
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -246,6 +247,22 @@ def test_a_thousand_members_are_linear(name):
 def test_a_thousand_members_give_what_they_should():
     assert fan.call(Count(1000)).data.n == 999_000
     assert asyncio.run(fan.acall(Count(100))).data.n == 9_900
+
+
+def test_what_a_run_in_a_store_keeps_of_its_members_is_linear():
+    """Each entry of its journal has the record after it, and these share the results of the members."""
+
+    def kept(n):
+        tracemalloc.start()
+        run = replace(fan, store=MemoryStore()).seed(Count(n))
+        run.flow.run(run)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size
+
+    kept(10)
+    sizes = (250, 500, 1000)
+    assert exponent(sizes, [kept(n) for n in sizes]) < 1.2
 
 
 class TestPage:
