@@ -29,26 +29,26 @@ class GrowingMap(Mapping[str, T]):
     def __init__(self, items: Mapping[str, T]) -> None:
         self._items = list(items.items())
         self._length = len(self._items)
-        self._places = {name: place for place, name in enumerate(items)}
+        self._places = {name: n for n, name in enumerate(items)}
 
     def added(self, name: str, value: T) -> GrowingMap[T]:
         """Return this mapping with one more item, whose name it does not have."""
-        shared, places, place, item = self._items, self._places, self._length, (name, value)
-        if len(shared) != place:
-            shared = shared[:place]
+        shared, places, at, item = self._items, self._places, self._length, (name, value)
+        if len(shared) != at:
+            shared = shared[:at]
         shared.append(item)
-        if shared[place] is not item:  # another thread was first
-            shared = [*shared[:place], item]
-        if places.setdefault(name, place) != place:
-            places = {known: at for at, (known, _) in enumerate(shared[: place + 1])}
+        if shared[at] is not item:  # another thread was first
+            shared = [*shared[:at], item]
+        if places.setdefault(name, at) != at:
+            places = {known: n for n, (known, _) in enumerate(shared[: at + 1])}
         made: GrowingMap[T] = _new(GrowingMap)
-        made._items, made._length, made._places = shared, place + 1, places
+        made._items, made._length, made._places = shared, at + 1, places
         return made
 
     def __getitem__(self, name: str) -> T:
-        place = self._places.get(name, self._length)
-        if place < self._length:
-            known, value = self._items[place]
+        at = self._places.get(name, self._length)
+        if at < self._length:
+            known, value = self._items[at]
             if known == name:
                 return value
         raise KeyError(name)
