@@ -11,9 +11,10 @@ from collections.abc import Collection, Sequence
 from sqlite3 import Connection
 from typing import Any, NamedTuple
 
+from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import refusals
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 # The free runs of an agent: that which has been due at once for longest, and that whose time came first.
@@ -253,9 +254,11 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
     snapshot = connection.execute("SELECT n, record FROM snapshot WHERE run = ?", (key,)).fetchone()
     if after is None:
         after = snapshot[0] if snapshot is not None else 0
+    if not (header := _lines(connection, key, -1, 0)):
+        raise StoreError(f"the run {run!r} is damaged: its header is missing")
     posts = "SELECT id, key, body, posted_by, posted FROM post WHERE run = ? ORDER BY id"
     return Loaded(
-        header=_lines(connection, key, -1, 0)[0],
+        header=header[0],
         snapshot=snapshot,
         lines=_lines(connection, key, after, row[3]),
         posts=tuple([Post(*letter) for letter in connection.execute(posts, (key,))]),
@@ -332,7 +335,15 @@ def _questions(connection: Connection, key: int) -> tuple[Question, ...]:
     found = connection.execute(
         "SELECT key, kind, about, answers FROM question WHERE run = ? AND answered IS NULL ORDER BY key", (key,)
     )
-    return tuple([Question(name, kind, about, tuple(json.loads(answers))) for name, kind, about, answers in found])
+    return tuple([Question(name, kind, about, _answers(name, answers)) for name, kind, about, answers in found])
+
+
+def _answers(question: str, text: str) -> tuple[str, ...]:
+    try:
+        answers: tuple[str, ...] = from_json(text, tuple[str, ...])
+    except ValueError as error:
+        raise StoreError(f"the question {question!r} is damaged: its answers are {text!r:.80}: {error}") from None
+    return answers
 
 
 def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.errors import UsageError
+from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.connections import IDLE
@@ -278,6 +279,28 @@ def test_what_was_submitted_is_there_after_closing(path: Path):
     assert [future.result(0) for future in futures] == [0] * 50
     with closing(SqliteStore(path)) as store:
         assert store.load("r").lines == tuple(map(str, range(50)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (
+            "DELETE FROM journal WHERE place = (SELECT key << 32 FROM run)",
+            "the run 'r' is damaged: its header is missing",
+        ),
+        ("UPDATE question SET answers = '5'", "the question 'k' is damaged: its answers are '5': "),
+        ("UPDATE question SET answers = '[1]'", r"the question 'k' is damaged: its answers are '\[1\]': "),
+        ("UPDATE question SET answers = '{'", "the question 'k' is damaged: its answers are '{': "),
+    ],
+)
+def test_a_run_whose_rows_are_damaged_is_named(path: Path, store: SqliteStore, damage: str, problem: str):
+    question = Question(key="k", kind="approval", answers=("approved",))
+    store.append(held(store, "r"), 0, ["one"], Rest(state="Waiting", questions=(question,)))
+    with sqlite3.connect(path) as other:
+        other.execute(damage)
+    other.close()
+    with pytest.raises(StoreError, match=problem):
+        store.load("r")
 
 
 def test_one_refused_among_many_leaves_the_others(store: SqliteStore):
