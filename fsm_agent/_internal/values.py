@@ -141,7 +141,7 @@ def to_json(value: Any) -> str:
         text = _encoder.encode(value).decode()
         if from_json(text, kind) == value:
             return text
-    except (TypeError, OverflowError, ValueError):
+    except (TypeError, OverflowError, ValueError, RecursionError):
         pass
     try:
         data = msgspec.to_builtins(value, enc_hook=_plain)

@@ -194,3 +194,10 @@ def test_every_value_shows_its_signature():
     for value in values:
         assert list(signature(value).parameters) == list(value.__struct_fields__)
     assert str(signature(Reply)).startswith("(*, message: 'Message', usage: 'Usage' = Usage()")
+
+
+def test_data_that_have_no_end_are_refused():
+    circular: dict[str, object] = {}
+    circular["again"] = circular
+    with pytest.raises(ValueError, match="recursion"):
+        to_json(circular)
