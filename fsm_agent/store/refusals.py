@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -32,6 +33,19 @@ def check_text(what: str, text: str) -> None:
             f"{what} holds half a surrogate pair, {text[error.start]!r} at {error.start}, which cannot be stored; "
             "replace it before, for instance by U+FFFD"
         ) from None
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no system takes.
+
+    Raises:
+        UsageError: It has a character that no path has.
+    """
+    try:
+        is_right = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_right = False
+    check("the path of a store", os.fspath(path), is_right, "a path without zero characters and half surrogate pairs")
 
 
 def check_line(what: str, line: str) -> None:

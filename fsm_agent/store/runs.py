@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -488,8 +487,7 @@ def _opened(store: Store | str | os.PathLike[str]) -> Store:
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
-    path = Path(text)
-    return FolderStore(path) if path.is_dir() else SqliteStore(path)
+    return FolderStore(text) if os.path.isdir(text) else SqliteStore(text)
 
 
 def holder_name() -> str:

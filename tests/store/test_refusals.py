@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import MemoryStore, UsageError
-from fsm_agent.store.errors import RunBusy
+from fsm_agent import MemoryStore, Runs, UsageError
+from fsm_agent.store.errors import RunBusy, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Store
@@ -59,3 +59,15 @@ def test_a_lease_that_lasts_beyond_the_calendar_is_told_of(store: Store):
     store.claim("w", for_s=1e12, run="r")
     with pytest.raises(RunBusy, match=r"its lease lasts until the Unix time 1\.\d+e\+12 and may be renewed"):
         store.claim("v", for_s=9, run="r")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud83d"])
+@pytest.mark.parametrize("opened", [SqliteStore, FolderStore, Runs])
+def test_a_path_that_no_system_takes_is_refused(opened: Any, path: str):
+    with pytest.raises(UsageError, match=r"^the path of a store is 'a"):
+        opened(path)
+
+
+def test_a_path_that_is_too_long_is_named():
+    with pytest.raises(StoreError, match="x' cannot be opened: File name too long"):
+        Runs("x" * 5000)

@@ -60,7 +60,7 @@ from fsm_agent.store.folder.run_file import (
 from fsm_agent.store.folder.run_records import Appended, Begun, Claimed, Posted, Renewed, State, lines_of
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
+from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 _LARGE = 1 << 20  # bytes of the file of changes before it begins anew
@@ -97,6 +97,7 @@ class FolderStore:
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         check_locks()
+        check_path(path)
         self._path = Path(path).absolute()
         self._runs, self._snapshots = self._path / "runs", self._path / "snapshots"
         for folder in (self._path, self._runs, self._snapshots):

@@ -26,7 +26,7 @@ from fsm_agent.store.changes import Changes
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
+from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
 from fsm_agent.store.sqlite.sqlite_file import connect, explained, prepare
@@ -54,6 +54,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise UsageError(f"the path {os.fspath(path)!r} is no file: for runs in memory there is MemoryStore")
+        check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
         with _opening:
