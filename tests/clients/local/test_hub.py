@@ -140,7 +140,7 @@ def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, problem: s
     [
         b"null",
         b"{}",
-        b'{"a":' * 5000,
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
         b'{"id": "o/one", "siblings": [null]}',
         b'{"id": "o/one", "siblings": [{"rfilename": null}]}',
         b'{"id": "o/one", "siblings": [{"rfilename": "a.gguf", "size": "x"}]}',
