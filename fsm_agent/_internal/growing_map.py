@@ -3,61 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from fsm_agent._internal.vector import Vector
+
 T = TypeVar("T")
+_NO_ITEMS: Mapping[str, Any] = MappingProxyType({})
 _new = object.__new__
 
 
 class GrowingMap(Mapping[str, T]):
     """A persistent mapping: adding returns a new one in constant time and leaves the old one as it was.
 
-    Versions share a list of their items, as those of a `Vector` do, and the places of the names in it.  A place counts
-    in the versions that have the name there; one that finds a name at another place has places of its own.
-
-    Args:
-        items: The items.
+    Versions share the indexes of their names in a `Vector` of the items.  An index counts in the versions that have the
+    name there; one that finds a name at another index has indexes of its own.  An empty mapping never shares them, so
+    that one can be the default of many.
     """
 
-    __slots__ = ("_items", "_length", "_places")
+    __slots__ = ("_indexes", "_items")
 
-    _items: list[tuple[str, T]]
-    _length: int
-    _places: dict[str, int]
+    _indexes: dict[str, int]
+    _items: Vector[tuple[str, T]]
 
-    def __init__(self, items: Mapping[str, T]) -> None:
-        self._items = list(items.items())
-        self._length = len(self._items)
-        self._places = {name: n for n, name in enumerate(items)}
+    def __init__(self, items: Mapping[str, T] = _NO_ITEMS) -> None:
+        self._items = Vector(items.items())
+        self._indexes = {name: index for index, name in enumerate(items)}
 
     def added(self, name: str, value: T) -> GrowingMap[T]:
         """Return this mapping with one more item, whose name it does not have."""
-        shared, places, at, item = self._items, self._places, self._length, (name, value)
-        if len(shared) != at:
-            shared = shared[:at]
-        shared.append(item)
-        if shared[at] is not item:  # another thread was first
-            shared = [*shared[:at], item]
-        if places.setdefault(name, at) != at:
-            places = {known: n for n, (known, _) in enumerate(shared[: at + 1])}
+        last, items = self._items._length, self._items.push((name, value))  # `len` would be two calls more
+        indexes = self._indexes if last else {}
+        if indexes.setdefault(name, last) != last:
+            indexes = {known: index for index, (known, _) in enumerate(items)}
         made: GrowingMap[T] = _new(GrowingMap)
-        made._items, made._length, made._places = shared, at + 1, places
+        made._indexes, made._items = indexes, items
         return made
 
     def __getitem__(self, name: str) -> T:
-        at = self._places.get(name, self._length)
-        if at < self._length:
-            known, value = self._items[at]
+        index = self._indexes.get(name, len(self._items))
+        if index < len(self._items):
+            known, value = self._items[index]
             if known == name:
                 return value
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in islice(self._items, self._length))
+        return (name for name, _ in self._items)
 
     def __len__(self) -> int:
-        return self._length
+        return self._items._length
 
     def __repr__(self) -> str:
         return f"GrowingMap({dict(self)!r})"

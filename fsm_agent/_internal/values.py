@@ -272,9 +272,10 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(kind: Any, data: Any) -> Any:
-    if get_origin(kind) is Vector:
+    if (made := get_origin(kind)) in (Vector, GrowingMap):
+        plain: Any = list[get_args(kind)] if made is Vector else dict[str, *get_args(kind)]  # type: ignore[misc]
         try:
-            return Vector(msgspec.convert(data, list.__class_getitem__(get_args(kind)), dec_hook=_restored))
+            return made(msgspec.convert(data, plain, dec_hook=_restored))
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None  # a ValueError is given the path to this vector
     if isinstance(kind, type) and issubclass(kind, Read):

@@ -38,5 +38,11 @@ def test_versions_share_their_items():
     first = grown = grown.added("0", 0)
     for n in range(1, 1000):
         grown = grown.added(str(n), n)
-    assert grown._items is first._items
-    assert grown._places is first._places
+    assert grown._indexes is first._indexes
+    assert grown._items._items is first._items._items
+
+
+def test_an_empty_one_can_be_the_default_of_many():
+    empty = GrowingMap[int]()
+    assert (empty.added("a", 1), empty.added("b", 2), dict(empty)) == ({"a": 1}, {"b": 2}, {})
+    assert empty._indexes == {}

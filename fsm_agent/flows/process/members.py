@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
@@ -205,13 +204,11 @@ def _settled(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRe
     name = work_end.where
     kinds = members.work(name)[0].kinds
     settled = Settled(failure=work_end.answer) if work_end.trigger == "failed" else Settled(kinds.dump(work_end.answer))
-    once, before = r.once, r.settled
+    once = r.once
     if name in once:
         once = dict(once)
         del once[name]
-    if not isinstance(before, GrowingMap):  # it is empty, or was read from JSON
-        before = GrowingMap(before)
-    return r.changed(once=once, settled=before.added(name, settled))
+    return r.changed(once=once, settled=r.settled.added(name, settled))
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:

@@ -10,6 +10,7 @@ from msgspec import field
 from msgspec.structs import astuple
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.flows.definition.kinds import Failure
@@ -142,4 +143,4 @@ class MembersRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
     """All there is to know about members that go on at once; their state and data are the flow's."""
 
     begun: int = 0  # how many members, in their order
-    settled: Mapping[str, Settled] = field(default_factory=dict)  # by name
+    settled: GrowingMap[Settled] = GrowingMap()  # by name
