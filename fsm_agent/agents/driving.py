@@ -302,7 +302,7 @@ class Driving(ABC, Generic[Deps, Out]):
         if on_change == "error":
             check_unchanged(self.runs, run_id, definition)
         if answers:
-            self.runs.answer(run_id, answers, by=by, now=definition.now)
+            self.runs.answer(run_id, answers, by=by, at_s=definition.now())
         return check_askable(self._world_of, self.runs.resume(run_id, definition))
 
     def _held(self, call: AgentCall[New]) -> tuple[AgentCall[New], StoreRecorder | None]:

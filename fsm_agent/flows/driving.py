@@ -332,5 +332,5 @@ class FlowDriving(ABC, Generic[D]):
         if answers:
             asked = [question.key for question in self.runs.store.load(run_id).run.waits]
             made = partial(self.runs.look_at, run_id, definition)
-            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked, made), by=by, now=definition.now)
+            self.runs.answer(run_id, outcomes_of(self._flow, answers, asked, made), by=by, at_s=definition.now())
         return self.runs.resume(run_id, definition)

@@ -359,16 +359,14 @@ class Runs:
 
     # Letters
 
-    def answer(
-        self, run: str, answers: Mapping[str, Outcome], *, by: str = "", now: Callable[[], float] = time.time
-    ) -> None:
+    def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "", at_s: float | None = None) -> None:
         """Post the answers to open questions, by key; ``""`` is for what answers none, such as `Cancelled`.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
             by: Who answers; for people.
-            now: The time of answers that have none of their own; the clock of the drivers, where it is a double's.
+            at_s: When (Unix time), for answers that do not say so themselves; None: now.
 
         Raises:
             RunUnknown: There is no such run.
@@ -385,7 +383,7 @@ class Runs:
         if any(answers):
             refusals.check_answers(answers, self.store.load(run, after=None).run)
         for key, outcome in answers.items():
-            kept = outcome if outcome.at_s else outcome.changed(at_s=now())
+            kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, key, body, by=by)
