@@ -223,6 +223,8 @@ def injected() -> None:
     suspended.advance("", Injected((Message(role="usr"),)))
 
 
+IS_3_14 = sys.version_info >= (3, 14)
+AWAITED = "'CallResult' object can't be awaited" if IS_3_14 else "object CallResult can't be used in 'await' expression"
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     # models and keys
     "a model alone": (
@@ -253,7 +255,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     # sync and asyncio
     "await forgotten": (forgotten_await, "AttributeError: 'coroutine' object has no attribute 'output'"),
-    "await of a call": (awaited_call, "TypeError: .*CallResult.* can't be .*await"),
+    "await of a call": (awaited_call, f"TypeError: {AWAITED}"),
     "for over astream": (iterated_astream, "TypeError: 'async_generator' object is not iterable"),
     # functions
     "a lambda": (

@@ -89,10 +89,10 @@ def test_methods_cost_the_same_among_20000_runs_that_wait():
 def test_an_append_is_a_few_calls():
     store = MemoryStore(Clock())
     lease = held(store)
-    assert calls(lambda: store.append(lease, 0, ["line" * 100])) <= 13  # 12 until Python 3.13
+    assert calls(lambda: store.append(lease, 0, ["line" * 100])) <= (13 if sys.version_info >= (3, 14) else 12)
 
 
-def test_places_that_were_left_behind_are_dropped():
+def test_tickets_that_were_left_behind_are_dropped():
     """A run that is driven by its name a hundred thousand times is never at the top of the queue."""
     clock = Clock()
     store = MemoryStore(clock)
