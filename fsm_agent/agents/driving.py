@@ -466,8 +466,7 @@ class Driving(ABC, Generic[Deps, Out]):
         if not isinstance(task, AgentCall):
             return None
         named = {**values, **asdict(options)}
-        if call_to_drive := [name for name, value in named.items() if value is not None and value is not False]:
-            name = call_to_drive[0]
+        if name := next((name for name, value in named.items() if value is not None and value is not False), None):
             raise UsageError(f"{name} is given with an AgentCall, which has its own: seed(…, {name}=…) is right")
         return self._for_driving(task)
 

@@ -114,8 +114,8 @@ def _opened(directory: list[Path] | None, package: str | None, names: str | None
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        names_by_option = None if names is None else option("--names", _mapping, names)
-        yield option("--package", lambda: Prompts(directory=directory or None, package=package, names=names_by_option))
+        mapping = None if names is None else option("--names", _mapping, names)
+        yield option("--package", lambda: Prompts(directory=directory or None, package=package, names=mapping))
     finally:
         sys.path.remove(here)
 

@@ -410,8 +410,8 @@ MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for 
 
 def _moved(id: str, by: int) -> str:
     """Return the id of a function call whose message is so many places further back now."""
-    round_number, _, number = id.partition(".")
-    return f"{int(round_number) + by}.{number}"
+    position, _, number = id.partition(".")
+    return f"{int(position) + by}.{number}"
 
 
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:

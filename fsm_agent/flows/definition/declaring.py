@@ -443,15 +443,12 @@ def race(
     name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2 | A3]: ...
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
-    """Return a state that waits for the first member that gives something; the others are let go of.
+    """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
 
-    Args:
-        name: Its name.
-        members: Two states or more, each with a name of its own.
-        within_s: How many seconds all of it may take.
+    The others are let go of.
 
     Raises:
-        FlowError: The name is no text, or a member is no state that waits.
+        FlowError: As of `gather`.
     """
     return _gathered(_name("race", name), members, within_s, is_race=True)
 

@@ -226,8 +226,8 @@ def _variants(values: list[Any], kinds: list[str]) -> Iterator[Schema]:
     for value in values:
         groups.setdefault(_kind(value, kinds), []).append(value)
     for kind, group in groups.items():
-        is_whole = kind == "null" or (kind == "boolean" and {*group} == {True, False})
-        yield {"type": kind} if is_whole else {"type": kind, "enum": group}
+        is_complete = kind == "null" or (kind == "boolean" and {*group} == {True, False})
+        yield {"type": kind} if is_complete else {"type": kind, "enum": group}
 
 
 def _kind(value: Any, kinds: list[str]) -> str:
