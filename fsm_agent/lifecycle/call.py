@@ -618,6 +618,7 @@ class AgentCall(Driven, Generic[Out]):
             output=output,
             mode=mode,
             settings=settings,
+            branch_length=len(r.branch),
         )
 
     def _settings(self, prompt: Prompt, is_last: bool) -> Settings:

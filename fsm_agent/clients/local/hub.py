@@ -180,8 +180,8 @@ def fetch(model: HubModel, *, say: Callable[[str], None], progress: Progress, en
 def _names_checked() -> Iterator[None]:
     """Refuse responses whose headers name a place outside of the cache.
 
-    `huggingface_hub` (2.4) makes paths of the commit and the ETag that a server states.  A hook reads the same responses
-    as it does: a request of our own before the download could be answered otherwise.
+    `huggingface_hub` (2.4) makes paths of the commit and the ETag that a server states.  A hook reads the responses
+    that it reads: a request of our own before the download could be answered otherwise.
     """
 
     def check(response: Any) -> None:

@@ -193,7 +193,7 @@ def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, ca
     (tmp_path / "dear").write_bytes(b"GGUF, and dear")
     before = everything_in(tmp_path) | {cache}
     fetched.server.etag = etag
-    with pytest.raises(ConfigError, match="what replies is not a Hub; .*the ETag .* is no checksum"):
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the ETag .* is no checksum"):
         fetched("hf:o/one")
     assert everything_in(tmp_path) <= before
     assert (tmp_path / "dear").read_bytes() == b"GGUF, and dear"
@@ -203,12 +203,12 @@ def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, ca
 def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_path: Path, commit: str):
     before = everything_in(tmp_path)
     fetched.server.commit = commit
-    with pytest.raises(ConfigError, match="what replies is not a Hub; .*the (revision|commit) .* is no checksum"):
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the (revision|commit) .* is no checksum"):
         fetched("hf:o/one")
     fetched.server.listing = json.dumps(
         {"id": "o/one", "sha": REVISION, "siblings": [{"rfilename": "one.Q8_0.gguf"}]}
     ).encode()
-    with pytest.raises(ConfigError, match="what replies is not a Hub; .*the commit .* is no checksum"):
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the commit .* is no checksum"):
         fetched("hf:o/one")
     assert everything_in(tmp_path) == before
 
