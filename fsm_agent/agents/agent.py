@@ -16,7 +16,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import TASK, agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, check_values
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.driving import After, Asked, Deps, Driving, Messages, OptionalMapping, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
@@ -96,7 +96,7 @@ class Agent(Driving[Deps, Out], Classifying):
         output: The type of the answer; see `Prompt`.
         prompt: The prompt of tasks that are given in words, with ``{{ task }}`` in it; its other variables are given
             with the call.
-        name: For traces and snapshots.
+        name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
         limits: The budgets of each call.
         settings: How the model shall answer.
         stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
@@ -122,7 +122,7 @@ class Agent(Driving[Deps, Out], Classifying):
     functions: Functions[Deps] = NO_FUNCTIONS
     output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
     prompt: Prompt = field(default=TASK, repr=False)
-    name: str = "agent"
+    name: str = UNNAMED
     limits: Limits = Limits()
     settings: Settings = Settings()
     stop_when: StopWhen | None = field(default=None, repr=False)
@@ -148,7 +148,7 @@ class Agent(Driving[Deps, Out], Classifying):
         listed = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in listed)
         functions = functions_of(listed) if is_fixed else listed
-        given = self.prompt.given or self.prompt
+        given: Any = self.prompt.given or self.prompt
         output = self.output if given.output is str and given.parser is None else given.output
         lent = {} if given.functions else {"functions": functions if is_fixed else ()}
         prompt = given.extend(path=given.path or self.name, output=output, **lent)
@@ -378,8 +378,8 @@ class Agent(Driving[Deps, Out], Classifying):
         The last is the path of handoffs to the agent that does.
         """
         prompt, system = self.prompt, self.system
-        is_plain = isinstance(task, str) and isinstance(system, str) and prompt.template == TASK.template
-        if is_plain and options.after is options.system_args is None:
+        is_plain = isinstance(system, str) and prompt.template == TASK.template
+        if is_plain and isinstance(task, str) and options.after is options.system_args is None:
             return Vector([*self._opening, task_message(task)]), NO_ARGS, prompt, ""
         opening = Opening(self.system, self.name, options.system_args, options.keep_system, options.deps)
         before = Dialog() if options.after is None else dialog_before(options.after)

@@ -130,7 +130,6 @@ class AgentBase(Classifying, Generic[Out]):
         model: str | Client
         system: Any  # as approve and stop_when: a function that is assigned takes no self, one that is defined does
         system_path: str
-        prompts: str | PathLike[str]
         profile: str
         limits: Limits | Mapping[str, Any]
         settings: Settings | Mapping[str, Any]

@@ -26,6 +26,7 @@ else:
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
+UNNAMED = "agent"  # the name of an agent that was given none
 TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
     *("args", "parser_args", "deps", "model", "extra", "run_id", "after", "system_args", "keep_system"),
@@ -39,6 +40,11 @@ def check_agent(agent: Any) -> None:
         UsageError: It names the argument, its value, and what would be right.
     """
     check_fields(agent, "an agent", _RIGHTS)
+    if agent.store is not None and agent.name == UNNAMED:
+        raise UsageError(
+            "the agent has a store, in which runs are found by the name of their agent, and no name of its own:"
+            " name='support', say, would be right"
+        )
     _check_world(agent.world)
     if isinstance(agent.model, str) and ":" not in agent.model:
         from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.program import agents_with_runs
 from fsm_agent.agents.hooks import listener
 from fsm_agent.agents.keeping import Options, definition_of, runs_of
@@ -91,6 +92,7 @@ class Worker:
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         for agent in chain.from_iterable(map(agents_with_runs, agents)):
             check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
+            check("name of an agent", agent.name, agent.name != UNNAMED, "one of its own, by which it finds its runs,")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")

@@ -95,7 +95,7 @@ class TestChanged:
             def on_done(self, event: Any) -> None:
                 heard.append(event.result.output)
 
-        agent = Agent(Script("a", "b"), hooks=[Hook()], store=store)
+        agent = Agent(Script("a", "b"), hooks=[Hook()], name="clerk", store=store)
         agent.changed(name="variant").call("?", run_id="of-variant")
         agent.call("?", run_id="of-agent")
         assert heard == ["a", "b"]
@@ -110,7 +110,7 @@ class TestChanged:
         variant.close()
 
     def test_it_goes_on_with_the_agents_runs(self):
-        agent = Agent(Script(call("refund", order=1)), functions=[refund], store=MemoryStore())
+        agent = Agent(Script(call("refund", order=1)), functions=[refund], name="clerk", store=MemoryStore())
         with pytest.raises(CallSuspended):
             agent.call("?", run_id="r")
         variant = agent.changed(model=Script("done"))
@@ -252,7 +252,7 @@ class TestOneCall:
     def test_what_is_no_model_is_refused_before_anything_is_asked(self, model, says):
         store = MemoryStore()
         with pytest.raises(UsageError, match=says):
-            Agent(Script(), store=store).call("?", model=model)
+            Agent(Script(), name="clerk", store=store).call("?", model=model)
         assert store.list() == []
 
     def test_a_client_without_a_name_is_refused(self):
@@ -277,7 +277,7 @@ class TestKept:
 
     @pytest.fixture
     def agent(self):
-        return Agent("house:m1", functions=[refund], store=MemoryStore())
+        return Agent("house:m1", functions=[refund], name="clerk", store=MemoryStore())
 
     def begun(self, agent: Agent, houses: dict[str, Script], **options: Any) -> None:
         houses["m2"] = Script(call("refund", order=1), "done", name="house:m2")
@@ -319,7 +319,7 @@ class TestKept:
             agent.call("?", run_id="r", model="house:m3")
 
     def test_one_that_no_name_makes_has_to_be_given_again(self):
-        agent = Agent(Script(), functions=[refund], store=MemoryStore())
+        agent = Agent(Script(), functions=[refund], name="clerk", store=MemoryStore())
         with pytest.raises(CallSuspended):
             agent.call("?", run_id="r", model=Script(call("refund", order=1), name="mine"))
         answers = {"ask:1.0": Approved()}
@@ -340,7 +340,7 @@ class TestKept:
 
     @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
     def test_a_turn_of_a_conversation(self, houses, way):
-        agent = Agent(Script("one", "three"), store=MemoryStore())
+        agent = Agent(Script("one", "three"), name="clerk", store=MemoryStore())
         chat = agent.conversation("c")
         chat.call("1")
         result = WAYS[way](chat, "2", model="house:m2", run_id="turn-2")

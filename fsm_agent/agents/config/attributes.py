@@ -92,6 +92,8 @@ def arguments_of(agent: Any) -> dict[str, Any]:
 
 def _taken(agent: Any, name: str) -> Any:
     value = inspect.getattr_static(agent, name, _MISSING)
+    if hasattr(type(value), "__get__") and name in KEYS_ALONE:
+        return _MISSING  # a property of the class's own
     if not isinstance(value, FunctionType):
         return getattr(agent, name) if hasattr(type(value), "__get__") else value
     if not any(is_method(value, name, owner) for owner in type(agent).__mro__ if name in vars(owner)):
