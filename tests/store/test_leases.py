@@ -167,7 +167,7 @@ def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
             threading.Event().wait(0.02)
         return "done"
 
-    agent = Agent(Script([call("work")], "fine"), functions=[work], store=Runs(store, lease_s=0.6))
+    agent = Agent(Script([call("work")], "fine"), functions=[work], name="clerk", store=Runs(store, lease_s=0.6))
     assert agent.call("Go.", run_id="r").output == "fine"
     assert len(claims) > 10
     assert set(claims) == {None}

@@ -78,6 +78,7 @@ def wipe(path: str) -> str:
 
 def agent_of(store: Any, *replies: Any, system: Any = "Be terse.", **options: Any) -> Agent[Any, Any]:
     limits = Limits(recalls=0, parse_retries=0)
+    options = {"name": "clerk", **options}
     return Agent(Script(*replies), system=system, functions=[add, wipe], store=store, limits=limits, **options)
 
 
@@ -126,7 +127,7 @@ class TestTurns:
         )
         assert shown(read)[-1] == "assistant: Bye, Ada."
         assert broken_round(read) == ""
-        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "agent", "agent", "agent"]
+        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "clerk", "clerk", "agent"]
         assert len(agent.conversation("c").turns(2)) == 2
 
     def test_one_object_reads_what_is_new_alone(self, store, monkeypatch):
@@ -557,7 +558,7 @@ class TestTwoProcesses:
             assert "call again" in lost[2]
             assert lost[3] == f"Re: {lost[0]} {number}"
             assert lost[4] == number  # its model was not asked for the turn that was not begun
-        agent = Agent(Script(), store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
         said = [message.text for message in agent.conversation(answerers.NAME).read() if message.role == "user"]
         assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
         assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
@@ -571,7 +572,7 @@ class TestTwoProcesses:
         assert "is at its newest turn, the run 'customer-17:1-" in conflict
         assert "call again when that has ended" in conflict
         assert asked == 0
-        agent = Agent(Script(), store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
         assert shown(agent.conversation(answerers.NAME).read()) == ["user: one", "assistant: Re: one"]
 
 
