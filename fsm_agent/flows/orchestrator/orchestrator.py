@@ -82,7 +82,7 @@ class Orchestrator:
         self.team = Team(agents, descriptions or {})
         self.strategy = strategy
         if strategy is not None:
-            self.team.check(strategy)
+            self.team.checked(strategy, self.config)
         first = next(iter(self.team.agents.values()))
         self.planner = planner or Agent(first.model, name="planner")
         self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
