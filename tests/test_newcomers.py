@@ -478,9 +478,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: defined(expertise="You add.", tools=[add]),
         "ConfigError: .*Mine has no use for 'tools': here that is functions",
     ),
-    "a model as an attribute": (
-        lambda: defined(expertise="You add.", model="openai:gpt-5-mini"),
-        "ConfigError: .*Mine has no use for 'model': here that is a key of the configuration, {'model'",
+    "a client as an attribute": (
+        lambda: defined(expertise="You add.", client=Script()),
+        "ConfigError: .*Mine has no use for 'client': here that is model = 'provider:model', or a client",
     ),
     "a template as a path": (
         lambda: defined(prompt="Do {{ task }}"),

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.program import agents_with_runs
 from fsm_agent.agents.hooks import listener
 from fsm_agent.agents.keeping import Options, definition_of, runs_of
 from fsm_agent.errors import UsageError
@@ -30,6 +32,9 @@ from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost, RunUnknown
 from fsm_agent.store.runs import Definition, Runs
 from fsm_agent.store.store import Lease, Rest, Store
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent_base import AgentBase
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
@@ -73,7 +78,7 @@ class Worker:
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any, Any] | Keeping],
+        agents: Iterable[Agent[Any, Any] | AgentBase[Any] | Keeping],
         runs: Runs | Store | str | os.PathLike[str],
         *,
         deps: Deps | None = None,
@@ -84,7 +89,7 @@ class Worker:
         self.patience_s = patience_s
         self._agents: dict[str, Agent[Any, Any] | Keeping] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
-        for agent in agents:
+        for agent in chain.from_iterable(map(agents_with_runs, agents)):
             check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")

@@ -76,6 +76,8 @@ class TestChanged:
         assert {*inspect.signature(Agent.changed).parameters} == {"self", *inspect.signature(Agent).parameters}
         for name in inspect.signature(Agent).parameters:
             value: Any = {"model": other, "functions": (refund,), "output": City, "world": {"threads": 1}}.get(name)
+            if name == "prompt":  # an agent lends its functions and output to a copy
+                continue
             value = getattr(agent, name) if value is None else value
             assert getattr(agent.changed(**{name: value}), name) == value
 
@@ -119,7 +121,7 @@ class TestChanged:
         [
             ({"modle": "x:y"}, "no argument 'modle': did you mean 'model'"),
             ({"tools": []}, "no argument 'tools': here that is functions="),
-            ({"prompt": "hi"}, "no argument 'prompt': here that is system="),
+            ({"system_prompt": "hi"}, "no argument 'system_prompt': here that is system="),
             ({"temperature": 0}, "settings=Settings"),
         ],
     )

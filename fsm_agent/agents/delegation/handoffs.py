@@ -8,7 +8,7 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.driving import Deps
 from fsm_agent.agents.opening import NO_ARGS, Opening
@@ -26,11 +26,13 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fsm_agent.agents.agent_base import AgentBase
+
 _UNNAMED = "agent"  # the name of an agent that was given none
 
 
 def handoff(
-    agent: Agent[Deps, Any] | Callable[[], Agent[Deps, Any]],
+    agent: Agent[Deps, Any] | AgentBase[Any] | Callable[[], Agent[Deps, Any] | AgentBase[Any]],
     *,
     name: str | None = None,
     description: str | None = None,
@@ -52,6 +54,7 @@ def handoff(
     Raises:
         UsageError: The agent is none, or has a system prompt with variables, which nobody would give.
     """
+    agent = as_agent(agent)
     is_known = isinstance(agent, Agent)
     check("the agent of a handoff", agent, is_known or callable(agent), "an Agent, or a function that returns one,")
     if not is_known and name is None:
@@ -102,7 +105,7 @@ class HandoffDelegate(AgentDelegate):
     def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
         """The agent."""
         target = self._target
-        agent = target if isinstance(target, Agent) else target()
+        agent = target if isinstance(target, Agent) else as_agent(target())
         check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
         _check_system(agent)
         return agent

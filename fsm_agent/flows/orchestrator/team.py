@@ -25,7 +25,7 @@ class Team:
     """Agents by name, with descriptions.
 
     Args:
-        members: Agents, or `AgentBase`s of one agent each.
+        members: Agents, or `AgentBase`s.
         descriptions: What they can do, by name, in place of their expertise or system prompts.
     """
 
@@ -35,13 +35,13 @@ class Team:
         self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
         check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
-            if isinstance(member, AgentBase) and len(member.agents) == 1:
-                (agent,) = member.agents.values()
+            if isinstance(member, AgentBase):
+                agent = member.as_agent()
                 can = type(member).description or type(member).expertise
             elif isinstance(member, Agent):
                 agent, can = member, member.system if isinstance(member.system, str) else ""
             else:
-                raise FlowError(f"agents has {shown(member)}: an Agent, or an AgentBase of one agent, would be right")
+                raise FlowError(f"agents has {shown(member)}: an Agent, or an AgentBase, would be right")
             if member.name in self.agents:
                 raise FlowError(f"two agents are called {member.name!r}: Agent(…, name=…) of its own would be right")
             self.agents[member.name] = agent
