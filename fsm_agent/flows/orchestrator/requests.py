@@ -6,10 +6,14 @@ What models have written before is quoted: its lines are indented, and it is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.flows.orchestrator.mapping import placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS, OrchestratorConfig, Step
 from fsm_agent.flows.orchestrator.work import Work, filled
+from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages.payload import Payload
 
 MOST_QUOTED = 20_000  # characters of the outputs, intents or errors in one request, beside the output to validate
 _LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # of one of them
@@ -32,6 +36,16 @@ _LOOPS = """
 - loops: steps to repeat, by their step_ids, until the last of them says the word in until, alone on the last line or as
   a field of its answer, at most max_iterations times (%d or fewer). If the word does not come by then, the loop has
   failed. With an empty until it is done max_iterations times. A step is in one loop at most."""
+
+
+def with_pictures(text: str, seen: Message | None) -> Any:
+    """Return a request that quotes the task, with the pictures and documents of the task."""
+    return text if seen is None else Payload((Text(text), *seen.parts))  # type: ignore[arg-type]
+
+
+def seen_by_agent(w: Work) -> Message | None:
+    """Return the pictures that the agent of a step is given: those of a task that its intent quotes."""
+    return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
 def planning(j: Job, guide: str) -> str:

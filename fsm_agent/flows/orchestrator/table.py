@@ -46,7 +46,7 @@ class WorkingState(CallState[Work, Any]):
         within_s: See `CallState`.
     """
 
-    def __init__(self, task: Callable[[Work], str], team: Team, within_s: float | None) -> None:
+    def __init__(self, task: Callable[[Work], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
         self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
@@ -89,18 +89,20 @@ def step_flow(
         return requests.matching(w)
 
     @call(planner, str)
-    def wording(w: Work) -> str:
-        return requests.wording(w, team.can[w.agent])
+    def wording(w: Work) -> Any:
+        return requests.with_pictures(requests.wording(w, team.can[w.agent]), requests.seen_by_agent(w))
 
-    def work(w: Work) -> str:
-        return requests.working(w, team.agents[w.agent].output is str)
+    def work(w: Work) -> Any:
+        return requests.with_pictures(
+            requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
+        )
 
     team.check_let_go(config.step_timeout_s)
     working = WorkingState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
-    def validating(w: Work) -> str:
-        return requests.validating(w)
+    def validating(w: Work) -> Any:
+        return requests.with_pictures(requests.validating(w), w.seen)
 
     @wait(Accept, Reject)
     def reviewing(w: Work) -> str:
@@ -165,12 +167,12 @@ def orchestrator_flow(
     possible_steps: Any = Annotated[NewSteps, pydantic.AfterValidator(partial(team.checked, config=config))]
 
     @call(planner, possible)
-    def planning(j: Job) -> str:
-        return requests.planning(j, guide)
+    def planning(j: Job) -> Any:
+        return requests.with_pictures(requests.planning(j, guide), j.seen)
 
     @call(planner, possible)
-    def planning_simply(j: Job) -> str:
-        return requests.planning_simply(j, team.listed)
+    def planning_simply(j: Job) -> Any:
+        return requests.with_pictures(requests.planning_simply(j, team.listed), j.seen)
 
     step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
@@ -189,12 +191,12 @@ def orchestrator_flow(
     executing = each("executing", step, wave, parallel=config.parallel)
 
     @call(planner, Remedy)
-    def deciding(j: Job) -> str:
-        return requests.deciding(j, team.listed)
+    def deciding(j: Job) -> Any:
+        return requests.with_pictures(requests.deciding(j, team.listed), j.seen)
 
     @call(planner, possible_steps)
-    def redesigning(j: Job) -> str:
-        return requests.redesigning(j, guide)
+    def redesigning(j: Job) -> Any:
+        return requests.with_pictures(requests.redesigning(j, guide), j.seen)
 
     @wait(Supply, possible, GiveUp)
     def asking(j: Job) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.definition.kinds import Kinds
 from fsm_agent.flows.definition.letting_go import once_of, refused
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, retried
 from fsm_agent.flows.orchestrator.mapping import Texts
+from fsm_agent.flows.orchestrator.member import agent_and_skill, models_of
 from fsm_agent.flows.orchestrator.strategy import NewSteps, OrchestratorConfig, Step, Strategy
 from fsm_agent.flows.orchestrator.work import Output
-from fsm_agent.mistakes import check, shown, wrong
+from fsm_agent.mistakes import check, wrong
 from fsm_agent.prompts.rendering.text import is_worded, prompt_text
+
+if TYPE_CHECKING:
+    from fsm_agent.clients.client import Client
 
 P = TypeVar("P", Strategy, NewSteps)
 
@@ -25,28 +28,24 @@ class Team:
     """Agents by name, with descriptions.
 
     Args:
-        members: Agents, or `AgentBase`s.
+        members: Agents, and what `agent_and_skill` takes for one.
         descriptions: What they can do, by name, in place of their expertise or system prompts.
     """
 
-    def __init__(self, members: Iterable[Agent[Any, Any] | AgentBase], descriptions: Mapping[str, str]) -> None:
+    def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
+        self._models: list[Client | str] = []
         self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
         check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
-            if isinstance(member, AgentBase):
-                agent = member.as_agent()
-                can = type(member).description or type(member).expertise
-            elif isinstance(member, Agent):
-                agent, can = member, member.system if isinstance(member.system, str) else ""
-            else:
-                raise FlowError(f"agents has {shown(member)}: an Agent, or an AgentBase, would be right")
-            if member.name in self.agents:
-                raise FlowError(f"two agents are called {member.name!r}: Agent(…, name=…) of its own would be right")
-            self.agents[member.name] = agent
-            self.kinds[member.name] = Kinds(member.name, [agent.output])
-            self.can[member.name] = descriptions.get(member.name, can)
+            agent, can = agent_and_skill(member)
+            if agent.name in self.agents:
+                raise FlowError(f"two agents are called {agent.name!r}: Agent(…, name=…) of its own would be right")
+            self.agents[agent.name] = agent
+            self._models += models_of(member)
+            self.kinds[agent.name] = Kinds(agent.name, [agent.output])
+            self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
             raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
         if unknown := descriptions.keys() - self.agents.keys():
@@ -54,6 +53,17 @@ class Team:
 
     def __str__(self) -> str:
         return ", ".join(map(repr, self.agents))
+
+    @property
+    def model(self) -> Client | str:
+        """The first model of an agent.
+
+        Raises:
+            FlowError: There is none.
+        """
+        if not self._models:
+            raise FlowError(f"no agent of {self} has a model that could plan: planner=Agent('provider:model') is right")
+        return self._models[0]
 
     @property
     def listed(self) -> str:
