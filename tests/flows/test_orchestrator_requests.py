@@ -14,7 +14,9 @@ from fsm_agent.clients.http.network import Network
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
 from fsm_agent.flows.orchestrator import strategy as words
+from fsm_agent.flows.orchestrator.job import Job, is_transient
 from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
+from fsm_agent.flows.orchestrator.work import Work, timed_out
 from fsm_agent.prompts.rendering.choices import PromptChoice
 from fsm_agent.prompts.rendering.model import PromptEnum, PromptModel
 from fsm_agent.prompts.rendering.schema import prompt_schema
@@ -294,3 +296,44 @@ def test_what_its_author_says_of_a_value_reaches_the_next_step(output: Any, said
     team: list[Any] = [Agent(Script(said), name="typed", output=output), Agent(reader, name="reader")]
     assert Orchestrator(team, strategy=plan).call("x").is_success
     assert reader.requests[0].messages[-1].text == text
+
+
+# Failures of two kinds, agents and keys of one name
+
+
+def _work(name: str, agent: str = "worker", **options: Any) -> Work:
+    return Work(step(name), agent, "t", (), {}, "", **options)
+
+
+def test_one_real_failure_in_a_wave_is_not_retried_as_if_transient() -> None:
+    j = Job("t", strategy=strategy(step("a"), step("b")))
+    late, dull = _work("a", error="late", is_transient=True), _work("b", error="dull")
+    assert is_transient(j, [late])
+    assert not is_transient(j, [late, dull])
+    assert timed_out(_work("a"), None).is_transient, "another time it may be in time"
+
+
+def test_an_agent_that_failed_at_another_step_may_still_try() -> None:
+    plan = strategy(
+        *[step(s, requires_validation=True, assigned_agent=a) for s, a in (("a", "worker"), ("b", "other"))]
+    )
+    planner = ["ANOTHER_AGENT", "ANOTHER_AGENT"]
+    validator = [FAIL, PASS, FAIL, PASS]
+    ones = Ones("A", "B2", others=["A2", "B"], planner=planner, validator=validator, strategy=plan)
+    assert [entry.agent for entry in ones.call().journal] == ["worker", "other", "other", "worker"]
+
+
+def test_of_equal_output_keys_the_most_recent_is_meant() -> None:
+    plan = strategy(step("a", output_key="k"), step("b", output_key="k"), step("c", "{{ k }}"))
+    ones = Ones("A", "B", "C", strategy=plan)
+    assert ones.call().is_success
+    assert ones.asked[-1] == "B"
+
+
+def test_the_interval_is_kept_after_a_strategy_that_was_made_the_simple_way() -> None:
+    plan = strategy(step("a", requires_validation=True))
+    planner = ["FULL", "no", "none", "not", "never", as_json(plan)]
+    config = OrchestratorConfig(min_step_interval_s=5.0)
+    ones = Ones("A", "B", validator=[FAIL, PASS], planner=planner, strategy=plan, config=config)
+    first, second = [entry.at_s for entry in ones.call().journal]
+    assert second - first == 5.0
