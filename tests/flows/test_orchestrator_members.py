@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from support.flow_runs import Driver, everywhere
 from support.orchestrations import FAIL, PASS, as_json, step, strategy
+from support.paths import ROOT
 from support.wire_samples import PNG
 
 from fsm_agent import Agent, AgentBase, Approved, AsyncAgentBase, Prompt, function
@@ -220,3 +222,13 @@ def test_a_payload_needs_words() -> None:
     for task in (Payload().with_image_data(PNG), "", 5):
         with pytest.raises(FlowError, match="the task"):
             o.call(task)  # type: ignore[arg-type]
+
+
+def test_the_example_ends_when_its_editor_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "orchestrator.py"), run_name="__main__")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in shown] == [
+        "facts by research",
+        *["draft by writer", "review by editor"] * 2,
+        "completed",
+    ]

@@ -133,8 +133,8 @@ def _looped(j: Job, number: int, loop: Loop) -> Job:
         return _begun_again(j, number)
     why = f"its last output, {j.outputs[last].text!r:.200}, does not say {loop.until!r}" if loop.until else ""
     limit = f"max_loop_iterations={j.config.max_loop_iterations} of all loops are used up" if is_short else ""
-    times_said = "once" if times == 1 else f"{times} times"
-    error = "; ".join(filter(None, [f"the loop of {loop} was done {times_said}", limit, why]))
+    how_often = "once" if times == 1 else f"{times} times"
+    error = "; ".join(filter(None, [f"the loop of {loop} was done {how_often}", limit, why]))
     entry = Entry(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
     done = tuple([name for name in j.done if name != last])
     return _failed(replace(j, done=done, journal=(*j.journal, entry)), last, error, number)

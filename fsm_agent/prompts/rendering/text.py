@@ -237,7 +237,7 @@ def _entry(key: str, text: str, *, is_block: bool = False) -> str:
 def _sequence(value: Any) -> str:
     items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     kept = [(index, item) for index, item in enumerate(items) if not is_attachment(item)]
-    if not any(_is_told(item) for _, item in kept):
+    if not any(_needs_lines(item) for _, item in kept):
         return json.dumps([_plain(item) for _, item in kept], ensure_ascii=False)
     texts = [_text(item, None, f"[{index}]") for index, item in kept]
     return "\n".join([f"- {_indented(text)}" for text in texts])
@@ -245,12 +245,12 @@ def _sequence(value: Any) -> str:
 
 def _mapping(value: Mapping[Any, Any]) -> str:
     keys = [label_of(key) if isinstance(key, Enum) else _indented(str(key)) for key in value]
-    if not any(map(_is_told, value.values())):
+    if not any(map(_needs_lines, value.values())):
         return json.dumps(dict(zip(keys, map(_plain, value.values()), strict=True)), ensure_ascii=False)
     return "\n".join([_named(key, item, f"[{key!r}]") for key, item in zip(keys, value.values(), strict=True)])
 
 
-def _is_told(value: Any) -> bool:
+def _needs_lines(value: Any) -> bool:
     """Return whether a value inside another needs lines of its own."""
     return _is_compound(value) or _has_meaning(value) or _has_own(type(value))
 
