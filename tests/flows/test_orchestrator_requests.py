@@ -194,6 +194,7 @@ def test_a_plan_that_cannot_be_done_is_told_to_the_planner(wrong: Any, told: str
     ones = Ones("A", planner=[as_json(wrong), as_json(strategy(step("a")))], strategy=None)
     assert ones.call().is_success
     assert told in ones.decided[1]
+    assert "no valid Strategy" in ones.decided[1]
 
 
 def test_new_steps_for_no_agent_are_told_to_the_planner() -> None:

@@ -69,7 +69,7 @@ def deciding(j: Job, agents: str) -> str:
     """Return the question what follows a failure."""
     step = j.plan.step(j.failed)
     tried = _listed([(e.agent, e.error or e.output) for e in j.entries if e.step_id == j.failed])
-    failures, c = max(j.failures.values(), default=0), j.config
+    failures, c = j.failures.get(j.index(j.failed), 0), j.config
     return (
         f"The step {j.failed!r} failed: {_quoted(j.error)}\nIt is for: {_quoted(step.description)}\n"
         f"Attempts at it so far, by agent:\n{tried}\n"
