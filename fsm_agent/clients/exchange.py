@@ -172,6 +172,9 @@ class Exchange:
 
     def completed(self, reply: Reply) -> Reply:
         """Return the reply with what became of the request, and its opaque parts marked with the provider."""
+        settings = self._request.settings
+        if settings.hosted_tools or settings.extra_body:
+            reply = self.codec.attributed(reply, self._request)
         message, provider = reply.message, self._endpoint.provider.name
         if (id := reply.request_id) is not None and any(secret in id for secret in self._endpoint.secrets):
             reply = reply.changed(request_id=self.mask(id))
