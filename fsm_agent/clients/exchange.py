@@ -77,10 +77,9 @@ class Exchange:
                 request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
             )
         except UsageError as refusal:
-            from fsm_agent.clients.wires import over_the_other  # seldom
+            from fsm_agent.clients.wires import expressed  # seldom
 
-            endpoint, body, note = over_the_other(endpoint, request, is_stream, refusal)
-            choice = (note,)
+            endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
         head = endpoint.head(is_stream)
         if more := codec.request_headers(request, profile):

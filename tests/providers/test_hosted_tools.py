@@ -375,8 +375,8 @@ class TestRefusals:
     def test_nothing_is_sent(self) -> None:
         with FaultServer([http({})]) as server:
             client = client_for("openai-chat:gpt-5", api_key=KEY, base_url=server.base_url)
-            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(WebSearch(),)))
-            with client, pytest.raises(UsageError, match="runs no WebSearch"):
+            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(SERVER,)))
+            with client, pytest.raises(UsageError, match="runs no HostedMCP"):
                 client.complete(asked)
             assert server.n_connections == 0
 
