@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec.structs import astuple
-
 from fsm_agent._internal.values import Value
 from fsm_agent.foreign_names import USAGE_WORDS, explains_attributes
 from fsm_agent.messages.message import FunctionCall, Message
@@ -53,9 +51,17 @@ class Usage(Value, frozen=True, kw_only=True):
 
     def problem(self) -> str | None:
         """Return what is wrong with counts that nobody can have used, lest budgets be reckoned with them."""
-        for name, count in zip(self.__struct_fields__, astuple(self), strict=True):
-            if count is not None and not (type(count) is int and 0 <= count <= _MOST):
-                return f"Usage.{name} is {shown(count)}: a whole number from 0 to {_MOST}, or None, would be right"
+        counts = (
+            (self.input_tokens, "input_tokens"),
+            (self.output_tokens, "output_tokens"),
+            (self.cached_tokens, "cached_tokens"),
+            (self.cache_write_tokens, "cache_write_tokens"),
+            (self.reasoning_tokens, "reasoning_tokens"),
+            (self.cost_pico_usd, "cost_pico_usd"),
+        )
+        for count, name in counts:
+            if count is not None and not (type(count) is int and 0 <= count <= MOST):
+                return f"Usage.{name} is {shown(count)}: a whole number from 0 to {MOST}, or None, would be right"
         return None
 
     @property
@@ -71,7 +77,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
 UNUSED = Usage()
 MOST_TOKENS = 10**12  # that a provider is believed to have counted for one reply
-_MOST = 10**18  # of anything that is counted here: in pico-dollars a million dollars
+MOST = 10**18  # of anything that is counted here: in pico-dollars a million dollars
 
 
 class TokenLogprob(Value, frozen=True):
