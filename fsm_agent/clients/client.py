@@ -322,18 +322,8 @@ class HttpClient(Closing):
     ) -> Exchange:
         exchange = Exchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
         if exchange.adapted:
-            self._warn(exchange.adapted)
+            warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
-
-    def _warn(self, adapted: Sequence[str]) -> None:
-        """Log each setting that the model does not take, once."""
-        from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: a codec wrote the request
-
-        for note in adapted:
-            setting = note.partition("=")[0]
-            if note.endswith(LEFT_OUT) and setting not in self._warned:
-                self._warned.add(setting)
-                LOG.warning("%s: %s", self.name, note)
 
     def _send(self, exchange: Exchange) -> Response:
         try:
@@ -373,6 +363,23 @@ class HttpClient(Closing):
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
         await self._transports.aclose()
+
+
+def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
+    """Log each option that was left out, once.
+
+    Args:
+        adapted: What was not as asked for; see `Reply.adapted`.
+        name: The client's.
+        warned: The options that have been logged.
+    """
+    from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: somebody has written the request
+
+    for note in adapted:
+        option = note.partition("=")[0].partition(" ")[0]
+        if note.endswith(LEFT_OUT) and option not in warned:
+            warned.add(option)
+            LOG.warning("%s: %s", name, note)
 
 
 def _deadline(timeout_s: float | Deadline | None) -> Deadline:

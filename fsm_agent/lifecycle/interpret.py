@@ -16,6 +16,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.functions.function import Function, result_text
+from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
@@ -40,6 +41,7 @@ REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
     "Do not call it so again: if you need no other function, give your final answer."
 )
+NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
@@ -119,7 +121,10 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             return "approved", call.changed(needs_approval=False)
         case Modified():
             call = call.changed(arguments_json=outcome.arguments_json, needs_approval=False)
-            refusal = prompt.by_name[call.name].refusal(call.arguments_json)
+            function = prompt.by_name[call.name]
+            if is_run_as_requested(function):
+                return "denied", call.changed(error=NOT_MODIFIED)
+            refusal = function.refusal(call.arguments_json)
             if refusal is None:
                 return "approved", call.changed(fingerprint=fingerprint(call))
             return "denied", call.changed(error=_refusal_text(refusal, call))
