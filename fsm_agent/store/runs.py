@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.values import decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
@@ -289,7 +289,7 @@ class Runs:
                 raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
             if self._key is None and has_signature(document):
                 raise KeyMissing(run)
-            return msgspec.json.decode(verified(document, self._key), type=Saved)
+            return decoder_of(Saved).decode(verified(document, self._key))
         except KeyMissing:
             raise
         except (zlib.error, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fsm_agent._internal.values import Tagged, Value
+from fsm_agent._internal.values import Tagged, Value, decoder_of
 from fsm_agent.machine.process import Question
 from fsm_agent.store.store import Head, Lease, Post, Rest, Run
 
@@ -72,7 +72,7 @@ Record: TypeAlias = Begun | Claimed | Renewed | Posted | Appended
 
 _SNAPSHOT = re.compile(r"(?:[a-z0-9%~_-]+\.[0-9]+)?")  # a name in the folder of snapshots, and no path out of it
 _BEGINNING = b'{"kind":"run","nonce":"'
-_decoder = msgspec.json.Decoder(Record)
+_decoder = decoder_of(Record)
 
 
 class Asked(Value, frozen=True):
