@@ -29,7 +29,7 @@ from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
 from fsm_agent.store import refusals, turns, upkeep
-from fsm_agent.store.errors import RunBusy, RunExists, StoreError
+from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
@@ -105,37 +105,42 @@ class Runs:
         if journal.chain is not None:
             return self._again(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
-        if not journal.run:
-            self._named(journal, definition)
-        elif not self._is_new(journal, definition):
+        lease = self._begun(journal, definition) if journal.run else self._named(journal, definition)
+        if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
-        return process, self._recorder(self._claimed(journal.run), process, definition)
+        return process, self._recorder(lease, process, definition)
 
-    def _is_new(self, journal: Journal, definition: Definition) -> bool:
-        """Create the run of a journal; return False if it is there already."""
+    def _created(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+        """Create a run and claim it, before a worker may; return None if it is there already."""
+        lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
+        assert lease is not True
+        return lease or None
+
+    def _begun(self, journal: Journal, definition: Definition) -> Lease | None:
+        """Create and claim the run of a journal; return None if it is there already."""
         try:
-            return self.store.create(journal.run, journal.header, agent=definition.agent, follows=_follows(journal))
+            return self._created(journal.run, journal.header, definition.agent, _follows(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
             if differs := definition.differences(there, ours):
                 raise refusals.begun_otherwise(journal.run, differs) from None
-            return False  # only the code has changed since
+            return None  # only the code has changed since
 
-    def _named(self, journal: Journal, definition: Definition) -> None:
-        """Create a run under a new name, or, where that is taken, under it with a number."""
+    def _named(self, journal: Journal, definition: Definition) -> Lease:
+        """Create and claim a run under a new name, or, where that is taken, under it with a number."""
         name, head = definition.new_id(), _follows(journal)
         if head is not None:
             name = f"{head.conversation}:{head.version + 1}-{name}"
         journal.run = name
-        for number in count(2):
-            try:
-                if self.store.create(journal.run, journal.header, agent=definition.agent, follows=head):
-                    return
-            except RunExists:
-                pass
-            journal.run = f"{name}-{number}"
+        lease, numbers = None, count(2)
+        while lease is None:
+            with suppress(RunExists):
+                lease = self._created(journal.run, journal.header, definition.agent, head)
+            if lease is None:
+                journal.run = f"{name}-{next(numbers)}"
+        return lease
 
     def _again(self, process: Process, chain: Chain, definition: Definition) -> Held:
         """Claim the run of a process that was driven before and has been advanced since."""
@@ -335,17 +340,16 @@ class Runs:
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
         header = to_json(on_its_own(forked, turns.earlier(self, forked)) if forked.conversation else forked)
-        if not self.store.create(name, header, agent=loaded.run.agent):
+        lease = self._created(name, header, loaded.run.agent)
+        if lease is None:
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
-        with suppress(RunBusy):  # a worker was faster, and has copied it
-            lease = self._claimed(name)
-            lease = self._copied(lease, self.store.load(name, after=None))
-            self.store.append(lease, lease.n, (), Rest(state="Forked"))
+        lease = self._copied(lease, self.store.load(name, after=None))
+        self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
     def _copied(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
 
-        Whoever claims a fork first does so: it is due as soon as it is there.
+        Whoever claims a fork first does so, if the one that made it died before.
         """
         forked = None if lease.n else header_of(fork.header).forked
         if forked is None or forked[1] == 0:

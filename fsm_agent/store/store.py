@@ -50,7 +50,7 @@ class Rest(Value, frozen=True, kw_only=True):
     """The state in which a run is given back."""
 
     state: str
-    due_s: float | None = None  # Unix time at which it is to be claimed; 0.0: at once; None: only after a post
+    due_s: float | None = None  # Unix time at which it is to be claimed; 0.0 or less: at once; None: only after a post
     is_ended: bool = False
     questions: tuple[Question, ...] = ()  # those that are open from now on
 
@@ -107,14 +107,29 @@ class Store(Protocol):
 
     is_volatile: bool
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        """Begin a run, which is due at once; return False if it is there already, with the same header.
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        """Begin a run, which is due at once; with a holder, claim it in the same commit, so that no other is faster.
 
         Args:
             run: Its name: any text but the empty one.
             header: The first line of its journal.
             agent: Who can drive it; see `claim`.
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
+            holder: A name for the lease of a run that is begun; None: nobody claims it.
+            for_s: How many seconds that lease lasts.
+
+        Returns:
+            The lease, or True without a holder; False if the run is there already, with the same header: then nobody
+            has claimed it.
 
         Raises:
             RunExists: It is there with another header.

@@ -31,8 +31,9 @@ class StoreConformance(JournalConformance, LeaseConformance):
     clock, while the other goes on.
 
     Attributes:
-        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for milliseconds, and
-            no method is held up.
+        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
+            and no method is held up.
+        short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:

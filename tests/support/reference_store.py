@@ -65,7 +65,16 @@ class ReferenceStore:
         self.writer = ThreadPoolExecutor(1)
         self.is_closed = False
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
         check_texts(run, agent, header, lines=[header])
         if not run:
             raise UsageError("a run without a name")
@@ -77,7 +86,9 @@ class ReferenceStore:
             now_s = self.clock()
             if follows is not None:
                 self.follow(follows, run)
-            self.shared.runs[run] = Kept(run, header, agent, now_s)
+            self.shared.runs[run] = kept = Kept(run, header, agent, now_s)
+            if holder is not None:
+                return self.take(kept, holder, now_s, for_s)
             self.shared.changed.notify_all()
             return True
 

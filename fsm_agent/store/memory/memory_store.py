@@ -37,8 +37,17 @@ class MemoryStore:
         self._waiting = 0
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        check_new(run, header, agent)
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        check_new(run, header, agent, holder, for_s)
         if follows is not None:
             check_text("the name of a conversation", follows.conversation)
         with self._lock:
@@ -53,6 +62,8 @@ class MemoryStore:
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
             self._runs[run] = kept = KeptRun(run, header, agent, now_s)
+            if holder is not None:
+                return self._take(kept, holder, for_s, now_s)
             self._make_due(kept, now_s)
         return True
 
@@ -79,11 +90,7 @@ class MemoryStore:
             else:
                 kept = self._get(run)
                 self._check_free(kept, clock_s)
-            kept.fence += 1
-            kept.tries += 1
-            kept.holder, kept.since_s, kept.until_s = holder, clock_s, clock_s + for_s
-            self._queue.hold(kept, kept.until_s)
-            return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, kept.n, kept.tries)
+            return self._take(kept, holder, for_s, clock_s)
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
@@ -230,6 +237,13 @@ class MemoryStore:
 
     def close(self) -> None:
         """Do nothing: what is in memory goes with the store."""
+
+    def _take(self, kept: KeptRun, holder: str, for_s: float, now_s: float) -> Lease:
+        kept.fence += 1
+        kept.tries += 1
+        kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
+        self._queue.hold(kept, kept.until_s)
+        return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
 
     def _get(self, run: str) -> KeptRun:
         if (kept := self._runs.get(run)) is None:
