@@ -37,6 +37,23 @@ def store(request, tmp_path):
     store.close()
 
 
+class Away(MemoryStore):
+    """A store whose server is away at first."""
+
+    def __init__(self, failures, method="claim"):
+        super().__init__()
+        self.failures = failures  # to come
+        works = getattr(self, method)
+
+        def fails(*args, **options):
+            if self.failures:
+                self.failures -= 1
+                raise OSError("the server is away")
+            return works(*args, **options)
+
+        setattr(self, method, fails)
+
+
 def rows(store):
     return {row.id: row for row in store.list(limit=1000)}
 
@@ -189,13 +206,50 @@ class TestFailing:
         assert Worker([agent], store).run(once=True) == 6
         assert rows(store)["one"].waits == (question,)
 
-    def test_a_store_that_fails_ends_the_worker(self, store):
-        class Away(MemoryStore):
-            def claim(self, *args, **options):
-                raise OSError("the disk is away")
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], Away(10**9), store_patience_s=0.2).run(threads=3)
+        assert 0.2 <= time.monotonic() - began_s < 20
+        assert "so the worker gives up: the server is away" in caplog.text
 
-        with pytest.raises(OSError, match="the disk is away"):
-            Worker([shop.shop()], Away()).run(threads=3)
+    def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
+        store, first = Away(0), threading.Lock()
+
+        def claim(*args, **options):
+            if first.acquire(blocking=False):
+                raise OSError("the server is away")
+            return MemoryStore.claim(store, *args, **options)
+
+        store.claim = claim
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
+
+    @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
+        store, agent = Away(3, method), shop.shop()
+        create(store, agent, "one")
+        worker = Worker([agent], Runs(store, lease_s=0.05))
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        try:
+            deadline_s = time.monotonic() + 20
+            while rows(store)["one"].state != "ToolInterrupt" or store.failures:
+                assert time.monotonic() < deadline_s, rows(store)
+                time.sleep(0.01)
+        finally:
+            worker.stop()
+            crew.join(20)
+        assert not crew.is_alive()
+        assert "the server is away" in caplog.text
+
+    def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
+        worker = Worker([shop.shop()], Away(10**9), store_patience_s=3600)
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        worker.stop()
+        crew.join(20)
+        assert not crew.is_alive()
 
     def test_agents_that_cannot_be_told_apart(self, store):
         with pytest.raises(UsageError, match="two agents are named 'shop'"):
