@@ -29,13 +29,15 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost, RunUnknown
-from fsm_agent.store.runs import Definition, Runs
-from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.store.runs import Definition, Runs, stuck_under
+from fsm_agent.store.store import Lease, Rest, Run, Store
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
 IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
 STORE_PATIENCE_S = 300.0  # for a store that fails again and again, such as a server that begins anew
+LOOK_S = 60.0  # after which runs that are stuck are looked for again
+MOST_ASKED = 10_000  # runs among which they are looked for
 MAX_PAUSE_S = 30.0  # between two attempts at it
 _log = logging.getLogger("fsm_agent")
 
@@ -100,6 +102,9 @@ class Worker:
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._deps: Deps = {} if deps is None else deps
         self._stopping = threading.Event()
+        self._looking = threading.Lock()
+        self._looks_at_s = 0.0  # monotonic; for runs that are stuck
+        self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
 
     @property
     def is_stopping(self) -> bool:
@@ -135,8 +140,11 @@ class Worker:
         self._stopping.set()
 
     def advance(self) -> bool:
-        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due."""
-        lease = self.runs.claim_due([*self._agents])
+        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
+
+        One that is stuck under other code than the present is tried when nothing is due.
+        """
+        lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
         if lease is None:
             return False
         try:
@@ -148,6 +156,32 @@ class Worker:
             with suppress(LeaseLost, RunUnknown):  # then it was given back already
                 self._give_back(lease)
         return True
+
+    def _claim_stuck(self) -> Lease | None:
+        """Claim a run that got stuck under other code, such as that of a deployment which was taken back."""
+        with self._looking:
+            if time.monotonic() < self._looks_at_s:
+                return None
+            for name, agent in self._agents.items():
+                for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
+                    under = stuck_under(run)
+                    if under is None or (run.id, run.n) in self._tried:
+                        continue
+                    self._tried.add((run.id, run.n))
+                    if self._is_other(agent, run, under) and (lease := self.runs.claim(run.id)) is not None:
+                        return lease
+            self._looks_at_s = time.monotonic() + LOOK_S
+        return None
+
+    def _is_other(self, agent: Agent[Any, Any] | Keeping, run: Run, fingerprint: str) -> bool:
+        """Return whether the present code is other than that of this fingerprint."""
+        header = self.runs.store.load(run.id, after=run.n).header
+        try:
+            definition = self._keeper(agent, header_of(header)).definition
+        except Exception as error:  # of whoever makes `deps`; or the header is damaged
+            _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
+            return False
+        return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease) -> None:
         """Give back a run that could not be driven at all, to be tried again later; its questions stay open.

@@ -95,6 +95,7 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
             check_line("a line", line)
     if rest is not None:
         check_text("the state", rest.state)
+        check_text("the key of the question that is heeded", rest.heeds or "")
         for question in rest.questions:
             for text in (question.key, question.kind, question.about, *question.answers):
                 check_text(f"the question {question.key!r}", text)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.values import decoder_of, from_json, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
@@ -29,7 +29,7 @@ from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
 from fsm_agent.store import refusals, turns, upkeep
-from fsm_agent.store.errors import RunExists, StoreError
+from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
@@ -43,6 +43,13 @@ STUCK_STATE = "Stuck"  # of such a run
 _holders = count(1)
 
 Made = TypeVar("Made", bound=Process)
+
+
+class Stuck(Value, frozen=True):
+    """What the question about a stuck run is about."""
+
+    problem: str
+    definition: str = ""  # the fingerprint of the code that could not drive it; empty: not known
 
 
 class Definition(NamedTuple):
@@ -189,7 +196,7 @@ class Runs:
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
         except BaseException as error:
-            self._fail(lease, loaded, error, answers)
+            self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
@@ -197,35 +204,52 @@ class Runs:
         recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
-    def _fail(self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post]) -> None:
+    def _fail(
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
+    ) -> None:
         """Give back a run of which no process could be made; ask about it if that will not change by itself."""
         will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
         if not will_last and lease.tries <= MAX_TRIES:
             self._leave(lease, loaded)  # by mistake of whoever resumes it, say
-        elif answers or not any(question.key == STUCK for question in loaded.run.waits):
-            self._give_up(lease, error, answers)
-        # asked already, it is due for other posts alone: the lease ends by itself, or claims would never end
+        else:
+            stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
+            self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _leave(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run as it is, for others to look at."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
 
-    def _give_up(self, lease: Lease, error: BaseException, answers: list[Post]) -> None:
-        """Give back a run that cannot be driven, with a question; end it if that was the answer."""
+    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
+        """Give back a run that cannot be driven, with a question beside its own; end it if that was the answer.
+
+        Posts other than its answer are kept for who can drive the run, and wake nobody before.
+        """
         took = [post.id for post in answers]
         is_ended = any(map(_cancellation, answers))
-        about = to_json({"problem": str(error)})
-        question = Question(STUCK, STUCK, about, ("run_again", "cancelled"))
-        rest = Rest(state=STUCK_STATE, is_ended=is_ended, questions=() if is_ended else (question,))
+        question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
+        asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # first: a question that was answered is not asked again under its key
             self.store.append(lease, lease.n, (), None, took=took)
-        self.store.append(lease, lease.n, (), rest)
+        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+
+    def fingerprint(self, header: str, definition: Definition) -> str:
+        """Return the fingerprint of the code that would drive a run; empty: it cannot even begin it."""
+        with suppress(Exception):
+            fingerprint: str = definition.make(header_of(header), None).definition
+            return fingerprint
+        return ""
 
     def _claimed(self, run: str) -> Lease:
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
+
+    def claim(self, run: str) -> Lease | None:
+        """Claim a run that nobody drives; None: somebody was faster."""
+        with suppress(RunBusy, RunUnknown):
+            return self._claimed(run)
+        return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
         """Claim the run of these agents that has been due longest; None: there is none."""
@@ -451,6 +475,16 @@ class Runs:
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def stuck_under(run: Run) -> str | None:
+    """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    for question in run.waits:
+        if question.key == STUCK:
+            with suppress(ValueError):
+                stuck: Stuck = from_json(question.about, Stuck)
+                return stuck.definition
+    return None
 
 
 def _cancellation(answer: Post) -> Post | None:

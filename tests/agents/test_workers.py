@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from typer.testing import CliRunner
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
 from fsm_agent.cli.commands import app
-from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -203,8 +205,74 @@ class TestFailing:
         assert "shop/count" in caplog.text
         assert Worker([agent], store).run(once=True) == 0
         Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
-        assert Worker([agent], store).run(once=True) == 6
+        assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
+
+
+@dataclass(frozen=True)
+class Order:
+    is_right: bool = False
+
+
+def orders(store, name="review"):
+    """A flow that waits for somebody in a state of this name."""
+
+    def shown(o: Order) -> str:
+        return "Is it right?"
+
+    shown.__name__ = name
+    review = wait(bool)(shown)
+    rows = [review.done(end("over"), do=lambda o, is_right: Order(is_right))]
+    return Flow("orders", Order, start=review, rows=rows, store=store)
+
+
+class TestStuck:
+    """A deployment that cannot go on with a run, and one that can."""
+
+    @pytest.fixture
+    def stuck(self, store):
+        """A run that waits, and was touched by code without the state that it is in; returned as it was before."""
+        with pytest.raises(FlowSuspended):
+            orders(store).call(Order(), run_id="one")
+        before = rows(store)["one"]
+        Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([orders(store, "approval")], store).run(once=True) == 1
+        return before
+
+    def test_its_own_question_stays_in_sight(self, store, stuck):
+        row, own = rows(store)["one"], stuck.waits[0]
+        assert (row.state, [question.key for question in row.waits]) == ("Stuck", [own.key, "stuck"])
+        assert row.waits[0] == own
+
+    @pytest.mark.parametrize("is_answered", [False, True])
+    def test_the_same_code_leaves_it_alone_and_good_code_takes_it_up(self, store, stuck, is_answered):
+        if is_answered:  # meanwhile
+            Runs(store).answer("one", {stuck.waits[0].key: Returned(text="true")}, by="ann")
+        assert Worker([orders(store, "approval")], store).run(once=True) == 0
+        assert Worker([orders(store)], store).run(once=True) == 1
+        row = rows(store)["one"]
+        if is_answered:
+            assert (row.state, row.is_ended) == ("over", True)
+            assert orders(store).call(Order(), run_id="one").data == Order(is_right=True)
+        else:
+            assert (row.state, row.waits, row.due_s) == (stuck.state, stuck.waits, None)
+
+    def test_other_bad_code_tries_it_once(self, store, stuck):
+        other = Worker([orders(store, "checking")], store)
+        assert other.run(once=True) == 1
+        other._looks_at_s = 0.0
+        assert other.run(once=True) == 0
+        assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
+
+    def test_an_answer_to_the_question_about_it_counts_for_the_same_code(self, store, stuck):
+        bad = Worker([orders(store, "approval")], store)
+        Runs(store).answer("one", {"stuck": RunAgain()})
+        assert bad.run(once=True) == 1
+        assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
+        Runs(store).answer("one", {"stuck": Cancelled(reason="never mind")})
+        assert bad.run(once=True) == 1
+        assert rows(store)["one"].is_ended
+        assert rows(store)["one"].waits == ()
 
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         began_s = time.monotonic()

@@ -557,6 +557,16 @@ class AppendsInTwoSteps(ReferenceStore):
         return len(kept.posts)
 
 
+class HeedsAll(ReferenceStore):
+    def is_heeded(self, kept: Kept, key: str) -> bool:
+        return True
+
+
+class HeedsNothingElseForEver(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest.changed(heeds=rest.heeds or kept.heeds), now_s)
+
+
 class LosesAnEntry(ReferenceStore):
     def write(self, kept: Kept, *arguments: Any) -> None:
         super().write(kept, *arguments)
@@ -781,6 +791,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("posts_wait_in_order", NumbersPostsByRun, {}),
     ("posts_wait_in_order", UsesAllPostsUp, {}),
     ("a_run_with_unread_posts_is_due", HasTheRestDecide, {}),
+    ("a_run_may_heed_one_question_alone", HeedsAll, {}),
+    ("a_run_may_heed_one_question_alone", HeedsNothingElseForEver, {}),
     ("a_question_is_answered_once", TakesTheLastAnswer, {}),
     ("a_question_is_answered_once", ListsQuestionsAsAsked, {}),
     ("a_refused_post_wakes_nobody", WakesForNothing, {}),

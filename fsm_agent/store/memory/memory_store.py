@@ -11,7 +11,15 @@ from concurrent.futures import Future
 from fsm_agent.store import refusals
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
-from fsm_agent.store.memory.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
+from fsm_agent.store.memory.kept_run import (
+    KeptRun,
+    asked_now,
+    is_repeated,
+    is_woken,
+    open_questions,
+    row_of,
+    shown_due_s,
+)
 from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -180,8 +188,9 @@ class MemoryStore:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
             self._last_post += 1
+            was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
-            if kept.until_s is None and len(kept.posts) == 1:
+            if kept.until_s is None and is_woken(kept) > was_woken:
                 self._make_due(kept, now_s)
             else:
                 self._tell()
@@ -278,13 +287,14 @@ class MemoryStore:
         kept.until_s = None
         kept.state, kept.is_ended = rest.state, rest.is_ended
         kept.due_s = due_s = rest.due_s
+        kept.heeds = rest.heeds
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = asked_now(kept.asked, rest.questions, unread)
         kept.ticket = 0
         if rest.is_ended:
             return
-        if kept.posts or due_s == 0.0:
+        if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)

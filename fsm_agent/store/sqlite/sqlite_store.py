@@ -203,13 +203,14 @@ class SqliteStore:
         if agent is not None:
             check_text("the name of an agent", agent)
         if ended is not None:
-            conditions["is_ended = ?"] = [ended]
+            conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
         if asked:
             conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
         if due_before is not None:
             conditions["due < ?"] = [due_before]
         with self._reading() as connection:
-            return runs.select(connection, agent, conditions, max(0, limit), self._clock())
+            are_few = asked or ended is False
+            return runs.select(connection, agent, conditions, max(0, limit), self._clock(), are_few=are_few)
 
     def head(self, conversation: str) -> Head:
         check_text("the name of a conversation", conversation)
