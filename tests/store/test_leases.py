@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,24 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
     away.wait_for(3)
     heart.drop(away)
     assert f"run r: its lease could not be renewed: {kind('the disk is away')}" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_renews_its_own_leases() -> None:
+    """The thread of the one that has forked is not in it."""
+    ours = Renewed(0.05)
+    leases.HEART.hold(ours)
+    ours.wait_for(1)
+    if (child := os.fork()) == 0:
+        theirs = Renewed(0.05)
+        leases.HEART.hold(theirs)
+        with theirs._changed:
+            os._exit(not theirs._changed.wait_for(lambda: len(theirs.renewed_s) > 2, 5))
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        leases.HEART.drop(ours)
 
 
 def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:

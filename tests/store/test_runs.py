@@ -287,6 +287,24 @@ def test_five_claims_without_an_entry_are_a_question(store: Any):
         resume(agent, {STUCK: RunAgain()})
 
 
+def test_a_run_whose_drivers_die_is_tried_again_when_somebody_says_so(store: Any):
+    """However many have died since."""
+    agent = clerk(store)
+    create(agent)
+    clock = store._clock = Elsewhere(0.0)
+    for _ in range(MAX_TRIES):
+        assert agent.runs.claim_due(["clerk"]) is not None
+        clock.ahead_s += 100.0
+    with pytest.raises(ReplayError):
+        resume(agent)
+    agent.runs.answer("r1", {STUCK: RunAgain()})
+    for _ in range(MAX_TRIES):
+        assert agent.runs.claim_due(["clerk"]) is not None
+        clock.ahead_s += 100.0
+    with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
+        resume(agent)
+
+
 def test_a_run_that_nobody_advanced_can_be_given_up_too(store: Any):
     agent = clerk(store)
     create(agent)

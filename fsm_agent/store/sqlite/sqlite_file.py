@@ -148,7 +148,7 @@ def explained(path: Path) -> Iterator[None]:
     """Have the errors of SQLite name the file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for what it quotes of a damaged file
         raise StoreError(f"the store {str(path)!r} failed: {error}") from error
 
 
