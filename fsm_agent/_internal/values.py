@@ -1,23 +1,23 @@
 """Values: immutable data, which `msgspec` makes, compares, copies, writes as JSON and reads from it, in C.
 
 pydantic stays where users bring types of their own: outputs, arguments of functions, configuration.
+
+More than 300 lines, because what is written and how it is read stand beside each other.
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from inspect import Parameter, Signature, get_annotations
-from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 import msgspec
 
 from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import deferred, making
 from fsm_agent._internal.vector import Vector
 
 if TYPE_CHECKING:
@@ -231,10 +231,6 @@ def _words(error: Exception) -> str:
 _encoder = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
 
 
-_making = RLock()
-os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
-
-
 @cache
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return what decodes JSON as values of a type; each decoder of the package is made here.
@@ -243,7 +239,7 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
     annotations of its fields' types are evaluated, in Python.  A decoder that met such a type would crash, and a forked
     process would keep it so.
     """
-    with _making:
+    with making:
         return msgspec.json.Decoder(kind, dec_hook=_restored)
 
 

@@ -46,7 +46,7 @@ Made = TypeVar("Made", bound=Process)
 
 
 class Stuck(Value, frozen=True):
-    """What the question about a stuck run is about."""
+    """The subject of the question about a stuck run."""
 
     problem: str
     definition: str = ""  # the fingerprint of the code that could not drive it; empty: not known
@@ -318,7 +318,8 @@ class Runs:
                 raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
             if self._key is None and has_signature(document):
                 raise KeyMissing(run)
-            return decoder_of(Saved).decode(verified(document, self._key))
+            saved: Saved = decoder_of(Saved).decode(verified(document, self._key))
+            return saved
         except KeyMissing:
             raise
         except (zlib.error, ValueError) as error:

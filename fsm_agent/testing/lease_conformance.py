@@ -67,12 +67,12 @@ class LeaseConformance(StoreTests):
         assert claimed_due(other).fence == 2, "a run is due when the lease that it was begun with is over"
 
     def test_a_run_is_begun_and_claimed_in_one(self, storage: Storage) -> None:
-        """Who waits for something to be due is not faster, nor who claims it by its name."""
+        """A worker that looks for what is due is not faster, nor is a claim by name."""
         other = storage.another()
         for run in (None, "r"):
             lease, found = storage.interleaved(
                 lambda: storage.store.create("r", "header", agent="a", holder="w", for_s=LONG_S),
-                lambda run=run: other.claim("v", for_s=LONG_S, run=run),
+                partial(other.claim, "v", for_s=LONG_S, run=run),
             )
             assert isinstance(lease, Lease), f"create(…, holder='w') beside a claim by 'v' came to {lease!r}"
             assert found is None or isinstance(found, RunBusy | RunUnknown), found

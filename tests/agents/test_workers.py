@@ -208,6 +208,59 @@ class TestFailing:
         assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
 
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], Away(10**9), store_patience_s=0.2).run(threads=3)
+        assert 0.2 <= time.monotonic() - began_s < 20
+        assert "so the worker gives up: the server is away" in caplog.text
+
+    def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
+        store, first = Away(0), threading.Lock()
+
+        def claim(*args, **options):
+            if first.acquire(blocking=False):
+                raise OSError("the server is away")
+            return MemoryStore.claim(store, *args, **options)
+
+        store.claim = claim
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
+
+    @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
+        store, agent = Away(3, method), shop.shop()
+        create(store, agent, "one")
+        worker = Worker([agent], Runs(store, lease_s=0.05))
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        try:
+            deadline_s = time.monotonic() + 20
+            while rows(store)["one"].state != "ToolInterrupt" or store.failures:
+                assert time.monotonic() < deadline_s, rows(store)
+                time.sleep(0.01)
+        finally:
+            worker.stop()
+            crew.join(20)
+        assert not crew.is_alive()
+        assert "the server is away" in caplog.text
+
+    def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
+        worker = Worker([shop.shop()], Away(10**9), store_patience_s=3600)
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        worker.stop()
+        crew.join(20)
+        assert not crew.is_alive()
+
+    def test_agents_that_cannot_be_told_apart(self, store):
+        with pytest.raises(UsageError, match="two agents are named 'shop'"):
+            Worker([shop.shop(), shop.shop()], store)
+        with pytest.raises(UsageError, match="agents is"):
+            Worker([], store)
+        with pytest.raises(UsageError, match="threads is 0"):
+            Worker([shop.shop()], store).run(threads=0)
+
 
 @dataclass(frozen=True)
 class Order:
@@ -273,59 +326,6 @@ class TestStuck:
         assert bad.run(once=True) == 1
         assert rows(store)["one"].is_ended
         assert rows(store)["one"].waits == ()
-
-    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
-        began_s = time.monotonic()
-        with pytest.raises(OSError, match="the server is away"):
-            Worker([shop.shop()], Away(10**9), store_patience_s=0.2).run(threads=3)
-        assert 0.2 <= time.monotonic() - began_s < 20
-        assert "so the worker gives up: the server is away" in caplog.text
-
-    def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
-        store, first = Away(0), threading.Lock()
-
-        def claim(*args, **options):
-            if first.acquire(blocking=False):
-                raise OSError("the server is away")
-            return MemoryStore.claim(store, *args, **options)
-
-        store.claim = claim
-        with pytest.raises(OSError, match="the server is away"):
-            Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
-
-    @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
-    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
-        store, agent = Away(3, method), shop.shop()
-        create(store, agent, "one")
-        worker = Worker([agent], Runs(store, lease_s=0.05))
-        crew = threading.Thread(target=worker.run, daemon=True)
-        crew.start()
-        try:
-            deadline_s = time.monotonic() + 20
-            while rows(store)["one"].state != "ToolInterrupt" or store.failures:
-                assert time.monotonic() < deadline_s, rows(store)
-                time.sleep(0.01)
-        finally:
-            worker.stop()
-            crew.join(20)
-        assert not crew.is_alive()
-        assert "the server is away" in caplog.text
-
-    def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
-        worker = Worker([shop.shop()], Away(10**9), store_patience_s=3600)
-        crew = threading.Thread(target=worker.run, daemon=True)
-        crew.start()
-        worker.stop()
-        crew.join(20)
-        assert not crew.is_alive()
-
-    def test_agents_that_cannot_be_told_apart(self, store):
-        with pytest.raises(UsageError, match="two agents are named 'shop'"):
-            Worker([shop.shop(), shop.shop()], store)
-        with pytest.raises(UsageError, match="agents is"):
-            Worker([], store)
-        with pytest.raises(UsageError, match="threads is 0"):
-            Worker([shop.shop()], store).run(threads=0)
 
 
 class TestStopping:

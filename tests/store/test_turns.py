@@ -177,7 +177,7 @@ class TestTurns:
 
     def test_a_turn_that_somebody_gave_up_is_left_out(self, store):
         """It has ended, and its snapshot is that of a call which had not."""
-        agent = agent_of(store, "one", call("wipe", path="x"), "three")
+        agent = agent_of(store, "one", call("add", a=1, b=2), call("wipe", path="x"), "three")
         agent.conversation("c").call("First.")
         with pytest.raises(CallSuspended):
             agent.conversation("c").call("Second.")

@@ -285,9 +285,8 @@ class MemoryStore:
 
     def _give_back(self, kept: KeptRun, rest: Rest) -> None:
         kept.until_s = None
-        kept.state, kept.is_ended = rest.state, rest.is_ended
+        kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
         kept.due_s = due_s = rest.due_s
-        kept.heeds = rest.heeds
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = asked_now(kept.asked, rest.questions, unread)

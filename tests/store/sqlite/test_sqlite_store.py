@@ -330,21 +330,11 @@ def test_a_transaction_that_breaks_leaves_nothing_of_its_group(store: SqliteStor
         connection.execute("ROLLBACK")  # as SQLite does by itself when the disk is full
         raise sqlite3.OperationalError("database or disk is full")
 
-    with sqlite3.connect(store._path, isolation_level=None) as other:  # so that all are one commit
-        other.execute("BEGIN IMMEDIATE")
-        first = store.submit(leases[0], 0, ["first"])
-        futures = [
-            store.submit(leases[1], 0, ["line"]),
-            store._writer.submit(breaks),
-            store.submit(leases[2], 0, ["line"]),
-        ]
-        other.execute("COMMIT")
-    other.close()
-    assert first.result(PATIENCE_S) == 0
-    for future in futures:
-        with pytest.raises(StoreError, match="database or disk is full"):
-            future.result(PATIENCE_S)
-    assert [len(store.load(f"r{i}").lines) for i in range(3)] == [1, 0, 0]
+    appends = [store._append(lease, 0, ["line"], None, (), None) for lease in leases]
+    with pytest.raises(StoreError, match="database or disk is full"):
+        store._commit([appends[0], breaks, appends[1], appends[2]])
+    assert [len(store.load(f"r{i}").lines) for i in range(3)] == [0, 0, 0]
+    assert store.append(leases[0], 0, ["line"]) == 0
 
 
 def test_a_commit_is_forced_to_the_disk(store: SqliteStore):
