@@ -24,6 +24,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.errors import RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 WALKS = 300
@@ -296,10 +297,10 @@ def test_nothing_is_undone_that_a_store_has():
 
 
 class Unfinished(MemoryStore):
-    """A store in which whoever copies a run stops just after the copy was created."""
+    """A store in which whoever copies a run dies just after the copy was created, and the lease is over."""
 
-    def create(self, *args: Any, **options: Any) -> bool:
-        super().create(*args, **options)
+    def create(self, *args: Any, **options: Any) -> Lease | bool:
+        super().create(*args, **{**options, "holder": None})
         raise KeyboardInterrupt
 
 

@@ -127,10 +127,18 @@ class Slow(SqliteStore):
         super().__init__(path)
         self.is_claiming, self.may_claim, self.is_back = threading.Event(), threading.Event(), threading.Event()
 
+    def create(self, *args: Any, holder: str | None = None, **options: Any) -> Any:
+        if holder is not None:
+            self._hold_up()
+        return super().create(*args, holder=holder, **options)
+
     def claim(self, *args: Any, **options: Any) -> Any:
+        self._hold_up()
+        return super().claim(*args, **options)
+
+    def _hold_up(self) -> None:
         self.is_claiming.set()
         assert self.may_claim.wait(30)
-        return super().claim(*args, **options)
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **options: Any) -> int:
         left = super().append(lease, n, lines, rest, **options)

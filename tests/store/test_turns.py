@@ -134,8 +134,14 @@ class TestTurns:
         agent = agent_of(store, *"abcdef")
         conversation = agent.conversation("c")
         loads = list[str]()
-        load = store.load
-        monkeypatch.setattr(store, "load", lambda run, **options: loads.append(run) or load(run, **options))
+        load, here = store.load, threading.get_ident()
+
+        def noted(run: str, **options: Any) -> Any:
+            if threading.get_ident() == here:  # the thread of the leases looks for letters as time passes
+                loads.append(run)
+            return load(run, **options)
+
+        monkeypatch.setattr(store, "load", noted)
         counts = []
         for text in "abcdef":
             loads.clear()
@@ -169,6 +175,18 @@ class TestTurns:
         asyncio.run(main())
         assert threads == {store.is_volatile}
         assert len(agent.conversation("c").read()) == 7
+
+    def test_a_turn_that_somebody_gave_up_is_left_out(self, store):
+        """It has ended, and its snapshot is that of a call which had not."""
+        agent = agent_of(store, "one", call("add", a=1, b=2), call("wipe", path="x"), "three")
+        agent.conversation("c").call("First.")
+        with pytest.raises(CallSuspended):
+            agent.conversation("c").call("Second.")
+        run = store.head("c").run
+        lease = store.claim("somebody", for_s=60.0, run=run)
+        store.append(lease, lease.n, (), Rest(state="Stuck", is_ended=True))
+        assert agent.conversation("c").call("Third.").output == "three"
+        assert shown(agent.client.requests[-1].messages)[-3:] == ["user: First.", "assistant: one", "user: Third."]
 
     def test_names_are_apart(self, store):
         agent = agent_of(store, *"abc")
