@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.functions.function import Function, result_text
+from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
@@ -274,11 +274,20 @@ def error_text(error: Exception) -> str:
 
 
 def output_text(function: Function, f: FunctionCall, output: Any) -> str:
-    """Return the output of an agent that is a function, as text for the model."""
+    """Return the output of an agent that is a function, as text for the model.
+
+    Raises:
+        UsageError: Its ``format`` has failed; the text is for the model.
+    """
     try:
         return function.format_result(output, f)
-    except Exception:  # `format` is user code, too, and the agent has done its work
-        return result_text(output)
+    except Exception as error:  # `format` is user code, too
+        raise UsageError(unprepared(error)) from error
+
+
+def unprepared(error: Exception) -> str:
+    """Return what the model is told in place of a result, and without the exception's own text, which may quote it."""
+    return f"its result could not be prepared ({type(error).__name__})"
 
 
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
