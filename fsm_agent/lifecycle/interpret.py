@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ErrorReport, UsageError
+from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
@@ -115,17 +115,34 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             return _of_agent(r, call.changed(error=outcome.text, was_run=True), "returned", outcome.usage)
         case FunctionFailed():
             return _of_agent(r, call.changed(error=outcome.text, was_run=True), "function_failed", outcome.usage)
-        case Approved():
-            return "approved", call.changed(needs_approval=False)
-        case Modified():
-            call = call.changed(arguments_json=outcome.arguments_json, needs_approval=False)
-            refusal = prompt.by_name[call.name].refusal(call.arguments_json)
-            if refusal is None:
-                return "approved", call.changed(fingerprint=fingerprint(call))
-            return "denied", call.changed(error=_refusal_text(refusal, call))
+        case Approved() | Modified():
+            return _approved(call, outcome, prompt)
         case Denied():
             return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, call
+
+
+def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) -> tuple[str, FunctionCall]:
+    problem, call = unrunnable(call, prompt), call.changed(needs_approval=False)
+    function = prompt.by_name.get(call.name)
+    if function is None or (problem is not None and isinstance(outcome, Approved)):
+        raise OutcomeError(f"{call.name!r} cannot be approved: {problem}; Denied(reason) would be right")
+    if isinstance(outcome, Approved):
+        return "approved", call
+    call = call.changed(arguments_json=outcome.arguments_json)
+    refusal = function.refusal(call.arguments_json)
+    if refusal is None:
+        return "approved", call.changed(fingerprint=fingerprint(call))
+    return "denied", call.changed(error=_refusal_text(refusal, call))
+
+
+def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
+    """Return why a call that was valid when the model asked for it cannot be run by now; None: it can."""
+    function = prompt.by_name.get(call.name)
+    if function is None:
+        return f"there is no function {call.name!r} by now; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
+    refusal = function.refusal(call.arguments_json)
+    return None if refusal is None else f"{call.name!r} takes other arguments by now: {'; '.join(refusal.splitlines())}"
 
 
 def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
