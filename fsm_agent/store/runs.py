@@ -23,6 +23,7 @@ from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
+from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
 from fsm_agent.lifecycle.seeding import earlier_messages, on_its_own, request_differences
 from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, is_signed
 from fsm_agent.machine.process import Process, Question
@@ -195,6 +196,8 @@ class Runs:
             process = self._folded(loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
+            if (problem := _lost(process, loaded.posts)) is not None:
+                raise ReplayError(problem)
         except BaseException as error:
             self._fail(lease, loaded, error, answers, definition)
             raise
@@ -495,6 +498,16 @@ def _cancellation(answer: Post) -> Post | None:
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
             return answer.changed(key="", body=to_json(posted.changed(key="")))
     return None
+
+
+def _lost(process: Process, posts: Sequence[Post]) -> str | None:
+    """Return which approval, in the journal or posted, the code of a process cannot act on; None: there is none."""
+    found = lost_approval(process)
+    for post in posts if found is None else ():
+        with suppress(ValueError):  # it cannot be read
+            posted = from_json(post.body, Posted)
+            found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
+    return found
 
 
 def _follows(journal: Journal) -> Head | None:

@@ -166,17 +166,11 @@ def test_a_deadline_is_a_rest_that_is_due(store: Any):
     assert loaded(store).run.is_ended
 
 
-# Four small changes of code between suspension and resume
+# Three small changes of code between suspension and resume
 
 
 @function
 def plain_wipe(path: str) -> str:
-    """Wipe."""
-    return f"wiped {path}"
-
-
-@function(needs_approval=True)
-def numbered_wipe(path: int) -> str:
     """Wipe."""
     return f"wiped {path}"
 
@@ -194,9 +188,7 @@ def named(made: Any, name: str, **policy: Any) -> Function:
 
 CHANGES = {
     "an approval dropped": after([add, pay, named(plain_wipe, "wipe")]),
-    "a parameter's type changed": after([add, pay, named(numbered_wipe, "wipe", needs_approval=True)]),
     "a function removed": after([pay, wipe]),
-    "the waiting function removed": after([add, pay]),
     "the parser changed": after([add, pay, wipe], output=str),
 }
 
@@ -208,15 +200,7 @@ def test_a_run_goes_on_after_a_small_change_of_code(change: str, store: Any):
     result = resume(agent, answers(agent.runs, "r1"))
     assert result.output in (42, "42")
     told = [m.text for m in result.dialog if m.role == "tool"][-1]
-    if change == "an approval dropped":
-        assert told == "wiped x"
-    elif change == "the waiting function removed":
-        assert "wipe" in told
-        assert told != "wiped x"
-    elif change == "a parameter's type changed":
-        assert "path" in told, "the model is told that its argument is none"
-    else:
-        assert told == "wiped x"
+    assert told == "wiped x"
 
 
 def broken_off(store: Any) -> None:
