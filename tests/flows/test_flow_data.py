@@ -37,6 +37,11 @@ class Item:
     size: float = 0.0
 
 
+@dataclass(frozen=True)
+class Twin:
+    name: str = ""
+
+
 class Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     n: Annotated[int, pydantic.Field(ge=0)] = 0
@@ -178,14 +183,14 @@ def test_what_an_action_leaves_as_it_was_is_its_own_affair() -> None:
 VALUES: list[Any] = [
     *[None, True, 0, 2**70, 1.5, -0.0, float("nan"), "", "a", "aaaa", "é", "\ud800", b"x", b"\xff"],
     *[Color.RED, (), (1,), (1, "a"), ("a", 1), (1, (2,)), ["a"], {"a": 1}, {1: "a"}, frozenset(["a"])],
-    *[Item(), Item(5), Item("a", "x"), (Item(), Item("a")), (Item(), "a"), {"a": Item()}, {"a": Item(1)}],  # type: ignore[arg-type]
+    *[Item(), Twin(), Item(5), Item("a", "x"), (Item(), Item("a")), (Item(), "a"), {"a": Item()}, {"a": Item(1)}],  # type: ignore[arg-type]
     *[PAIR, Pair("a", 1), Model(n=3), Model.model_construct(n=-3), Judged(n=2), Judged.model_construct(n=3)],  # type: ignore[arg-type]
     *[Secret(), Secret(hidden="x"), Secret(key=pydantic.SecretStr("sk-secret"))],
     *[datetime.date(2026, 1, 1), decimal.Decimal("1.10"), decimal.Decimal("nan")],
 ]
 KINDS: list[Any] = [
     *[int, str, bool, float, bytes, Color, Hours, Item, Pair, Model, Judged, Secret, datetime.date, decimal.Decimal],
-    *[Item | None, int | None, int | str, float | Item, Item | Pair, Literal["a"], Literal["a"] | None],
+    *[Item | None, int | None, int | str, float | Item, Item | Pair, Item | Twin, Literal["a"], Literal["a"] | None],
     *[tuple[Item, ...], tuple[Item | None, ...], tuple[int, ...], tuple[int, str], tuple[int, tuple[int, ...]]],
     *[Mapping[str, int], Mapping[str, Item], Mapping[int, str], frozenset[str]],
     *[Annotated[int, pydantic.Field(gt=0)], Annotated[str, pydantic.Field(max_length=3)]],
