@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
-from fsm_agent.functions.function import Function, result_text
+from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
