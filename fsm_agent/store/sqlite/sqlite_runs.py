@@ -42,6 +42,9 @@ SELECT name FROM agents WHERE name IS NOT NULL"""
 NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
 NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
 
+# The agent and the moment of a run as a list compares them: SQLite has no index for an expression, and takes another.
+BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
+
 _PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # those of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
@@ -281,7 +284,7 @@ def select(
     limit: int,
     now_s: float,
     *,
-    are_few: bool = False,
+    by: str = "updated",
 ) -> list[Run]:
     """Return the rows for which all these SQL conditions hold, the last changed first.
 
@@ -291,13 +294,13 @@ def select(
         conditions: The values in each, by condition.
         limit: At most so many.
         now_s: Unix time.
-        are_few: They hold for few rows, which are found first and then sorted.
+        by: By which index rows are found: "updated", that of the "open" ones, or that of "question"; see `BY`.
     """
-    by = "+updated" if are_few else "updated"  # SQLite has no index for an expression
+    name_of_agent, moment = BY[by]
     also = "".join([f" AND {condition}" for condition in conditions])
     free = (
-        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE agent = ? AND until IS NULL{also}"
-        f" ORDER BY {by} DESC, key DESC LIMIT ?"
+        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE {name_of_agent} = ? AND until IS NULL{also}"
+        f" ORDER BY {moment} DESC, key DESC LIMIT ?"
     )
     held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
     values = [value for values in conditions.values() for value in values]

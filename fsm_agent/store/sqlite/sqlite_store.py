@@ -209,8 +209,8 @@ class SqliteStore:
         if due_before is not None:
             conditions["due < ?"] = [due_before]
         with self._reading() as connection:
-            are_few = asked or ended is False
-            return runs.select(connection, agent, conditions, max(0, limit), self._clock(), are_few=are_few)
+            by = "question" if asked else "open" if ended is False else "updated"
+            return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
         check_text("the name of a conversation", conversation)

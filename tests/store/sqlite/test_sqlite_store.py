@@ -556,6 +556,27 @@ def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     assert not any("TEMP B-TREE FOR ORDER" in step for step in steps), steps
 
 
+@pytest.mark.parametrize("wish", [{"ended": False}, {"asked": True}, {"asked": True, "agent": "a1"}], ids=str)
+def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowded: SqliteStore, wish: dict[str, object]):
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+
+    with crowded._connections.one() as connection:
+        connection.execute("UPDATE run SET is_ended = 1, due = NULL WHERE key > 10")
+        connection.execute(
+            "INSERT INTO question SELECT key, 'k', 'approval', '{}', '[]', '', NULL FROM run WHERE key <= 10"
+        )
+        connection.set_progress_handler(step, 1)
+    found = crowded.list(**wish)  # type: ignore[arg-type]
+    with crowded._connections.one() as connection:
+        connection.set_progress_handler(None, 0)
+    assert 3 <= len(found) <= 10
+    assert 0 < count < 20_000, "it reads a row of each that has ended"
+
+
 def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crowded: SqliteStore):
     def steps(store: SqliteStore, agents: tuple[str, ...]) -> tuple[int, int]:
         claim = sqlite_runs.Claim("w", 9.0, None, agents, time.time(), time.time(), frozenset())
