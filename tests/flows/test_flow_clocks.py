@@ -167,7 +167,7 @@ class TestEarlierDeadline:
 
 
 class TestFakeClock:
-    """A clock for tests stands still as long as anything is running: a sleep moves it, and then nothing else goes on."""
+    """A clock for tests stands still as long as anything runs: only a sleep beside nothing else moves it."""
 
     @LOOPS
     def test_members_that_run_again_and_again_inside_of_a_time(self, driven: Driver) -> None:
