@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 from fsm_agent.agents.hooks import both
 from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
@@ -25,6 +25,7 @@ from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.drive import adrive, arun, drive, run
@@ -100,9 +101,13 @@ class FlowDriving(ABC, Generic[D]):
         """Return a run of this flow from its `snapshot`.
 
         Raises:
-            SnapshotError: The document is damaged, of another flow, or stands in a state that is gone.
+            SnapshotError: The document is damaged, of another flow, stands in a state that is gone, or holds the
+                approval of a function that is gone, or takes other arguments by now.
         """
-        return restore(document, self._flow, self._around(deps, clients), signing_key=signing_key)
+        run = restore(document, self._flow, self._around(deps, clients), signing_key=signing_key)
+        if (problem := lost_approval(run)) is not None:
+            raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
+        return run
 
     def call(
         self,

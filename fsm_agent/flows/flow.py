@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
@@ -247,7 +247,7 @@ class Flow(FlowDriving[D], Generic[D]):
         """
         check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
-        bound = {**self.agents, **agents, **by_role}
+        bound = {role: as_agent(agent) for role, agent in {**self.agents, **agents, **by_role}.items()}
         check_agents(self, bound)
         return replace(self, agents=bound)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.functions.function import Function, result_text
+from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
@@ -40,6 +41,7 @@ REPEATED = (
     "The function {name} was already called with these arguments; its result stands above. "
     "Do not call it so again: if you need no other function, give your final answer."
 )
+NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
@@ -115,17 +117,36 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
             return _of_agent(r, call.changed(error=outcome.text, was_run=True), "returned", outcome.usage)
         case FunctionFailed():
             return _of_agent(r, call.changed(error=outcome.text, was_run=True), "function_failed", outcome.usage)
-        case Approved():
-            return "approved", call.changed(needs_approval=False)
-        case Modified():
-            call = call.changed(arguments_json=outcome.arguments_json, needs_approval=False)
-            refusal = prompt.by_name[call.name].refusal(call.arguments_json)
-            if refusal is None:
-                return "approved", call.changed(fingerprint=fingerprint(call))
-            return "denied", call.changed(error=_refusal_text(refusal, call))
+        case Approved() | Modified():
+            return _approved(call, outcome, prompt)
         case Denied():
             return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, call
+
+
+def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) -> tuple[str, FunctionCall]:
+    problem, call = unrunnable(call, prompt), call.changed(needs_approval=False)
+    function = prompt.by_name.get(call.name)
+    if function is None or (problem is not None and isinstance(outcome, Approved)):
+        raise OutcomeError(f"{call.name!r} cannot be approved: {problem}; Denied(reason) would be right")
+    if isinstance(outcome, Approved):
+        return "approved", call
+    call = call.changed(arguments_json=outcome.arguments_json)
+    if is_run_as_requested(function):
+        return "denied", call.changed(error=NOT_MODIFIED)
+    refusal = function.refusal(call.arguments_json)
+    if refusal is None:
+        return "approved", call.changed(fingerprint=fingerprint(call))
+    return "denied", call.changed(error=_refusal_text(refusal, call))
+
+
+def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
+    """Return why a call that was valid when the model asked for it cannot be run by now; None: it can."""
+    function = prompt.by_name.get(call.name)
+    if function is None:
+        return f"there is no function {call.name!r} by now; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
+    refusal = function.refusal(call.arguments_json)
+    return None if refusal is None else f"{call.name!r} takes other arguments by now: {'; '.join(refusal.splitlines())}"
 
 
 def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
@@ -274,11 +295,20 @@ def error_text(error: Exception) -> str:
 
 
 def output_text(function: Function, f: FunctionCall, output: Any) -> str:
-    """Return the output of an agent that is a function, as text for the model."""
+    """Return the output of an agent that is a function, as text for the model.
+
+    Raises:
+        UsageError: Its ``format`` has failed; the text is for the model.
+    """
     try:
         return function.format_result(output, f)
-    except Exception:  # `format` is user code, too, and the agent has done its work
-        return result_text(output)
+    except Exception as error:  # `format` is user code, too
+        raise UsageError(unprepared(error)) from error
+
+
+def unprepared(error: Exception) -> str:
+    """Return what the model is told in place of a result, and without the exception's own text, which may quote it."""
+    return f"its result could not be prepared ({type(error).__name__})"
 
 
 def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:

@@ -195,8 +195,8 @@ def call_of(
 ) -> AgentCall:
     """Return the call as it was at its last rest, or as it began.
 
-    A function that it waits for may be gone by now: the model is told.  A change of the prompt since the run began is
-    the call's ``prompt_change``.
+    A function that it waits for may be gone by now: the model is told, unless it was approved (`lost_approvals`).  A
+    change of the prompt since the run began is the call's ``prompt_change``.
 
     Args:
         header: The header of its journal.

@@ -13,6 +13,7 @@ from fsm_agent.errors import PromptChanged, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.machine.signing import signed, verified
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.numbering import renumbered
@@ -112,8 +113,10 @@ def restore(
     check_on_change(on_change)
     call = restored(verified(document, signing_key), prompt.for_call(), **options)
     check_change(call, on_change)
-    if missing := sorted({f.name for f in call.record.pending} - prompt.by_name.keys()):
+    if missing := sorted({f.name for f in call.record.pending} - call.prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
+    if (problem := lost_approval(call)) is not None:
+        raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
     return call
 
 

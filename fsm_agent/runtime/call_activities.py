@@ -11,6 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.lifecycle.interpret import unrunnable
 from fsm_agent.lifecycle.outcomes import Expired, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.machine.process import with_prefix
 from fsm_agent.messages.event import (
@@ -85,8 +86,10 @@ class Question(Activity):
 
     is_alone = True
 
+    process: AgentCall
+
     def prepare(self) -> bool:
-        return self.world.approve is not None
+        return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
 
 
 @activity_of(Sleep)
@@ -100,6 +103,8 @@ class Nap(Activity):
     """
 
     __slots__ = ("until_s",)
+
+    is_nap = True
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder

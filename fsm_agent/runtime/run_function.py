@@ -21,7 +21,7 @@ from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.interpret import error_text, unprepared
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
@@ -239,8 +239,8 @@ def _governed(run: Run, wait: Wait) -> Ended:
         return ended
     try:
         return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
-    except Exception as error:
-        return _unpiped(ended, error, run)
+    except BaseException as error:
+        return _unprepared(_failure(error, run), run)
 
 
 async def _agoverned(run: Run) -> Ended:
@@ -267,8 +267,10 @@ async def _agoverned(run: Run) -> Ended:
         return ended
     try:
         return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+    except asyncio.CancelledError as error:
+        return _unprepared(_cancelled(error), run)
     except Exception as error:
-        return _unpiped(ended, error, run)
+        return _unprepared(error, run)
 
 
 async def _in_thread(run: Run) -> Ended:
@@ -378,17 +380,13 @@ def _failure(error: BaseException, run: Run) -> Exception:
     raise error
 
 
-def _returned(value: Any, run: Run) -> Returned:
+def _returned(value: Any, run: Run) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
         text, attachments = _content(value, run)
-    except Exception as error:  # the function has run: how its result is shown is no reason to run it again
-        log_error(logging.WARNING, f"{_line(run)}: its result cannot be shown as it should be", error)
-        try:
-            text, attachments = result_text(value), ()
-        except Exception:
-            return _error(_error_text(error), run)
+    except Exception as error:
+        return _unprepared(error, run)
     return Returned(
         text=text,
         attachments=attachments,
@@ -431,10 +429,19 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _unpiped(ended: Returned, error: Exception, run: Run) -> Returned:
-    """Return a result as it was before the pipeline, which has failed: the function is not to be run again."""
-    log_error(logging.WARNING, f"{_line(run)}: the result pipeline failed on its result", error)
-    return ended
+def _unprepared(error: Exception, run: Run) -> Ended:
+    """Return the outcome of a function that has run, and whose result its format or the result pipeline failed on.
+
+    The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
+    it.
+    """
+    log_error(logging.WARNING, f"{_line(run)}: its result could not be prepared", error)
+    if run.is_heard:
+        run.traceback = traceback_text(error)
+    if run.function.on_error == "fail":
+        run.raised = error
+        return FunctionFailed(text=unprepared(error), at_s=run.world.clock.now())
+    return _error(f"The function {run.function.name} was run, but {unprepared(error)}. Go on without it.", run)
 
 
 def _log_raised(error: Exception, run: Run) -> None:

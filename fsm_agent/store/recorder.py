@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, to_json
+from fsm_agent._internal.values import Value, decoder_of, to_json
+from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
+from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal
 from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
@@ -166,10 +168,20 @@ class StoreRecorder:
         self._weigh()
 
     def opened(self, letter: Letter, error: Exception | None = None) -> None:
+        if error is not None and self._is_kept(letter):
+            return
         self._took.append(letter.id)
         self._weigh()
         if error is not None:
             _log.warning("run %s: the post of %s was not taken: %s", self.run, letter.by or "somebody", error)
+
+    def _is_kept(self, letter: Letter) -> bool:
+        """Return whether a letter that was not taken is an approval, for other code than this to act on."""
+        try:
+            outcome = self._process.decode(letter.key, letter.document)
+        except UsageError:
+            return False
+        return loses(self._process, letter.key, outcome) is not None
 
     def write(self) -> None:
         self._raise_if_lost()
@@ -273,8 +285,8 @@ class StoreRecorder:
                     continue
                 self._seen.add(post.id)
                 try:
-                    posted = msgspec.json.decode(post.body, type=Posted)
-                    kind = msgspec.json.decode(posted.outcome, type=_Kind).kind
+                    posted = decoder_of(Posted).decode(post.body)
+                    kind = decoder_of(_Kind).decode(posted.outcome).kind
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     self.opened(Letter(post.id, post.key, "", post.by), error)
                     continue

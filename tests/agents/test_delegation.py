@@ -406,11 +406,20 @@ def test_what_it_returns_is_formatted():
     assert result.function_calls[0].result == "2 of them"
 
 
-def test_a_format_that_fails_does_not_end_the_call_that_asked():
+@pytest.mark.parametrize("on_error", ["tell", Default([3])])
+def test_an_output_whose_format_fails_is_not_shown(on_error: Any):
     inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
-    made = inner.as_function(format=lambda value, f: str(1 / 0))
+    made = inner.as_function(format=lambda value, f: str(1 / 0), on_error=on_error)
     result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
-    assert (result.output, result.function_calls[0].result) == ("ok", "[1,2]")
+    told = "lister failed: its result could not be prepared (ZeroDivisionError)"
+    assert (result.output, result.function_calls[0].error) == ("ok", told)
+
+
+def test_a_format_that_fails_may_end_the_call_that_asked():
+    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
+    made = inner.as_function(format=lambda value, f: str(1 / 0), on_error="fail")
+    with pytest.raises(CallFailed, match=r"lister: its result could not be prepared \(ZeroDivisionError\)"):
+        Agent(Script(call("lister", task="?")), functions=[made]).call("Go.")
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream, by_run_unheard], ids=lambda way: way.__name__)

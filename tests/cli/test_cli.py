@@ -410,14 +410,16 @@ class TestResume:
         assert (ended.exit_code, ended.stdout) == (code, "")
         assert said in re.sub(r"[│\s]+", " ", ended.stderr)
 
-    def test_a_function_that_is_gone_is_told_to_the_model(self):
+    def test_a_function_that_was_approved_and_is_gone_is_asked_about(self):
         self.kept(*self.REMOVE, path="x")
         self.answer("ask:1.0", "--approve")
         ended, requests = self.resume(["I cannot."])
-        assert (ended.exit_code, ended.stdout) == (0, "I cannot.\n")
-        assert (
-            requests[0]["messages"][-1]["content"] == "The function 'remove' is no longer available. Go on without it."
-        )
+        assert (ended.exit_code, ended.stdout, requests) == (1, "", [])
+        assert "the call '1.0' of 'remove' was approved, and there is no function 'remove' by now" in ended.stderr
+        assert "no function 'remove'" in run("runs", "show", "tidy", *self.STORE).stdout
+        ended, requests = self.resume(["It is gone."], *self.REMOVE)
+        assert (ended.exit_code, ended.stdout) == (0, "It is gone.\n")
+        assert requests[0]["messages"][-1]["content"] == "removed x"
 
     def test_a_store_that_cannot_be_written(self):
         ended, _ = ask(["Hi."], "?", "--store", "no/such/runs.db")

@@ -13,7 +13,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Exp
 from fsm_agent.messages.message import FunctionCall, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
 
-CALL = FunctionCall(name="add", arguments_json="{}", id="2.0", needs_approval=True)
+CALL = FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}', id="2.0", needs_approval=True)
 RECORD = seeded().record
 
 

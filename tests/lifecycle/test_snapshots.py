@@ -13,7 +13,7 @@ from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import Ending
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshot import restore, restored, snapshot
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.dialog import Dialog
@@ -93,6 +93,17 @@ def test_a_damaged_snapshot_is_refused_by_name(damage, says):
 def test_a_prompt_without_the_function_that_is_waited_for_is_refused():
     with pytest.raises(SnapshotError, match="waits for function\\(s\\) add, erase"):
         restore(snapshot(waiting()), Prompt("x", path="walk"))
+
+
+@anyhow
+def test_the_model_is_told_of_a_function_that_is_gone_and_that_nobody_has_approved(driven):
+    call = seeded()
+    call.advance("begin", Begun(at_s=5.0, id="c1"))
+    call.advance("model:0", Replied(reply=asked(function_call("add", a=1, b=2))))
+    later = restored(snapshot(call), Prompt("x", path="walk", output=int))
+    driven(later, Script("42"))
+    (asked_for,) = later.result().function_calls
+    assert asked_for.error == "The function 'add' is no longer available. Go on without it."
 
 
 def test_what_json_has_no_number_for_survives():

@@ -568,30 +568,47 @@ class TestWhatItReturned:
 
     @both
     @pytest.mark.parametrize("kind", ["plain", "governed"])
-    def test_a_result_is_kept_when_its_format_fails(self, way: Way, kind: str, caplog: pytest.LogCaptureFixture):
+    def test_a_result_whose_format_fails_is_not_shown(self, way: Way, kind: str, caplog: pytest.LogCaptureFixture):
         def show(value: Any, call: FunctionCall) -> Any:
             return value if value == 1 else value.missing
 
         policy = {} if kind == "plain" else {"retries": Retries(attempts=3, delay_s=0)}
-        for value in (1, "text"):
+        for value, error in ((1, "UsageError"), ("secret", "AttributeError")):
             ran: list[int] = []
             made = Function(name="f", call=lambda value=value, ran=ran: ran.append(1) or value, format=show, **policy)
             ended = way(run_of(made))
-            assert (ended.text, ended.is_error, ran) == (str(value), False, [1])
+            told = f"The function f was run, but its result could not be prepared ({error}). Go on without it."
+            assert (ended.text, ended.is_error, ran) == (told, True, [1])
         assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
         assert "format of function 'f' returned 1: a text would be right" in caplog.text
         assert "has no attribute 'missing'" in caplog.text
 
     @both
-    def test_a_result_is_kept_when_the_pipeline_fails(self, way: Way, caplog: pytest.LogCaptureFixture):
-        def fail(name: str, text: str) -> str:
-            raise OSError("the disk is full")
-
+    @pytest.mark.parametrize("on_error", ["tell", "retry", "fail", Default("all is well")])
+    def test_a_result_that_the_pipeline_fails_on_is_not_shown(
+        self, way: Way, on_error: Any, caplog: pytest.LogCaptureFixture
+    ):
         ran: list[int] = []
-        made = Function(name="f", call=lambda: ran.append(1) or "a long result")
-        ended = way(run_of(made, results=ResultPipeline(processor=fail)))
-        assert (ended.text, ended.is_error, ran) == ("a long result", False, [1])
-        assert "the disk is full" in caplog.text
+        made = Function(name="f", call=lambda: ran.append(1) or "a secret", on_error=on_error)
+        run = run_of(made, results=ResultPipeline(processor=lambda name, text: text.index("missing")))
+        ended = way(run)
+        assert "(ValueError)" in ended.text
+        assert "secret" not in ended.text
+        assert ran == [1]
+        assert isinstance(ended, FunctionFailed) is isinstance(run.raised, ValueError) is (on_error == "fail")
+        assert "substring not found" in caplog.text
+
+    @both
+    def test_a_pipeline_that_waits_for_what_is_cancelled_has_failed(self, way: Way):
+        async def summarize(name: str, text: str, query: str) -> str:
+            task = asyncio.ensure_future(asyncio.sleep(30))
+            task.cancel()
+            await task
+            return text
+
+        pipeline = ResultPipeline(extractor=summarize, extraction_threshold=0)
+        ended = way(run_of(Function(name="f", call=lambda: "a secret"), results=pipeline))
+        assert (ended.is_error, "secret" in ended.text) == (True, False)
 
     @both
     @kinds
@@ -617,7 +634,7 @@ class TestWhatItReturned:
 
         ended = way(run_of(Function(name="f", call=Shy)))
         assert ended.is_error
-        assert ended.text == "RuntimeError: no text"
+        assert "its result could not be prepared (RuntimeError)" in ended.text
 
     @both
     def test_the_time_is_the_worlds(self, way: Way):

@@ -104,7 +104,7 @@ def _answer_kind(row: Row[Any]) -> Any:
         kind = union_of(row.source.kinds.kinds)  # type: ignore[attr-defined]
     else:
         kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
-    return CallResult[kind] if isinstance(row.source, WholeCallState) else kind
+    return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
 
 
 def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:

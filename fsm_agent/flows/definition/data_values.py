@@ -117,7 +117,7 @@ class Fields(Leaf):
 
     def __init__(self, kind: Any, cls: type, hints: Mapping[str, Any], shapes: Shapes) -> None:
         super().__init__(kind)
-        self._class = cls
+        self._class: Any = cls
         self._hints = hints
         self._known = shapes
         self._is_model = issubclass(cls, pydantic.BaseModel)
@@ -248,7 +248,8 @@ def _class_of(shape: Leaf) -> type | None:
     """Return the class of all values of a shape that is not looked at as a whole."""
     match shape:
         case Fields():
-            return shape._class
+            kind: type = shape._class
+            return kind
         case Items():
             return tuple
         case Entries():

@@ -11,6 +11,7 @@ of the call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
@@ -146,13 +147,13 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
         if (why := r.failure) is None:
             try:
                 return _returned(function, f, child.output, r, at_s)
-            except UsageError as error:  # of `returns` of a flow, say
+            except UsageError as error:  # of `returns` of a flow, or of `format`
                 why = str(error)
-        match function.on_error:
-            case "fail":
-                return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)
-            case Default(value):
-                return _returned(function, f, value, r, at_s)
+        if function.on_error == "fail":
+            return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)
+        if isinstance(function.on_error, Default):
+            with suppress(UsageError):
+                return _returned(function, f, function.on_error.value, r, at_s)
         return Returned(text=f"{function.name} failed: {why}", is_error=True, usage=r.total_usage, at_s=at_s)
 
     def encode_own(self, key: str, outcome: Any) -> str:

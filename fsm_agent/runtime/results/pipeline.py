@@ -1,8 +1,8 @@
 """Process the result of a function before it enters the dialog.
 
 A processor changes any result, an extractor takes from a long one what matters for the task, a cacher stores one that
-is still long elsewhere and leaves a summary.  They are the user's code: an exception of theirs is not reported to the
-model but ends the driver, as any bug does; the call stays as it was, and the next driver runs the function again.
+is still long elsewhere and leaves a summary.  When one of them raises, or returns neither a text nor None, the model is
+shown an error in place of the result, which they may be there to redact; the function is not run again.
 """
 
 from __future__ import annotations

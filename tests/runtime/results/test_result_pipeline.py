@@ -8,13 +8,19 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ways import Way, by_arun, by_astream, by_run, by_stream
 
-from fsm_agent.errors import UsageError
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options, definition_of
+from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.context.shortening import truncated
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Image, Message
 from fsm_agent.runtime.results.pipeline import PipelineResult, ResultPipeline, last_user_text, truncate
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import Script, call
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
 DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]
@@ -193,6 +199,66 @@ class TestMistakes:
         with pytest.raises(UsageError) as caught:
             apply(pipeline, Returned(text="x"))
         assert str(caught.value) == f"the {name} returned {found!r} for search: a string or None would be right"
+
+
+def _quote(*args: str) -> str:
+    raise KeyError(args[1])
+
+
+class TestAStepThatFails:
+    """The step may be there to redact, so the model must not see what it failed on, nor an exception that quotes it."""
+
+    SECRET = "iban=AT61 1904"
+    TOLD = "The function account was run, but its result could not be prepared"
+
+    def agent(self, script: Script, results: ResultPipeline, ran: list[int], **options) -> Agent:
+        @function(on_error=options.pop("on_error", "tell"))
+        def account(id: int) -> str:
+            """Return an account."""
+            ran.append(id)
+            return self.SECRET
+
+        return Agent(script, functions=[account], results=results, **options)
+
+    @pytest.mark.parametrize("name", STEPS)
+    @pytest.mark.parametrize(
+        "fail",
+        [_quote, lambda *args: (args[1],), lambda *args: 7, lambda *args: args[1].encode()],
+        ids=["raises", "tuple", "number", "bytes"],
+    )
+    @pytest.mark.parametrize("way", [by_run, by_arun, by_stream, by_astream], ids=lambda way: way.__name__)
+    def test_lets_nothing_through(self, way: Way, name: str, fail, step, caplog: pytest.LogCaptureFixture):
+        results = ResultPipeline(**{name: step(fail)}, extraction_threshold=0, inline_threshold=0)
+        script, ran, heard = Script(call("account", id=1), "ok"), [], []
+        agent = self.agent(script, results, ran, store=MemoryStore())
+        one = agent.seed("Look.", run_id="r")
+        way(agent, one, heard)
+        (asked,) = one.result().function_calls
+        assert (ran, one.output) == ([1], "ok")
+        assert asked.error.startswith(self.TOLD)
+        assert script.requests[1].messages[-1].text == asked.error
+        assert self.SECRET not in str(one.record)
+        assert self.SECRET not in str(agent.runs.store.load("r", after=0))
+        (line,) = [record for record in caplog.records if "its result could not be prepared" in record.message]
+        assert "Error" in line.exc_text
+        replayed = agent.runs.replay("r", definition_of(agent, None, Options()))
+        assert replayed.record == one.record
+
+    def test_may_end_the_call(self):
+        ran: list[int] = []
+        agent = self.agent(Script(call("account", id=1)), ResultPipeline(processor=_quote), ran, on_error="fail")
+        with pytest.raises(CallFailed, match=r"account: its result could not be prepared \(KeyError\)") as caught:
+            agent.call("Look.")
+        assert (ran, type(caught.value.__cause__)) == ([1], KeyError)
+        assert self.SECRET not in str(caught.value)
+
+    def test_lets_nothing_through_from_an_agent_inside(self):
+        ran: list[int] = []
+        script = Script(call("account", id=1), "ok")
+        inner = self.agent(script, ResultPipeline(processor=_quote), ran, name="clerk")
+        assert Agent(Script(call("clerk", task="Look."), "done"), functions=[inner]).call("Go.").output == "done"
+        assert script.requests[1].messages[-1].text.startswith(self.TOLD)
+        assert ran == [1]
 
 
 def test_who_runs_coroutines_may_be_given():

@@ -1,0 +1,81 @@
+"""Find the approvals that the present code cannot act on: their functions are gone, or take other arguments by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fsm_agent.errors import OutcomeError
+from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.interpret import unrunnable
+from fsm_agent.lifecycle.outcomes import Approved, Modified
+from fsm_agent.machine.journal import header_of
+from fsm_agent.machine.process import SEPARATOR, Process
+from fsm_agent.messages.message import FunctionCall
+
+
+def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
+    """Yield the agent calls in a process that wait for something, itself included, each with its path."""
+    paths = {""}
+    for effect in process.effects:
+        path = effect.key.rpartition(SEPARATOR)[0]
+        while path not in paths:
+            paths.add(path)
+            path = path.rpartition(SEPARATOR)[0]
+    for path in sorted(paths):
+        owner = process.owner(f"{path}{SEPARATOR}").process if path else process
+        if isinstance(owner, AgentCall):
+            yield path, owner
+
+
+def lost_approval(process: Process) -> str | None:
+    """Return which approved function call of a process its code cannot run, and why; None: there is none."""
+    for path, call in calls_in(process):
+        approved = approved_keys(call.record) if call.record.round else ()
+        begun = call.record.in_doubt if approved else ()  # whether these have run is asked anyway
+        for f in call.record.pending:
+            if f"{AskApproval.prefix}:{f.id}" in approved and f not in begun:
+                key = f"{path}{SEPARATOR}{f.id}" if path else f.id
+                if (problem := unrunnable(f, call.prompt)) is not None:
+                    return _lost(key, f, problem)
+    return None
+
+
+def loses(process: Process, key: str, outcome: object) -> str | None:
+    """Return why an outcome would be an approval that is lost, as `lost_approval` does; None: it would not.
+
+    Args:
+        process: The process.
+        key: That of the effect.
+        outcome: Any outcome.
+    """
+    if not isinstance(outcome, Approved | Modified):
+        return None
+    path, _, own = key.rpartition(SEPARATOR)
+    try:
+        call = process.owner(key).process
+    except OutcomeError:  # nothing waits for it
+        return None
+    if not isinstance(call, AgentCall):
+        return None
+    for f in call.record.pending:
+        if own == f"{AskApproval.prefix}:{f.id}":
+            if isinstance(outcome, Modified):
+                if f.name in call.prompt.by_name and not _has_changed(process):
+                    return None  # whoever modified them was wrong, and the model is told
+                f = f.changed(arguments_json=outcome.arguments_json)
+            problem = unrunnable(f, call.prompt)
+            return problem if problem is None else _lost(f"{path}{SEPARATOR}{f.id}" if path else f.id, f, problem)
+    return None
+
+
+def _lost(key: str, f: FunctionCall, problem: str) -> str:
+    return f"the call {key!r} of {f.name!r} was approved, and {problem}: code that can run it goes on with the approval"
+
+
+def _has_changed(process: Process) -> bool:
+    """Return whether the code of a process is not that with which its journal began."""
+    header = "" if process.journal is None else process.journal.header
+    return bool(header) and header_of(header).definition != process.definition

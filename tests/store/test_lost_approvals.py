@@ -1,0 +1,229 @@
+"""Is a run that a person approved of never gone on with by code that cannot act on the approval?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
+from fsm_agent.flows import Flow, FlowSuspended, call, end
+from fsm_agent.flows import snapshot as flow_snapshot
+from fsm_agent.functions.function import function
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
+from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.runs import STUCK
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+CENTS = '{"cents": 5}'
+done: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@function(needs_approval=True)
+def refund(cents: int) -> str:
+    """Pay back."""
+    done.append(cents)
+    return f"{cents} paid back"
+
+
+@function(needs_approval=True)
+def refund_order(order: str) -> str:
+    """Pay back an order."""
+    return order
+
+
+@function(name="refund", needs_approval=True)
+def refund_of_order(order: str) -> str:
+    """Pay back an order."""
+    return order
+
+
+@function(needs_approval=True)
+def note(text: str) -> str:
+    """Take a note."""
+    return text
+
+
+GONE, OTHER = (refund_order, note), (refund_of_order, note)  # the function, and its signature
+PROBLEM = {GONE: "there is no function 'refund' by now", OTHER: "'refund' takes other arguments by now: order: Field"}
+
+Make = Callable[..., Any]  # of a store, functions, and what the clerk's model says; of a process of the OS each
+
+
+def plain(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
+    return Agent(Script(*said), functions=functions, store=store, name="clerk")
+
+
+def outer(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
+    """The clerk inside of another agent."""
+    inner = Agent(Script(*said), functions=functions, name="clerk")
+    begins = said[-1:] != ("Done.",)
+    return Agent(Script(asks("clerk", task="?") if begins else "Done."), functions=[inner], store=store, name="desk")
+
+
+def flow(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
+    """The clerk in a state of a flow."""
+    work = call(Agent(Script(*said), functions=functions, name="clerk"), name="work")(lambda d: "Pay it back.")
+    over = end("over")
+    return Flow("desk", str, start=work, rows=[work.done(over), work.failed(over)], store=store)
+
+
+PATHS = {plain: "", outer: "run:1.0/", flow: "work#1/"}
+MAKES = pytest.mark.parametrize("make", PATHS, ids=lambda make: make.__name__)
+CODES = pytest.mark.parametrize("code", PROBLEM, ids=["gone", "other arguments"])
+
+
+def begun(make: Make, store: Any, *requested: Any) -> str:
+    """Begin a run that waits for approvals, and return the path of their questions."""
+    first = make(store, (refund, note), list(requested) or asks("refund", cents=5))
+    with pytest.raises((CallSuspended, FlowSuspended)):
+        first.call("Pay it back.", run_id="r")
+    return PATHS[make]
+
+
+def question(store: Any) -> tuple[str, str]:
+    """Return the key and the words of the only question of the run."""
+    (waits,) = store.load("r").run.waits
+    return waits.key, json.loads(waits.about)["problem"]
+
+
+def by_resume(one: Any, posted: dict[str, Outcome]) -> None:
+    with pytest.raises(ReplayError, match="'refund'"):
+        one.resume("r", posted)
+
+
+def by_aresume(one: Any, posted: dict[str, Outcome]) -> None:
+    with pytest.raises(ReplayError, match="'refund'"):
+        asyncio.run(one.aresume("r", posted))
+
+
+def by_worker(one: Any, posted: dict[str, Outcome]) -> None:
+    one.runs.answer("r", posted)
+    Worker([one], one.runs).advance()
+
+
+@MAKES
+@CODES
+@pytest.mark.parametrize("verdict", [Approved(), Modified(CENTS)], ids=["approved", "modified"])
+@pytest.mark.parametrize("way", [by_resume, by_aresume, by_worker], ids=lambda way: way.__name__)
+def test_it_asks_and_names_what_has_changed_and_goes_on_with_the_code_of_before(
+    make: Make, code: Any, verdict: Outcome, way: Callable[..., None]
+):
+    store = MemoryStore()
+    path = begun(make, store)
+    after = make(store, code, "Done.")
+    way(after, {f"{path}ask:1.0": verdict})
+    assert store.load("r").run.state == "Stuck"
+    key, problem = question(store)
+    assert (key, done) == (STUCK, [])
+    assert problem.startswith(f"the call {path + '1.0'!r} of 'refund' was approved, and {PROBLEM[code]}")
+
+    make(store, (refund, note), "Done.").resume("r")
+    assert (done, store.load("r").run.is_ended) == ([5], True)
+
+
+@MAKES
+@CODES
+def test_an_approval_that_the_journal_has_already_is_kept_as_well(make: Make, code: Any):
+    """The first of two approvals is on record when the code changes, and the second comes then."""
+    store = MemoryStore()
+    path = begun(make, store, asks("refund", cents=5), asks("note", text="x"))
+    before = make(store, (refund, note), "Done.")
+    with pytest.raises((CallSuspended, FlowSuspended)):
+        before.resume("r", {f"{path}ask:1.0": Approved()})
+    by_resume(make(store, code), {f"{path}ask:1.1": Approved()})
+    assert PROBLEM[code] in question(store)[1]
+    make(store, (refund, note), "Done.").resume("r")
+    assert done == [5]
+
+
+@MAKES
+@CODES
+def test_nobody_approves_of_what_the_code_cannot_run(make: Make, code: Any):
+    """As long as nobody has, it goes on asking, and a refusal is one."""
+    store = MemoryStore()
+    path = begun(make, store)
+    with pytest.raises((CallSuspended, FlowSuspended)):
+        make(store, code, "Done.").resume("r")
+    assert [waits.key for waits in store.load("r").run.waits] == [f"{path}ask:1.0"]
+    make(store, code, "Done.").resume("r", {f"{path}ask:1.0": Denied("no")})
+    assert (done, store.load("r").run.is_ended) == ([], True)
+
+
+@CODES
+def test_an_approver_is_not_asked_about_what_the_code_cannot_run(code: Any):
+    store, asked = MemoryStore(), []
+    begun(plain, store)
+    with pytest.raises(CallSuspended, match=r"ask:1\.0"):
+        plain(store, code).changed(approve=lambda f: asked.append(f.name) or True).resume("r")
+    assert asked == []
+
+
+@CODES
+def test_an_approval_that_comes_while_the_run_is_driven_is_kept(code: Any):
+    """It waits for two, is driven by the new code as one is denied, and the other is approved meanwhile."""
+    store = MemoryStore()
+    begun(plain, store, asks("refund", cents=5), asks("note", text="x"))
+    after = plain(store, code)
+    after.runs.answer("r", {"ask:1.1": Denied("no")})
+
+    def approve(event: Any) -> None:
+        if not posted:
+            posted.append(event)
+            after.runs.answer("r", {"ask:1.0": Approved()})
+
+    posted: list[Any] = []
+    with pytest.raises(CallSuspended):
+        after.resume("r", sink=approve)
+    by_resume(after, {})
+    assert question(store)[0] == STUCK
+    plain(store, (refund, note), "Done.").resume("r")
+    assert done == [5]
+
+
+def test_arguments_that_were_never_right_are_an_answer_of_the_person_and_not_of_the_code():
+    store = MemoryStore()
+    begun(plain, store)
+    result = plain(store, (refund, note), "Done.").resume("r", {"ask:1.0": Modified('{"cents": "many"}')})
+    assert "cents" in result.function_calls[0].error
+
+
+class TestWithoutAStore:
+    def suspended(self, make: Make, *requested: Any) -> Any:
+        first = make(None, (refund, note), list(requested))
+        with pytest.raises((CallSuspended, FlowSuspended)) as caught:
+            first.call("Pay it back.")
+        return caught.value.run if make is flow else caught.value.call
+
+    @MAKES
+    @CODES
+    def test_a_snapshot_with_the_approval_is_refused(self, make: Make, code: Any):
+        one = self.suspended(make, asks("refund", cents=5), asks("note", text="x"))
+        one.advance(f"{PATHS[make]}ask:1.0", Approved())
+        document = flow_snapshot(one) if make is flow else snapshot(one)
+        with pytest.raises(SnapshotError, match="refund"):
+            make(None, code).restore(document)
+        again = make(None, (refund, note), "Done.")
+        restored = again.restore(document)
+        restored.advance(f"{PATHS[make]}ask:1.1", Approved())
+        again.run(restored)
+        assert done == [5]
+
+    def test_what_waits_for_approval_cannot_be_approved(self):
+        one = self.suspended(plain, asks("refund", cents=5))
+        restored = plain(None, OTHER).restore(snapshot(one))
+        with pytest.raises(OutcomeError, match="'refund' cannot be approved: 'refund' takes other arguments by now"):
+            restored.advance("ask:1.0", Approved())
+        assert [effect.key for effect in restored.effects] == ["ask:1.0"]
