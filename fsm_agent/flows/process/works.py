@@ -36,6 +36,7 @@ from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, pref
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import shown
 
 NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
@@ -85,7 +86,8 @@ SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
 
 @seeded.register(WaitState)
 def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
-    state.question(data)  # what it raises, it raises before the step is taken, as what an agent is asked does
+    if state.question(data) is None:  # refused before the step is taken, as what it raises is
+        raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
 
 
 @seeded.register(CallState)
@@ -240,10 +242,11 @@ class Working(Parent):
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
             return name, state, WorkEnd("done", state.kinds.load(outcome.text), outcome.at_s)
-        except OutcomeError as error:
+        except OutcomeError:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
-            return name, state, WorkEnd("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+            detail = f"{state.name} returned {shown(outcome.text)}: {state.kinds!r} would be right"
+            return name, state, WorkEnd("failed", Failure("wrong type", detail, state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""
