@@ -7,9 +7,35 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Begun, Cancelled, Context, Denied, Function, Replied, Reply, Usage
+from fsm_agent import (
+    Agent,
+    Begun,
+    Cancelled,
+    Context,
+    Denied,
+    Function,
+    FunctionFailed,
+    Replied,
+    Reply,
+    Returned,
+    Usage,
+)
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Failure, Flow, FlowFailed, call, each, end, execute, gather, race, snapshot, subflow, wait
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowFailed,
+    call,
+    each,
+    each_settled,
+    end,
+    execute,
+    gather,
+    race,
+    snapshot,
+    subflow,
+    wait,
+)
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.lifecycle.outcomes import Slept
 from fsm_agent.testing import Script
@@ -181,3 +207,15 @@ def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
         outer = Agent(Script(asks("f", n=1), "over"), name="outer", functions=[flow.as_function("f")])
         outer.call("go")
     assert seen == [1]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:
+    state = each_settled("every", left, ones)
+    flow = Flow("f", Order, start=state, rows=[state.done(over, do=lambda d, a: Order(sum(x == 7 for x in a)))])
+    run = begun(flow)
+    for number in (first, 1 - first):
+        outcome: Any = FunctionFailed(text="no") if number == failing else Returned(text="7")
+        run.advance(f"every#1/run:{number}", outcome)
+    assert (run.state, run.data) == ("over", Order(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Begun, Function, MemoryStore, Returned, UsageError
+from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -304,8 +305,25 @@ def test_an_answer_and_a_result_of_another_type_are_named_without_a_riddle() -> 
     def counting(d: Letter) -> int:
         return "many"  # type: ignore[return-value]
 
-    with pytest.raises(FlowFailed, match="wrong type: counting returned 'many': int would be right"):
+    with pytest.raises(FlowFailed, match="wrong type: counting was given 'many': int would be right"):
         answered(counting).call(Letter("x"))
+
+
+async def in_a_coroutine(d: Letter) -> int:
+    return "many"  # type: ignore[return-value]
+
+
+def in_a_thread(d: Letter) -> int:
+    return "many"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("function", [in_a_coroutine, in_a_thread])
+@pytest.mark.parametrize("options", [{}, {"on_error": Default(7)}, {"retries": Retries(attempts=2, delay_s=0)}])
+def test_a_result_of_another_type_fails_with_both_drivers_whatever_the_policy(function: Any, options: Any) -> None:
+    flow = answered(execute(name="counting", **options)(function))
+    for driven in (flow.call, lambda data: asyncio.run(flow.acall(data))):
+        with pytest.raises(FlowFailed, match="wrong type: counting was given 'many': int would be right"):
+            driven(Letter("x"))
 
 
 def test_a_run_that_waits_for_an_approval_says_of_what_and_how_to_answer() -> None:

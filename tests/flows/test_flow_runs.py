@@ -358,7 +358,7 @@ class TestFunctions:
         flow = Flow("f", Word, start=lies, rows=[lies.done(over), lies.failed(late)])
         result = flow.call(Word())
         assert result.state == "late"
-        assert result.trace[-1].detail.startswith("wrong type: lies returned ")
+        assert result.trace[-1].detail.startswith("wrong type: lies was given")
 
     def test_once_in_doubt_asks_somebody_and_goes_on(self) -> None:
         sent: list[str] = []

@@ -36,7 +36,6 @@ from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, pref
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import shown
 
 NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
@@ -242,11 +241,10 @@ class Working(Parent):
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
             return name, state, WorkEnd("done", state.kinds.load(outcome.text), outcome.at_s)
-        except OutcomeError:
+        except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
-            detail = f"{state.name} returned {shown(outcome.text)}: {state.kinds!r} would be right"
-            return name, state, WorkEnd("failed", Failure("wrong type", detail, state.name), outcome.at_s)
+            return name, state, WorkEnd("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""
