@@ -1,15 +1,15 @@
-"""Do graphs that others have published do here what their authors mean: with the real clock, and over two processes?
+"""Do graphs that others have published do here what their authors mean, with the real clock and under both drivers?
 
-Each is a graph of LangGraph, AWS Step Functions or XState, written anew.  What waits is begun in one OS process and
-goes on in another, over SQLite.
+Each is a graph of LangGraph, AWS Step Functions or XState, written anew.  Those that wait for people are in
+`test_strangers_waits`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import enum
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,34 @@ from fsm_agent.flows import (
     Flow,
     FlowFailed,
     FlowLimits,
-    FlowSuspended,
+    FlowResult,
     call,
+    each,
     each_settled,
     end,
     execute,
     failure,
+    gather,
     pause,
     subflow,
-    wait,
 )
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script, explore
 
-HERE = Path(__file__).parent
+Driven = Callable[..., FlowResult[Any]]
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def driven(request: pytest.FixtureRequest) -> Driven:
+    """Run a flow on data by the system's clock, which a script would replace."""
+
+    def run(flow: Flow[Any], data: Any, models: Any = None, run_id: str | None = None) -> FlowResult[Any]:
+        flow = replace(flow, world={"clock": SystemClock()})
+        if request.param == "sync":
+            return flow.call(data, clients=models, run_id=run_id)
+        return asyncio.run(flow.acall(data, clients=models, run_id=run_id))
+
+    return run
 
 
 def agent(name: str, output: Any = str) -> Agent[Any, Any]:
@@ -99,16 +114,16 @@ plan_and_execute = Flow(
 )  # fmt: skip
 
 
-def test_plan_and_execute() -> None:
+def test_plan_and_execute(driven: Driven) -> None:
     models = {
         planning: Script('{"steps": ["find the winner", "find his town"]}'),
         doing: Script("Sinner", "Sexten"),
         replanning: Script('{"steps": ["find his town"]}', '{"response": "Sexten"}'),
     }
-    result = plan_and_execute.call(Task("Where is the winner from?"), clients=models)
+    result = driven(plan_and_execute, Task("Where is the winner from?"), models)
     assert (result.state, result.data.response, result.data.past) == ("answered", "Sexten", ("Sinner", "Sexten"))
     with pytest.raises(FlowFailed, match="no_plan"):
-        plan_and_execute.call(Task("?"), clients={**models, planning: Script('{"steps": []}')})
+        driven(plan_and_execute, Task("?"), {**models, planning: Script('{"steps": []}')})
 
 
 # Reflexion (LangGraph): write, criticize, write again, a number of times
@@ -149,9 +164,9 @@ reflexion = Flow(
 )  # fmt: skip
 
 
-def test_reflexion() -> None:
+def test_reflexion(driven: Driven) -> None:
     critic, writer = Script("too short", "too long"), Script("one", "two", "three")
-    result = reflexion.call(Essay("rain"), clients={writing: writer, criticizing: critic})
+    result = driven(reflexion, Essay("rain"), {writing: writer, criticizing: critic})
     assert (result.data.text, result.data.criticism) == ("three", ("too short", "too long"))
     assert "too short" in writer.requests[1].messages[-1].text
     assert [step.to for step in result.trace].count("writing") == 3
@@ -192,14 +207,14 @@ supervisor = Flow(
 )  # fmt: skip
 
 
-def test_a_supervisor() -> None:
+def test_a_supervisor(driven: Driven) -> None:
     def models(*choices: str) -> dict[Any, Any]:
         return {supervising: Script(*choices), **{state: Script("x", "y", "z", "u") for state in workers.values()}}
 
-    result = supervisor.call(Team("plot"), clients=models('"researcher"', '"coder"', '"researcher"', '"finish"'))
+    result = driven(supervisor, Team("plot"), models('"researcher"', '"coder"', '"researcher"', '"finish"'))
     assert result.data.said == ("x", "x", "y")
     with pytest.raises(FlowFailed, match="9 states were entered"):
-        supervisor.call(Team("plot"), clients=models(*['"coder"'] * 5))
+        driven(supervisor, Team("plot"), models(*['"coder"'] * 5))
 
 
 # A saga (Step Functions): three bookings, each undone in the opposite order when a later one fails
@@ -254,8 +269,8 @@ saga = Flow(
         ("car", "not_booked", ("flight", "hotel", "undo hotel", "undo flight")),
     ],
 )
-def test_a_saga(bad: str, state: str, log: tuple[str, ...], tmp_path: Path) -> None:
-    result = replace(saga, store=tmp_path / "runs.db").call(Trip(bad), run_id="r")
+def test_a_saga(bad: str, state: str, log: tuple[str, ...], driven: Driven, tmp_path: Path) -> None:
+    result = driven(replace(saga, store=tmp_path / "runs.db"), Trip(bad), run_id="r")
     assert (result.state, result.data.log) == (state, log)
 
 
@@ -294,15 +309,86 @@ polling = Flow(
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
-def test_polling_with_a_limit(is_inside: bool) -> None:
+def test_polling_with_a_limit(is_inside: bool, driven: Driven) -> None:
     nested = subflow("nested", polling, lambda d: d, within_s=60)
-    flow = Flow("around", Job, start=nested, rows=[nested.done(end("ready"), do=lambda d, a: a)])
+    around = Flow("around", Job, start=nested, rows=[nested.done(end("ready"), do=lambda d, a: a)])
+    flow: Flow[Any] = around if is_inside else polling
     began = time.monotonic()
-    result = (flow if is_inside else polling).call(Job(4))
+    result = driven(flow, Job(4))
     assert (result.state, result.data.looks) == ("ready", 4)
     assert time.monotonic() - began >= 3 * 0.03
     with pytest.raises(FlowFailed, match="looked five times"):
-        (flow if is_inside else polling).call(Job(9))
+        driven(flow, Job(9))
+
+
+# A retry with growing pauses (Step Functions): of some errors alone, and under a deadline
+
+
+@dataclass(frozen=True)
+class Payment:
+    down: int = 0
+    error: str = "ConnectionError"
+    tries: int = 0
+
+
+@execute
+def paying(d: Payment) -> str:
+    if d.tries < d.down:
+        raise {"ConnectionError": ConnectionError, "ValueError": ValueError}[d.error]("no line")
+    return "paid"
+
+
+def tried(times: int) -> Callable[[Payment, Failure], bool]:
+    def guard(d: Payment, why: Failure) -> bool:
+        return d.tries == times and why.detail.startswith("ConnectionError")
+
+    guard.__name__ = f"tried_{times}_times"
+    return guard
+
+
+def count(d: Payment, why: Failure) -> Payment:
+    return replace(d, tries=d.tries + 1)
+
+
+def retrying_after(*pauses_s: float, deadline_s: float = 60.0) -> Flow[Payment]:
+    breaks = [pause(f"break_{n}", delay_s) for n, delay_s in enumerate(pauses_s)]
+    rows = [
+        paying.done(end("paid")),
+        *[paying.failed(rest, when=tried(times), do=count) for times, rest in enumerate(breaks)],
+        paying.failed(failure("unpaid")),
+        *[rest.elapsed(paying) for rest in breaks],
+    ]
+    return Flow("retrying", Payment, start=paying, rows=rows, limits=FlowLimits(deadline_s=deadline_s))
+
+
+PAUSES_S = (0.02, 0.04, 0.08)
+retrying = retrying_after(*PAUSES_S)
+
+
+@pytest.mark.parametrize(
+    ("down", "error", "state", "tries"),
+    [
+        (0, "", "paid", 0),
+        (2, "ConnectionError", "paid", 2),
+        (3, "ValueError", "unpaid", 0),
+        (9, "ConnectionError", "unpaid", 3),
+    ],
+)
+def test_a_retry_with_growing_pauses(down: int, error: str, state: str, tries: int, driven: Driven) -> None:
+    began = time.monotonic()
+    try:
+        result = driven(retrying, Payment(down, error))
+    except FlowFailed as failed:
+        result = failed.run
+    assert (result.state, result.data.tries) == (state, tries)
+    assert time.monotonic() - began >= sum(PAUSES_S[:tries])
+
+
+def test_a_deadline_ends_a_retry_in_the_midst_of_a_pause(driven: Driven) -> None:
+    began = time.monotonic()
+    with pytest.raises(FlowFailed, match=r"in Expired has failed, .* 0\.4 s are over"):
+        driven(retrying_after(0.02, 0.02, 30, deadline_s=0.4), Payment(9))
+    assert 0.4 <= time.monotonic() - began < 10
 
 
 # A quorum (Step Functions): replicas are asked until enough of them agree
@@ -360,94 +446,192 @@ quorum = Flow(
         (("yes 1", "no 2", "no 3"), "refused", 3),
     ],
 )
-def test_a_quorum(asked: tuple[str, ...], state: str, rounds: int) -> None:
-    result = quorum.call(Vote(asked))
+def test_a_quorum(asked: tuple[str, ...], state: str, rounds: int, driven: Driven) -> None:
+    began = time.monotonic()
+    result = driven(quorum, Vote(asked))
+    assert time.monotonic() - began >= (rounds - 1) * 0.02
     assert (result.state, result.data.rounds) == (state, rounds)
 
 
-# A credit check (XState): three bureaus at once, of which some may fail; then a person decides
+# Map and reduce (LangGraph): subjects, a joke about each, the best of them
 
 
 @dataclass(frozen=True)
-class Report:
-    bureau: str
-    score: int = 0
+class Jokes:
+    topic: str
+    found: tuple[str, ...] = ()
+    best: str = ""
 
 
-@dataclass(frozen=True)
-class Credit:
-    who: str
-    bureaus: tuple[str, ...] = ("a", "b", "down")
-    scores: tuple[int, ...] = ()
-    decided: bool = False
+@call(agent("finder", tuple[str, ...]))
+def finding(d: Jokes) -> str:
+    return f"Subjects: {d.topic}"
 
 
-@execute
-def scoring(d: Report) -> int:
-    if d.bureau == "down":
-        raise ConnectionError("no line")
-    return 600 + ord(d.bureau) - ord("a")
+@call(agent("comedian"))
+def joking(subject: str) -> str:
+    return f"A joke about {subject}"
 
 
-bureau = Flow("bureau", Report, start=scoring, rows=[scoring.done(end("scored"), do=lambda d, n: replace(d, score=n))])
-of_bureau = subflow("of_bureau", bureau, lambda name: Report(name))
+@call(agent("jury", int))
+def choosing(d: Jokes) -> str:
+    return f"The best of {d.found}"
 
 
-def bureaus(d: Credit) -> tuple[str, ...]:
-    return d.bureaus
+def subjects(d: Jokes) -> tuple[str, ...]:
+    return d.found
 
 
-reports = each_settled("reports", of_bureau, bureaus)
+def is_there(d: Jokes, n: int) -> bool:
+    return 0 <= n < len(d.found)
 
 
-@wait(bool)
-def deciding(d: Credit) -> str:
-    return f"{d.who}: {d.scores}"
-
-
-def has_any(d: Credit, found: tuple[Report | Failure, ...]) -> bool:
-    return any(isinstance(report, Report) for report in found)
-
-
-def take_scores(d: Credit, found: tuple[Report | Failure, ...]) -> Credit:
-    return replace(d, scores=tuple(report.score for report in found if isinstance(report, Report)))
-
-
-credit = Flow(
-    "credit", Credit, start=reports,
+jokes = each("jokes", joking, subjects, parallel=2)
+map_reduce = Flow(
+    "map_reduce", Jokes, start=finding,
     rows=[
-        reports.done(deciding, when=has_any, do=take_scores),
-        reports.done(failure("unknown", "no bureau answers")),
-        deciding.done(end("granted"), of=True, do=lambda d, a: replace(d, decided=True)),
-        deciding.done(end("denied"), of=False, do=lambda d, a: replace(d, decided=True)),
+        finding.done(jokes, do=lambda d, found: replace(d, found=found)),
+        jokes.done(choosing, do=lambda d, told: replace(d, found=told)),
+        choosing.done(end("chosen"), when=is_there, do=lambda d, n: replace(d, best=d.found[n])),
+        choosing.done(failure("no_such_joke")),
     ],
 )  # fmt: skip
 
 
-def test_a_credit_check_that_another_process_decides(tmp_path: Path) -> None:
-    store = tmp_path / "runs.db"
-    assert in_another_process("begin", store) == "deciding (600, 601)"
-    assert in_another_process("decide", store) == "granted (600, 601)"
-    with pytest.raises(FlowFailed, match="no bureau answers"):
-        credit.call(Credit("ann", bureaus=("down", "down")))
+def told(request: Any) -> str:
+    """Return the subject in capitals; which member asks first is not settled."""
+    return str(request.messages[-1].text).rpartition(" ")[2].upper()
 
 
-def day(what: str, store: str) -> str:
-    """Do what is due on a day, in a process of its own."""
-    flow = replace(credit, store=store)
-    try:
-        result = flow.call(Credit("ann"), run_id="r") if what == "begin" else flow.resume("r", {deciding: True})
-    except FlowSuspended as waiting:
-        return f"{waiting.run.state} {waiting.run.data.scores}"
-    return f"{result.state} {result.data.scores}"
+def test_map_and_reduce(driven: Driven) -> None:
+    def models(choice: str) -> dict[Any, Any]:
+        return {
+            finding: Script('["cats", "dogs", "cows", "bees"]'),
+            joking: Script(*[told] * 4),
+            choosing: Script(choice),
+        }
+
+    asked = models("2")
+    result = driven(map_reduce, Jokes("animals"), asked)
+    assert (result.data.found, result.data.best) == (("CATS", "DOGS", "COWS", "BEES"), "COWS")
+    assert asked[choosing].requests[0].messages[-1].text == "The best of ('CATS', 'DOGS', 'COWS', 'BEES')"
+    with pytest.raises(FlowFailed, match="no_such_joke"):
+        driven(map_reduce, Jokes("animals"), models("4"))
 
 
-def in_another_process(what: str, store: Path) -> str:
-    code = f"import test_strangers_graphs as t; print(t.day({what!r}, {str(store)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, timeout=120, check=True
-    )
-    return done.stdout.strip()
+# Routing (Anthropic, n8n): a classifier, a handler for each class, one of them a flow of its own
+
+
+class Kind(enum.Enum):
+    BILLING = "billing"
+    OUTAGE = "outage"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Letter:
+    text: str
+    answer: str = ""
+
+
+@call(agent("router", Kind))
+def routing(d: Letter) -> str:
+    return d.text
+
+
+@execute
+def refunding(d: Letter) -> str:
+    return f"refunded: {d.text}"
+
+
+@call(agent("clerk"))
+def explaining(d: Letter) -> str:
+    return f"Explain {d.text}"
+
+
+def put_answer(d: Letter, text: str) -> Letter:
+    return replace(d, answer=text)
+
+
+explained = Flow("explained", Letter, start=explaining, rows=[explaining.done(end("said"), do=put_answer)])
+outage = subflow("outage", explained, lambda d: d)
+handled = end("handled")
+routed = Flow(
+    "routed", Letter, start=routing,
+    rows=[
+        routing.done(refunding, of=Kind.BILLING),
+        routing.done(outage, of=Kind.OUTAGE),
+        routing.done(end("declined"), of=Kind.OTHER),
+        refunding.done(handled, do=put_answer),
+        outage.done(handled, do=lambda d, inner: inner),
+    ],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "answer"),
+    [("billing", "handled", "refunded: help"), ("outage", "handled", "a cable"), ("other", "declined", "")],
+)
+def test_routing(kind: str, state: str, answer: str, driven: Driven) -> None:
+    models = {routing: Script(f'"{kind}"'), explaining: Script(*["a cable"] * (kind == "outage"))}
+    result = driven(routed, Letter("help"), models)
+    assert (result.state, result.data.answer) == (state, answer)
+
+
+# A debate (AutoGen): both sides speak at once, and read what both have said before; a judge decides, or they go on
+
+
+class Verdict(enum.Enum):
+    PRO = "pro"
+    CON = "con"
+    OPEN = "open"
+
+
+@dataclass(frozen=True)
+class Debate:
+    question: str
+    rounds: tuple[tuple[str, str], ...] = ()
+
+
+def side(name: str) -> Any:
+    return call(agent(name), name=name)(lambda d: f"{name} of {d.question}, after {d.rounds}")
+
+
+pro, con = side("pro"), side("con")
+speaking = gather("speaking", pro, con)
+
+
+@call(agent("judge", Verdict))
+def judging(d: Debate) -> str:
+    return f"{d.rounds}"
+
+
+def may_go_on(d: Debate, verdict: Verdict) -> bool:
+    return len(d.rounds) < 3
+
+
+debate = Flow(
+    "debate", Debate, start=speaking,
+    rows=[
+        speaking.done(judging, do=lambda d, both: replace(d, rounds=(*d.rounds, both))),
+        judging.done(end("pro_wins"), of=Verdict.PRO),
+        judging.done(end("con_wins"), of=Verdict.CON),
+        judging.done(speaking, of=Verdict.OPEN, when=may_go_on),
+        judging.done(end("undecided"), of=Verdict.OPEN),
+    ],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "state"), [("con", "con_wins"), ("open pro", "pro_wins"), ("open open open", "undecided")]
+)
+def test_a_debate(verdicts: str, state: str, driven: Driven) -> None:
+    words = [f'"{verdict}"' for verdict in verdicts.split()]
+    models = {pro: Script(*"abc"[: len(words)]), con: Script(*"xyz"[: len(words)]), judging: Script(*words)}
+    result = driven(debate, Debate("tabs"), models)
+    assert (result.state, result.data.rounds) == (state, tuple(zip("abc", "xyz", strict=True))[: len(words)])
+    if len(words) > 1:
+        assert models[con].requests[1].messages[-1].text == "con of tabs, after (('a', 'x'),)"
 
 
 @pytest.mark.parametrize(
@@ -458,9 +642,14 @@ def in_another_process(what: str, store: Path) -> str:
             {planning: [Plan(("a",)), Plan(())], doing: ["x"], replanning: [Plan(("b",)), Plan(()), Answer("y")]},
         ),
         (saga, Trip(), {state: [state.name] for state in (flight, hotel, car, no_flight, no_hotel)}),
-        (credit, Credit("ann"), {reports: [(Report("a", 1), Failure("x")), (Failure("x"),)], deciding: [True, False]}),
+        (
+            retrying,
+            Payment(),
+            {paying: ["paid", Failure("raised", "ConnectionError"), Failure("raised", "ValueError")]},
+        ),
+        (debate, Debate("tabs"), {speaking: [("a", "x")], judging: [*Verdict]}),
     ],
-    ids=["plan and execute", "saga", "credit check"],
+    ids=["plan and execute", "saga", "retry", "debate"],
 )
 def test_every_row_of_theirs_can_be_taken(flow: Flow[Any], data: Any, answers: dict[Any, Any]) -> None:
     assert explore(flow, data, answers, limit=2000).missed == ()
