@@ -209,6 +209,25 @@ def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
     assert seen == [1]
 
 
+def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_function() -> None:
+    seen: list[int] = []
+
+    def look(context: Context[Any]) -> str:
+        """Look."""
+        seen.append(context.depth)
+        return "nothing"
+
+    inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
+    flow = flow_of(call(inner, name="asking")(lambda d: "go"))
+
+    def run_it() -> str:
+        """Run the flow."""
+        return flow.call(Order()).state
+
+    Agent(Script(asks("look"), asks("run_it"), "over"), name="outer", functions=[look, run_it]).call("go")
+    assert seen == [0, 1]
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:

@@ -429,6 +429,24 @@ class TestDamaged:
         with pytest.raises(SnapshotError, match="names' contradicts itself"):
             flow_of_names({})[0].restore(json.dumps(put(document, path, 7)))
 
+    @pytest.mark.parametrize(
+        ("place", "changes", "problem"),
+        [
+            ("person", {"once": {}}, "it stands in person#1, and waits for nothing"),
+            ("person", {"ending": {"state": "over"}}, "it stands in person, and has an ending"),
+            ("lost", {"ending": None}, "it stands in lost, and has no ending"),
+            ("both", {"children": {}, "once": {"both#2": {}}}, "both is another kind of state by now"),
+            ("person", {"once": {"acting#1": {}}}, r"it stands in person#1, and has the works \['acting#1'\]"),
+            ("person", {"state": "acting"}, "it stands in acting, and its trace ends in person"),
+        ],
+    )
+    def test_a_record_that_contradicts_itself_is_refused(self, place: str, changes: Any, problem: str) -> None:
+        flow, states = flow_of_names({})
+        document = json.loads(snapshot(at_place(flow, states, place)))
+        document["record"] |= changes
+        with pytest.raises(SnapshotError, match=f"contradicts itself: {problem}"):
+            flow.restore(json.dumps(document))
+
     def test_a_part_that_is_missing_is_refused_or_has_its_default(self) -> None:
         document = json.loads(documents()[6])
         for path in [path for path in paths(document) if path and isinstance(path[-1], str)]:
