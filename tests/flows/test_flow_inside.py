@@ -15,11 +15,13 @@ from fsm_agent import (
     Denied,
     Function,
     FunctionFailed,
+    MemoryStore,
     Replied,
     Reply,
     Returned,
     Usage,
 )
+from fsm_agent import snapshot as snapshot_of_call
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
@@ -209,7 +211,8 @@ def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
     assert seen == [1]
 
 
-def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_function() -> None:
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_function(store: Any) -> None:
     seen: list[int] = []
 
     def look(context: Context[Any]) -> str:
@@ -218,14 +221,52 @@ def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_functi
         return "nothing"
 
     inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
-    flow = flow_of(call(inner, name="asking")(lambda d: "go"))
+    flow = flow_of(call(inner, name="asking")(lambda d: "go"), store=store)
 
     def run_it() -> str:
         """Run the flow."""
-        return flow.call(Order()).state
+        return flow.call(Order(), run_id="r" if store else None).state
 
     Agent(Script(asks("look"), asks("run_it"), "over"), name="outer", functions=[look, run_it]).call("go")
     assert seen == [0, 1]
+    if store is not None:
+        assert flow.replay("r").record.depth == 1
+
+
+def test_a_flow_inside_asks_its_own_approver_also_at_a_state_that_the_outer_one_has() -> None:
+    asked: list[str] = []
+
+    def approver(name: str) -> Any:
+        def approve(question: Any) -> Denied:
+            asked.append(name)
+            return Denied("no")
+
+        return approve
+
+    payment = Function.of(pay, needs_approval=True)
+    model = Script(*[asks("pay", amount=5), "done"] * 3)
+    state = call(Agent(model, name="bot", functions=[payment]), name="asking")(lambda d: "go")
+    nested = subflow("nested", replace(flow_of(state), approve=approver("inner")), lambda d: d)
+    again = subflow("again", flow_of(state), lambda d: d)
+    rows = [state.done(nested), nested.done(again), again.done(over)]
+    Flow("f", Order, start=state, rows=rows, approve=approver("outer")).call(Order())
+    assert asked == ["outer", "inner", "outer"]
+
+
+def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_inside() -> None:
+    def agent_with(**options: Any) -> Any:
+        function = flow_of(paying(**options)).as_function("f")
+        return Agent("openai:gpt-5-mini", name="outer", functions=[function])
+
+    one = agent_with().seed("go")
+    one.advance("begin", Begun(at_s=0.0, id="r"))
+    one.advance("model:0", Replied(reply=Reply.of(asks("f", n=1)), at_s=1.0))
+    (model,) = [effect.key for effect in one.effects]
+    one.advance(model, Replied(reply=Reply.of(asks("pay", amount=5)), at_s=2.0))
+    path = model.rpartition("/")[0]
+    assert [effect.key for effect in one.effects] == [f"{path}/run:1.0"]
+    again = agent_with(needs_approval=True).restore(snapshot_of_call(one))
+    assert [effect.key for effect in again.effects] == [f"{path}/ask:1.0"]
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, UsageError
+from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, RunExists, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -375,3 +375,24 @@ def test_an_empty_task_is_an_error_that_names_its_state() -> None:
     with pytest.raises(FlowError, match="the state 'echoing': the task is '': a text that asks for something"):
         run.flow.run(run)
     assert run.state == "Seeded"
+
+
+def test_a_run_of_another_flow_is_not_driven() -> None:
+    state = execute(name="counting")(in_a_thread)
+    other = Flow("other", Letter, start=state, rows=[state.done(end("over"))])
+    run = other.seed(Letter("x"))
+    with pytest.raises(UsageError, match=r"run drives a run of the flow '.*', and .* is none: call"):
+        answered(state).run(run)
+    assert run.state == "Seeded"
+
+
+def test_one_name_of_a_run_is_not_for_two_calls_that_differ() -> None:
+    kept = replace(answered(wait(int, name="person")(lambda d: "?")), store=MemoryStore())
+    for extra in ({"a": 1}, {"a": 1}):
+        with pytest.raises(FlowSuspended):
+            kept.call(Letter("x"), run_id="r", extra=extra)
+    for other in ({"a": 2}, None):
+        with pytest.raises(RunExists, match="extra"):
+            kept.call(Letter("x"), run_id="r", extra=other)
+    with pytest.raises(RunExists, match="data"):
+        kept.call(Letter("y"), run_id="r", extra={"a": 1})

@@ -384,11 +384,13 @@ def test_a_retry_with_growing_pauses(down: int, error: str, state: str, tries: i
     assert time.monotonic() - began >= sum(PAUSES_S[:tries])
 
 
-def test_a_deadline_ends_a_retry_in_the_midst_of_a_pause(driven: Driven) -> None:
+def test_a_deadline_counts_from_the_start_of_all_tries(driven: Driven) -> None:
     began = time.monotonic()
     with pytest.raises(FlowFailed, match=r"in Expired has failed, .* 0\.4 s are over"):
-        driven(retrying_after(0.02, 0.02, 30, deadline_s=0.4), Payment(9))
+        driven(retrying_after(0.25, 0.25, 30, deadline_s=0.4), Payment(9))
     assert 0.4 <= time.monotonic() - began < 10
+    with pytest.raises(FlowFailed, match="in Expired has failed"):
+        driven(retrying_after(0.2, 0.2, 0.2, deadline_s=0.4), Payment(9))
 
 
 # A quorum (Step Functions): replicas are asked until enough of them agree
