@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
+from fsm_agent.prompts.extraction.matching import UNCLEAR
 from fsm_agent.prompts.extraction.positions import NOTHING, UNDECIDED, Position, known, with_tail
 from fsm_agent.prompts.parser import Output
 
@@ -27,7 +28,10 @@ _BRACKET = pattern(r"[{\[]")
 _QUOTED = pattern(r'["\\]')
 _BARE = pattern(r'"|[{\[]+|[}\]]+')
 _NUMBER = "+-.0123456789eE"
-_UNFINISHED = ("missing", "missing_argument", "too_short", "union_tag_not_found", "value_error", "assertion_error")
+_UNFINISHED = (
+    *("missing", "missing_argument", "too_short", "union_tag_not_found", UNCLEAR),
+    *("value_error", "assertion_error"),
+)
 
 
 class Arriving:
@@ -42,7 +46,7 @@ class Arriving:
     def __init__(self, output: Output, opening: str = "", context: Mapping[str, Any] | None = None) -> None:
         self.output = output
         self.context = context or {}
-        self._position = Position([output.bare_schema], output.bare_schema)
+        self._position = Position([output.read_schema], output.read_schema)
         self._opening = re.compile(opening + r"\s*+(?=[{\[])") if opening else _BRACKET
         self._tail = "\n"  # the end of what was searched
         self._document: _Document | None = None

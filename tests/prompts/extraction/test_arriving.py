@@ -19,6 +19,7 @@ from support.growth import growth
 from fsm_agent import first_of, json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.prompts.extraction.arriving import Arriving, extends
 from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.unions import tags_of
 
 
 class Mood(enum.Enum):
@@ -315,6 +316,11 @@ def _either(one: Typed, other: Typed) -> Typed:
     )
 
 
+def _have_no_tags(pair: tuple[Typed, Typed]) -> bool:
+    one, other = pair
+    return one.type is not other.type and not any(tags_of([one.type, other.type]))
+
+
 NUMBERS = itertools.count()
 SCALARS = [
     Typed(str, st.text(max_size=8), _text_begins),
@@ -332,7 +338,7 @@ TYPES = st.recursive(
         inner.map(_list_of),
         inner.map(_dict_of),
         st.builds(_model_of, st.lists(inner, min_size=1, max_size=3), is_open=st.booleans()),
-        st.tuples(inner, inner).filter(lambda pair: pair[0].type is not pair[1].type).map(lambda pair: _either(*pair)),
+        st.tuples(inner, inner).filter(_have_no_tags).map(lambda pair: _either(*pair)),
     ),
     max_leaves=6,
 )
