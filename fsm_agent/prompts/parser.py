@@ -18,7 +18,7 @@ from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.unions import told_apart
+from fsm_agent.prompts.unions import adapter_of
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
@@ -54,7 +54,7 @@ class Output:
         self.max_length = max_length
         self._bare_schema: dict[str, Any] | None = None
         try:
-            self._adapter = None if type is str else told_apart(type)
+            self._adapter = None if type is str else adapter_of(type)
             self._bare_schema = None if self._adapter is None else self._adapter.json_schema()
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
@@ -164,7 +164,7 @@ class Output:
     @cached_property
     def _wrapper(self) -> Any:
         wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
-        return told_apart(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
+        return adapter_of(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
 
     @cached_property
     def any_schema(self) -> dict[str, Any]:

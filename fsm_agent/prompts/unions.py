@@ -178,7 +178,7 @@ class _Members:
         ]
 
 
-def told_apart(kind: Any) -> pydantic.TypeAdapter[Any] | _Reader:
+def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any] | _Reader:
     """Return what reads JSON as a value of a type, and describes that JSON.
 
     Raises:
@@ -356,9 +356,9 @@ class _Walk:
         if kind == "dict":
             return [_Form("object", is_open=True)]
         if kind in _LISTS:
-            items = core.get("items_schema")
-            inner = items if isinstance(items, list) else [items] if items is not None else []
-            return [_Form("array", items=tuple([form for item in inner for form in self.forms(item, None, seen)]))]
+            items = core.get("items_schema") or []
+            several = items if isinstance(items, list) else [items]
+            return [_Form("array", items=tuple([form for item in several for form in self.forms(item, None, seen)]))]
         if kind in _OPAQUE:
             return [*_ANYTHING]
         if kind in ("union", "tagged-union"):

@@ -1,7 +1,7 @@
 """The types of what a state gives, and its values as JSON.
 
 A value of one of several types is written with the name of its type.  What comes without, from a web form, say, is
-read as `told_apart` reads an answer of a model, without guessing.  Types that nothing but their names could tell apart
+read as `adapter_of` reads an answer of a model, without guessing.  Types that nothing but their names could tell apart
 are refused when the flow is defined.
 """
 
@@ -23,7 +23,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
-from fsm_agent.prompts.unions import are_alike, has_tags, told_apart
+from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ class Kinds:
 
     @cached_property
     def _either(self) -> Any:
-        return told_apart(union_of(self.kinds))
+        return adapter_of(union_of(self.kinds))
 
     def dump(self, value: Any) -> str:
         """Return a value as JSON.
