@@ -7,21 +7,20 @@ import sys
 
 from pydantic import BaseModel, Field
 
-from fsm_agent import Agent, Prompt, Settings
+from fsm_agent import Agent, Prompt
 
 
 class Person(BaseModel):
-    name: str = Field(max_length=40)  # a greatest length, or a small model might never end the string
+    name: str
     age: int = Field(ge=0, le=150)
-    city: str = Field(max_length=40)
+    city: str
 
 
 EXTRACT = Prompt("Extract the name, age and city from the text as JSON.\nText: {{ text }}", output=Person)
 
 
 def main(text: str = "Maria Silva is 34 years old and lives in Lisbon.", model: str = "local:") -> None:
-    settings = Settings(temperature=0, seed=1, max_tokens=64) if model == "local:" else Settings()
-    with Agent(model, system="You are a helpful assistant.", settings=settings) as agent:
+    with Agent(model, system="You are a helpful assistant.") as agent:
         result = agent.call(EXTRACT, text=text)
     print(result.output)
     print(result.usage)

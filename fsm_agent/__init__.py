@@ -163,7 +163,9 @@ _MODULES = {
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_HOME)
+_OF_EXTRAS = ("TerminalHook",)  # need an extra, so that ``from fsm_agent import *`` leaves them out
+
+__all__ = sorted({*_HOME} - {*_OF_EXTRAS})
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
@@ -370,11 +372,11 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name
         if name not in _HOME:
             from fsm_agent.foreign_names import IMPORT_WORDS, unknown_import
 
-            raise unknown_import(__name__, name, __all__, IMPORT_WORDS)
+            raise unknown_import(__name__, name, _HOME, IMPORT_WORDS)
         value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -20,6 +20,8 @@ else:
 
 T = TypeVar("T")
 
+_CLASS_MODEL = "model = 'provider:model', or a client"
+
 _CHECKED = "output=… with a validator, or Prompt(…, parser=…)"
 _KEPT = "Agent(…, store='runs.db')"
 _HOOKS = "Agent(…, hooks=[…])"
@@ -144,15 +146,32 @@ FUNCTION_CALL_WORDS = {
     **dict.fromkeys(("tool_call_id", "call_id"), "id"),
     **dict.fromkeys(("output", "content", "value"), "result"),
 }
+
+
+def _assigned(right: str) -> str:
+    """Return the attribute of a class that stands for an argument: ``limits = …`` for ``limits=…``."""
+    name, sign, value = right.partition("=")
+    return f"{'expertise' if name == 'system' else name} = {value}" if sign and name.isidentifier() else right
+
+
+_CLIENT = "model = client_for('provider:model', …), with {}=…"
 CLASS_WORDS = {  # attributes of a class of agents
-    **{word: "functions" for word, right in AGENT_WORDS.items() if right == "functions=[…]"},
-    **{word: "output" for word, right in AGENT_WORDS.items() if right == "output=…"},
-    **{word: "expertise" for word, right in AGENT_WORDS.items() if right == "system=…" and word != "prompt"},
-    "system": "expertise",
-    **dict.fromkeys(
-        ("model", "model_name", "client", "llm"), "a key of the configuration, {'model': 'provider:model'}"
-    ),
-    **dict.fromkeys(("limits", "settings", "max_turns", "temperature"), "a key of the configuration"),
+    **{word: _assigned(right) for word, right in AGENT_WORDS.items()},
+    **dict.fromkeys(("client", "llm", "model_name", "model_id", "llm_config", "chat_model", "provider"), _CLASS_MODEL),
+    **dict.fromkeys(("default_inner", "client_name", "inner", "backend"), _CLASS_MODEL),
+    **dict.fromkeys(("max_retries", "retries"), "limits = Limits(recalls=…, parse_retries=…)"),
+    **dict.fromkeys(("max_exception_retry",), "limits = Limits(parse_retries=…)"),
+    **dict.fromkeys(("max_llm_recall",), "limits = Limits(recalls=…)"),
+    **dict.fromkeys(("max_interrupt_times",), "limits = Limits(rounds=…)"),
+    **dict.fromkeys(("model_args",), "settings = Settings(…)"),
+    **dict.fromkeys(("approval", "tool_approval", "approver"), "approve = …"),
+    **dict.fromkeys(("agents", "sub_agents", "agent_configs"), "agent_group = {'name': {…}, …}"),
+    **dict.fromkeys(("config", "global", "defaults"), "the attributes of the class themselves, model = … and so on"),
+    **dict.fromkeys(("deps", "dependencies"), "deps=… of call"),
+    **dict.fromkeys(("toolset", "mcp_server"), "functions = […]"),
+    "system_prompt_path": "system_path = …",
+    "api_key": _CLIENT.format("api_key"),
+    "base_url": _CLIENT.format("base_url"),
 }
 _OF_AGENTS = ("acall", "stream", "astream", "run", "arun", "seed", "resume", "conversation", "as_function")
 BASE_WORDS = {

@@ -31,7 +31,7 @@ AGENT_WORDS = {
         ("tools", "toolsets", "tool_list", "agents", "handoffs", "sub_agents", "mcp_servers"), "functions=[…]"
     ),
     **dict.fromkeys(("output_type", "result_type", "response_model", "response_format", "output_schema"), "output=…"),
-    **dict.fromkeys(("instructions", "instruction", "system_prompt", "system_message", "prompt"), "system=…"),
+    **dict.fromkeys(("instructions", "instruction", "system_prompt", "system_message"), "system=…"),
     **dict.fromkeys(("max_turns", "max_iterations", "max_steps", "recursion_limit"), _ROUNDS),
     **dict.fromkeys(("model_settings", "generation_config"), "settings=Settings(…)"),
     **dict.fromkeys(("usage_limits", "timeout"), "limits=Limits(…)"),

@@ -23,6 +23,7 @@ from typing import Any
 import cost_table
 import pytest
 from pydantic import BaseModel
+from support.uncollected import uncollected
 
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.vector import Vector
@@ -103,14 +104,12 @@ def count(once: Callable[[], Awaitable[Any]]) -> Counted:
         for _ in range(2):
             await once()
         counted, before = Counted(), sys.getprofile()
-        gc.collect()
-        gc.disable()
-        sys.setprofile(counted)
-        try:
-            await once()
-        finally:
-            sys.setprofile(before)
-            gc.enable()
+        with uncollected():
+            sys.setprofile(counted)
+            try:
+                await once()
+            finally:
+                sys.setprofile(before)
         return counted
 
     with asyncio.Runner() as runner:
@@ -122,13 +121,13 @@ def peak_bytes(work: Work) -> int:
 
     async def main() -> int:
         await work.ours()
-        gc.collect()
-        tracemalloc.start()
-        try:
-            await work.ours()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        with uncollected():
+            tracemalloc.start()
+            try:
+                await work.ours()
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
 
     with asyncio.Runner() as runner:
         return runner.run(main())

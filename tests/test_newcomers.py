@@ -133,7 +133,7 @@ class Log:
 
 
 def agent(*replies: Any, **options: Any) -> Agent[Any, Any]:
-    return Agent(Script(*replies or ("ok",)), **options)
+    return Agent(Script(*replies or ("ok",)), **{"name": "clerk"} | options)
 
 
 def result() -> Any:
@@ -358,7 +358,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "variables of the system prompt": (
         lambda: agent(system=Prompt("You are {{ name }}.")).call("hi"),
-        "PromptError: system of the agent 'agent': .* needs the variable(s) name; .*: system_args={…} of call",
+        "PromptError: system of the agent 'clerk': .* needs the variable(s) name; .*: system_args={…} of call",
     ),
     # dialogs and messages
     "a list of texts": (
@@ -426,7 +426,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a run that is not there": (lambda: agent(store=MemoryStore()).resume("r9"), "RunUnknown: there is no run 'r9'"),
     "no store": (
         lambda: agent().resume("r1"),
-        "UsageError: the agent 'agent' has no store: store='runs.db' gives it one",
+        "UsageError: the agent 'clerk' has no store: store='runs.db' gives it one",
     ),
     "a run without a store": (
         lambda: agent().call("hi", run_id="r1"),
@@ -478,9 +478,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: defined(expertise="You add.", tools=[add]),
         "ConfigError: .*Mine has no use for 'tools': here that is functions",
     ),
-    "a model as an attribute": (
-        lambda: defined(expertise="You add.", model="openai:gpt-5-mini"),
-        "ConfigError: .*Mine has no use for 'model': here that is a key of the configuration, {'model'",
+    "a client as an attribute": (
+        lambda: defined(expertise="You add.", client=Script()),
+        "ConfigError: .*Mine has no use for 'client': here that is model = 'provider:model', or a client",
     ),
     "a template as a path": (
         lambda: defined(prompt="Do {{ task }}"),
@@ -565,7 +565,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a conversation without a store": (
         lambda: agent().conversation("anna"),
-        "UsageError: the agent 'agent' has no store: store='runs.db' gives it one",
+        "UsageError: the agent 'clerk' has no store: store='runs.db' gives it one",
     ),
     "after that is a text": (
         lambda: agent().call("hi", after="before"),

@@ -50,18 +50,39 @@ def title(example):
     return f"{name}: {code.strip().splitlines()[-1][:40]}"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=title)
-def test_every_example_runs_and_prints_what_it_is_said_to_print(example, monkeypatch, capsys, tmp_path):
-    name, code, output = example
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Runs an example as a program of its own, in an empty folder at first."""
+
+    def run(name, code):
+        with ExitStack() as stack:
+            for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):  # other tests register what they please
+                stack.enter_context(registry.scoped())
+            exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "readme"})  # without our future imports
+
     monkeypatch.chdir(tmp_path)
-    with StubServer(["42"] * 8) as server, ExitStack() as stack:
-        for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):  # other tests register what they please
-            stack.enter_context(registry.scoped())
+    with StubServer(["42"] * 16) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
-        exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "readme"})  # without our future imports
+        yield run
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=title)
+def test_every_example_runs_and_prints_what_it_is_said_to_print(example, run, capsys):
+    """Run again in the same folder, it goes on from what it has left there, or says it again."""
+    name, code, output = example
+    run(name, code)
     if output:
         assert capsys.readouterr().out == output
+    run(name, code)
+    assert not output or capsys.readouterr().out
+
+
+def test_whoever_tries_one_example_after_the_other_in_one_folder_meets_no_run_of_another(run):
+    kept = [(name, code) for name, code, _ in EXAMPLES if ".db" in code]
+    assert len(kept) >= 10
+    for name, code in kept:
+        run(name, code)
 
 
 def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():

@@ -8,12 +8,15 @@
 The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  For
 libraries only, the standard one included: names of this package are imported as usual, except for the module that
 stands on `transitions` and the codecs, of which a call needs one.  Libraries that many modules use
-are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.
+are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.  What must
+not be made by two threads at once is made under `making`, and no fork comes between.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -21,7 +24,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
 
-__all__ = ["core_schema", "deferred", "pattern", "pydantic", "pydantic_core", "pydantic_fields", "typing_extensions"]
+making = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+
+__all__ = [
+    "core_schema",
+    "deferred",
+    "making",
+    "pattern",
+    "pydantic",
+    "pydantic_core",
+    "pydantic_fields",
+    "typing_extensions",
+]
 
 
 class Deferred:

@@ -1,6 +1,8 @@
 """Values: immutable data, which `msgspec` makes, compares, copies, writes as JSON and reads from it, in C.
 
 pydantic stays where users bring types of their own: outputs, arguments of functions, configuration.
+
+More than 300 lines, because what is written and how it is read stand beside each other.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 import msgspec
 
 from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import deferred, making
 from fsm_agent._internal.vector import Vector
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "Tagged",
     "Value",
     "Written",
+    "decoder_of",
     "defaults_of",
     "differing",
     "field_names",
@@ -172,7 +175,7 @@ def from_json(document: str | bytes, kind: Any) -> Any:
         ValueError: It is damaged; the text says where.
     """
     try:
-        return _decoder(kind).decode(document)
+        return decoder_of(kind).decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
         try:  # NaN, Infinity, and what older versions wrote
             return _with_raws(_modern(json.loads(document)), kind)
@@ -187,7 +190,7 @@ def from_data(data: Any, kind: Any) -> Any:
         ValueError: They do not fit; the text says where and why.
     """
     try:
-        return msgspec.convert(data, kind, dec_hook=_restored)
+        return _converted(data, kind)
     except msgspec.ValidationError as error:
         raise ValueError(_words(error)) from None
 
@@ -199,7 +202,7 @@ def _with_raws(data: Any, kind: Any) -> Any:
     if not kept:
         return from_data(data, kind)
     bare: dict[str, Any] = {name: {} if raws[name] else None for name in kept}
-    value = _decoder(kind).decode(json.dumps({**data, **bare}))
+    value = decoder_of(kind).decode(json.dumps({**data, **bare}))
     return value.changed(**{name: _raw(item, raws[name]) for name, item in kept.items()})
 
 
@@ -229,8 +232,20 @@ _encoder = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=_restored)
+def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return what decodes JSON as values of a type; each decoder of the package is made here.
+
+    What msgspec knows of a type belongs to the type, and is there for all threads before it is complete: meanwhile the
+    annotations of its fields' types are evaluated, in Python.  A decoder that met such a type would crash, and a forked
+    process would keep it so.
+    """
+    with making:
+        return msgspec.json.Decoder(kind, dec_hook=_restored)
+
+
+def _converted(data: Any, kind: Any) -> Any:
+    decoder_of(kind)  # so that msgspec knows the type
+    return msgspec.convert(data, kind, dec_hook=_restored)
 
 
 class Written(ABC):
@@ -275,7 +290,7 @@ def _restored(kind: Any, data: Any) -> Any:
     if (made := get_origin(kind)) in (Vector, GrowingMap):
         plain: Any = list[get_args(kind)] if made is Vector else dict[str, *get_args(kind)]  # type: ignore[misc]
         try:
-            return made(msgspec.convert(data, plain, dec_hook=_restored))
+            return made(_converted(data, plain))
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None  # a ValueError is given the path to this vector
     if isinstance(kind, type) and issubclass(kind, Read):

@@ -16,7 +16,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, check_values
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.driving import After, Asked, Deps, Driving, Messages, OptionalMapping, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
@@ -38,7 +38,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import Message, Text
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
@@ -94,7 +94,9 @@ class Agent(Driving[Deps, Out], Classifying):
         functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
             servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.
-        name: For traces and snapshots.
+        prompt: The prompt of tasks that are given in words, with ``{{ task }}`` in it; its other variables are given
+            with the call.
+        name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
         limits: The budgets of each call.
         settings: How the model shall answer.
         stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
@@ -119,7 +121,8 @@ class Agent(Driving[Deps, Out], Classifying):
     system: str | Prompt | Callable[[Deps], str] = ""
     functions: Functions[Deps] = NO_FUNCTIONS
     output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
-    name: str = "agent"
+    prompt: Prompt = field(default=TASK, repr=False)
+    name: str = UNNAMED
     limits: Limits = Limits()
     settings: Settings = Settings()
     stop_when: StopWhen | None = field(default=None, repr=False)
@@ -131,7 +134,6 @@ class Agent(Driving[Deps, Out], Classifying):
     hooks: Sequence[Any] = field(default=(), repr=False)
     store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    prompt: Prompt = field(init=False, repr=False)  # of tasks that are given in words
 
     if not TYPE_CHECKING:
 
@@ -146,8 +148,12 @@ class Agent(Driving[Deps, Out], Classifying):
         listed = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in listed)
         functions = functions_of(listed) if is_fixed else listed
-        prompt = Prompt("{{ task }}", path=self.name, functions=functions if is_fixed else (), output=self.output)
-        for name, value in {"functions": functions, "prompt": prompt}.items():
+        given: Any = self.prompt.given or self.prompt
+        output = self.output if given.output is str and given.parser is None else given.output
+        lent = {} if given.functions else {"functions": functions if is_fixed else ()}
+        prompt = given.extend(path=given.path or self.name, output=output, **lent)
+        vars(prompt)["given"] = given
+        for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
         check_system(self.system)
         check_hooks(self.hooks)
@@ -182,7 +188,7 @@ class Agent(Driving[Deps, Out], Classifying):
             TypeError: There is no such option; the message has the one that was probably meant.
             UsageError: A value is not right.
         """
-        return type(self)(**{**{name: getattr(self, name) for name in _OPTIONS}, **options})
+        return type(self)(**{**{name: getattr(self, name) for name in ARGUMENTS}, **options})
 
     @cached_property
     def client(self) -> Client:
@@ -333,7 +339,7 @@ class Agent(Driving[Deps, Out], Classifying):
     def _made(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         """Return a call that is in no store."""
         if values:
-            check_values(task, values)
+            check_values(task, values, self.prompt)
         messages, system_args, prompt, governed_by = self._asked(task, values, options)
         prompt = self._governance.for_call(prompt, options.deps)
         if options.parser_args:
@@ -371,17 +377,17 @@ class Agent(Driving[Deps, Out], Classifying):
 
         The last is the path of handoffs to the agent that does.
         """
-        if isinstance(task, str) and isinstance(self.system, str) and options.after is options.system_args is None:
-            return Vector([*self._opening, task_message(task)]), NO_ARGS, self.prompt, ""
+        prompt, system = self.prompt, self.system
+        is_plain = isinstance(system, str) and prompt.template == TASK.template
+        if is_plain and isinstance(task, str) and options.after is options.system_args is None:
+            return Vector([*self._opening, task_message(task)]), NO_ARGS, prompt, ""
         opening = Opening(self.system, self.name, options.system_args, options.keep_system, options.deps)
-        prompt, before = self.prompt, Dialog() if options.after is None else dialog_before(options.after)
+        before = Dialog() if options.after is None else dialog_before(options.after)
         match task:
-            case str():
-                dialog = before.append(task_message(task))
+            case str() | payloads.Payload():
+                dialog = self._put_in_words(before, task, values, options.model)
             case Prompt():
                 dialog, prompt = before.put(task, **values), task
-            case payloads.Payload():
-                dialog = before.append(self._visible(task, options.model).message)
             case Message():
                 dialog = before.append(task)
             case Dialog() | list() | tuple():
@@ -401,6 +407,17 @@ class Agent(Driving[Deps, Out], Classifying):
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = opening.before(dialog)
         return dialog.messages, dialog.system_args, prompt, dialog.governed_by
+
+    def _put_in_words(
+        self, dialog: Dialog, task: str | Payload, values: Mapping[str, Any], model: str | Client | None
+    ) -> Dialog:
+        """Return a dialog with a task in words; what is no text in a payload follows the prompt."""
+        message = task_message(task) if isinstance(task, str) else self._visible(task, model).message
+        if self.prompt.template == TASK.template:
+            return dialog.append(message)
+        rest = [part for part in message.parts if not isinstance(part, Text)]
+        text = "\n".join([part.text for part in message.parts if isinstance(part, Text)])
+        return dialog.put(self.prompt, *rest, task=text, **values)
 
     def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
         """Return the part of a payload that the model of a call takes: without images, some take the rest alone."""
@@ -559,5 +576,10 @@ class Agent(Driving[Deps, Out], Classifying):
         await self.aclose()
 
 
-_OPTIONS = tuple([item.name for item in fields(Agent) if item.init])
+def as_agent(value: Any) -> Any:
+    """Return the agent that an object stands for, as an `AgentBase` does; all else as it is."""
+    return value.as_agent() if hasattr(type(value), "as_agent") else value
+
+
+ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
 spelled_out(Agent, is_change=True)(Agent.changed)

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
 
@@ -17,34 +18,45 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.arguments import CALL_OPTIONS, check_attributes
+from fsm_agent.agents.agent import ARGUMENTS, Agent
+from fsm_agent.agents.arguments import TASK
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
+from fsm_agent.agents.config.attributes import arguments_of, check_attributes
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
+from fsm_agent.agents.delegation.program import agent_of
 from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
-from fsm_agent.agents.opening import dialog_before
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
-from fsm_agent.messages.message import Text
-from fsm_agent.messages.payload import Payload
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import Rights, check
-from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
+    from os import PathLike
     from typing import Unpack
 
     from fsm_agent.agents.options import AgentOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.lifecycle.context.masking import Masking
+    from fsm_agent.lifecycle.context.window import Processor
+    from fsm_agent.lifecycle.effects import Settings
+    from fsm_agent.lifecycle.limits import Limits
+    from fsm_agent.lifecycle.prices import Prices
+    from fsm_agent.runtime.results.pipeline import ResultPipeline
+    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import Store
 
 Out = TypeVar("Out", default=Any)
 
 MAX_DESCRIPTION_CHARS = 100
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_SAYING = ("agent_type", "expertise", "prompt", "functions", "agent_group")  # a class that has one is an agent
+# A class that has one is an agent.
+_SAYING = ("agent_type", "expertise", "system", "system_path", "prompt", "functions", "agent_group")
 _RIGHTS: Rights = (
     ("expertise", lambda v: isinstance(v, str), "a text"),
     ("capabilities", lambda v: not isinstance(v, str), "a list of texts"),
@@ -72,6 +84,10 @@ def _check_call(cls: type[AgentBase[Any]]) -> None:
         )
     if cls.is_async and not is_async:
         raise ConfigError(f"call of {path_of(cls)} is a plain function: AgentBase would be right, or async def")
+
+
+def _has_call(cls: type[AgentBase[Any]]) -> bool:
+    return cls.call not in (AgentBase.call, AsyncAgentBase.call)
 
 
 @explains_attributes(BASE_WORDS)
@@ -109,10 +125,28 @@ class AgentBase(Classifying, Generic[Out]):
     output: ClassVar[Any] = str
     is_async: ClassVar[bool] = False
 
+    if TYPE_CHECKING:  # what a class may say besides, and has only if it says so
+        name: str
+        model: str | Client
+        system: Any  # as approve and stop_when: a function that is assigned takes no self, one that is defined does
+        system_path: str
+        profile: str
+        limits: Limits | Mapping[str, Any]
+        settings: Settings | Mapping[str, Any]
+        stop_when: Any
+        approve: Any
+        masking: Masking | Mapping[str, Any] | None
+        processors: Sequence[Processor]
+        results: ResultPipeline | None
+        prices: Prices | None
+        hooks: Sequence[Any]
+        store: Runs | Store | str | PathLike[str] | None
+        world: Mapping[str, Any]
+
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _check_call(cls)
-        check_attributes(cls, AgentBase, path_of(cls))
+        check_attributes(cls, AgentBase)
         for name, is_right, right in _RIGHTS:
             value = getattr(cls, name)
             check(f"{name} of {cls.__name__}", value, is_right(value), right, ConfigError)
@@ -132,9 +166,12 @@ class AgentBase(Classifying, Generic[Out]):
         client: Client | Mapping[str, Client] | None = None,
         **overrides: Unpack[ConfigOverrides],
     ) -> None:
+        for made in ("agents", "_as_agent"):
+            vars(self).pop(made, None)  # of the agent that this is a changed copy of
         self.config = AgentConfig.of(config, **overrides)
         self._client = client
-        self.name = str(self.config.value("name") or kind_of(type(self)) or type(self).__name__)
+        said = arguments_of(self)
+        self.name = str(self.config.value("name") or said.get("name") or kind_of(type(self)) or type(self).__name__)
         group = tuple(self.agent_group) or (self.name,)
         self._check_group(group)
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
@@ -142,16 +179,22 @@ class AgentBase(Classifying, Generic[Out]):
             named = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
         self._made: list[Client] = []
-        self.agents: dict[str, Agent[Any, Any]] = {name: self._agent(name, clients.get(name)) for name in group}
-        self._prompt = self._task_prompt()
+        said["prompt"] = self._task_prompt(said)
+        self.agents: dict[str, Agent[Any, Any]] = {name: self._agent(name, clients.get(name), said) for name in group}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ARGUMENTS and "agents" in vars(self):
+            problem = f"{name} of {self.name!r} cannot be set: its agents are made"
+            raise AttributeError(f"{problem}; changed({name}=…) returns one that differs", name=name, obj=self)
+        super().__setattr__(name, value)
 
     def _check_group(self, group: Sequence[str]) -> None:
         """Refuse an agent that could not do anything, and a configuration of sub-agents that it does not have."""
         cls = type(self)
-        has_call = cls.call not in (AgentBase.call, AsyncAgentBase.call)
+        has_call = _has_call(cls)
         if not has_call and len(group) != 1:
             raise TypeError(f"{path_of(cls)} is abstract: an agent of {len(group)} sub-agents needs a call of its own")
-        if not (has_call or cls.output is not str or any(getattr(cls, name) for name in _SAYING)):
+        if not (has_call or cls.output is not str or any(getattr(cls, name, None) for name in _SAYING)):
             raise TypeError(f"{path_of(cls)} is abstract: it has no call, and none of {', '.join(_SAYING)}")
         for name in self.config.agent_configs:
             if name not in group:
@@ -160,26 +203,33 @@ class AgentBase(Classifying, Generic[Out]):
                 problem = f": it names {name!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
                 raise self.config.error(("agent_configs", name), problem)
 
-    def _agent(self, name: str, client: Client | None) -> Agent[Any, Any]:
-        options: dict[str, Any] = {}
-        if len(self.agent_group) <= 1:
-            options = {"system": self.expertise, "functions": self.functions, "output": self.output}
+    def _agent(self, name: str, client: Client | None, said: Mapping[str, Any]) -> Agent[Any, Any]:
+        """Return a sub-agent.
+
+        Args:
+            name: Its name in the group.
+            client: Asks the model, whatever the configuration says.
+            said: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
+        """
+        options = dict(said)
+        if len(self.agent_group) > 1:
+            del options["output"], options["prompt"]
+        elif not options.keys() & {"system", "system_path"}:
+            options["system"] = self.expertise
         if isinstance(self.agent_group, Mapping):
             options |= self.agent_group[name]
-        full_name = f"{self.name}/{name}" if self.agent_group else name
-        agent = SubAgent(self.config, name, options).agent(full_name, self.name, client)
+        options["name"] = f"{self.name}/{name}" if self.agent_group else name
+        agent = SubAgent(self.config, name, options).agent(self.name, client)
         if not isinstance(agent.model, str) and agent.model not in (client, options.get("model")):
             self._made.append(agent.model)
         return agent
 
-    def _task_prompt(self) -> Prompt[Any] | None:
-        """Return the prompt of a task; None: tasks are given as they are."""
-        prompt = self.config.prompt or type(self).prompt
+    def _task_prompt(self, said: Mapping[str, Any]) -> Prompt[Any]:
+        """Return the prompt of tasks that are given in words."""
+        prompt = self.config.prompt or said["prompt"] or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
-                prompt = prompt_of(self.config, prompt)
-        if prompt is None:
-            return None
+                prompt = prompt_of(self.config, prompt, said.get("prompts"))
         if not isinstance(prompt, Prompt):
             raise self.config.error(("prompt",), f": {prompt!r:.80} is no prompt: its path would be right")
         if "task" not in prompt.variables:
@@ -187,19 +237,36 @@ class AgentBase(Classifying, Generic[Out]):
             raise self.config.error(("prompt",), f": the prompt {whose:.80} must say {{{{ task }}}}")
         return prompt
 
-    def _asked(self, task: Any, values: dict[str, Any]) -> tuple[Agent[Any, Any], Any, dict[str, Any]]:
-        """Return the sub-agent, and the arguments of its call; what is no text in a payload follows the prompt."""
+    def as_agent(self) -> Agent[Any, Any]:
+        """Return this agent as an `Agent`, which does what its `call` does, wherever one may stand.
+
+        Without a ``call`` of its own that is its sub-agent.  Otherwise the call stands in the place of a model, which
+        is given the task and answers with what the call returns.
+        """
+        return self._as_agent
+
+    @cached_property
+    def _as_agent(self) -> Agent[Any, Any]:
+        if _has_call(type(self)):
+            return agent_of(self.name, type(self).call, self.call, self.output)
         (agent,) = self.agents.values()
-        if self._prompt is not None and isinstance(task, str):
-            return agent, self._prompt, {"task": task, **values}
-        if self._prompt is None or not isinstance(task, Payload):
-            return agent, task, values
-        options = {name: values.pop(name) for name in CALL_OPTIONS if name in values}
-        after = options.pop("after", None)
-        before = Dialog() if after is None else dialog_before(after)
-        shown = agent._visible(task, options.get("model"))
-        rest = [part for part in shown.parts if not isinstance(part, Text)]
-        return agent, before.put(self._prompt, *rest, task=shown.to_text(), **values), options
+        return agent if agent.name == self.name else agent.changed(name=self.name, model=agent.client)
+
+    @spelled_out(Policy, without=PYTHONS_OWN)
+    def as_function(
+        self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
+    ) -> Function[..., Any, Any]:
+        """This agent as a function of another: see `Agent.as_function`.
+
+        Args:
+            name: What the model calls it; the agent's name by default.
+            description: What it is good at, for the model; by default the class's own.
+            policy: As of `Agent.as_function`.
+
+        Raises:
+            UsageError: The policy makes no sense for an agent.
+        """
+        return self.as_agent().as_function(name, description or self.description, **policy)
 
     def call(self, task: Any, **kwargs: Any) -> Out:
         """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one.
@@ -208,8 +275,8 @@ class AgentBase(Classifying, Generic[Out]):
             task: Text, or whatever `Agent.call` takes.
             kwargs: The options of `Agent.call`, and further variables of the prompt.
         """
-        agent, asked, options = self._asked(task, kwargs)
-        output: Out = agent.call(asked, **options).output
+        (agent,) = self.agents.values()
+        output: Out = agent.call(task, **kwargs).output
         return output
 
     def __call__(self, task: Any, **kwargs: Any) -> Out:
@@ -321,8 +388,8 @@ class AsyncAgentBase(AgentBase[Coroutine[Any, Any, Out]], Generic[Out]):
 
     async def call(self, task: Any, **kwargs: Any) -> Out:
         """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one."""
-        agent, asked, options = self._asked(task, kwargs)
-        output: Out = (await agent.acall(asked, **options)).output
+        (agent,) = self.agents.values()
+        output: Out = (await agent.acall(task, **kwargs)).output
         return output
 
     def map(self, tasks: Iterable[Any], **options: Any) -> NoReturn:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
-from fsm_agent.errors import ConfigError, UsageError, hint
-from fsm_agent.foreign_names import CLASS_WORDS
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
@@ -21,11 +19,15 @@ from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
+    from fsm_agent.messages import payload as payloads
     from fsm_agent.runtime.costs import price_list as price_lists
 else:
+    payloads = deferred("fsm_agent.messages.payload")
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
+UNNAMED = "agent"  # the name of an agent that was given none
+TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
 CALL_OPTIONS = (  # of a call, beside the variables of its prompt
     *("args", "parser_args", "deps", "model", "extra", "run_id", "after", "system_args", "keep_system"),
 )
@@ -38,6 +40,11 @@ def check_agent(agent: Any) -> None:
         UsageError: It names the argument, its value, and what would be right.
     """
     check_fields(agent, "an agent", _RIGHTS)
+    if agent.store is not None and agent.name == UNNAMED:
+        raise UsageError(
+            "the agent has a store, in which runs are found by the name of their agent, and no name of its own:"
+            " name='support', say, would be right"
+        )
     _check_world(agent.world)
     if isinstance(agent.model, str) and ":" not in agent.model:
         from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
@@ -95,28 +102,6 @@ def check_call(call: object, method: str, right: str) -> None:
         )
 
 
-def check_attributes(cls: type, base: type, path: str) -> None:
-    """Refuse attributes of a class that nobody would read: misspelt ones, and those of other libraries.
-
-    Args:
-        cls: A class of agents; without a ``call`` of its own, only what its base knows has a meaning in it.
-        base: Its base.
-        path: The path of the class, for the error.
-
-    Raises:
-        ConfigError: It names the first, and what is probably meant.
-    """
-    if any("call" in vars(each) for each in cls.__mro__ if each.__module__ != base.__module__):
-        return
-    known = [name for name, value in vars(base).items() if not (name.startswith("_") or callable(value))]
-    for name, value in vars(cls).items():
-        if name.startswith("_") or hasattr(base, name) or callable(value) or isinstance(value, property):
-            continue
-        meant = nearest(name, known)
-        if name in CLASS_WORDS or (meant is not None and meant not in vars(cls)):
-            raise ConfigError(f"{path} has no use for {name!r}{remedy(name, known, CLASS_WORDS)}")
-
-
 def _check_world(world: Any) -> None:
     check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
@@ -125,12 +110,19 @@ def _check_world(world: Any) -> None:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
 
 
-def check_values(task: object, values: Mapping[str, Any]) -> None:
+def check_values(task: object, values: Mapping[str, Any], words: Prompt) -> None:
     """Refuse what is neither an option of a call nor a variable of the task.
+
+    Args:
+        task: The task.
+        values: What was given with it.
+        words: The agent's prompt of tasks that are given in words.
 
     Raises:
         UsageError: It names the first, and what was probably meant.
     """
+    if isinstance(task, str | payloads.Payload) and words.template != TASK.template:
+        task, values = words, {"task": "", **values}
     used = task.variables if isinstance(task, Prompt) else frozenset[str]()
     settings = {name: f"args={{{name!r}: …}}" for name in field_names(Settings)}
     for word in values:
@@ -162,6 +154,11 @@ _RIGHTS: Rights = (
     ),
     ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
     ("name", lambda v: isinstance(v, str) and bool(v), "a text such as 'shop'"),
+    (
+        "prompt",
+        lambda v: isinstance(v, Prompt) and "task" in v.variables,
+        "a Prompt with {{ task }} in it (system=… is the system prompt)",
+    ),
     ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
     ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
     ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),

@@ -31,12 +31,12 @@ class Governance:
         self._prompt = prompt
         self._output = output
         self._governed = WeakKeyDictionary[Prompt, Prompt]()
-        self.is_fixed = all(isinstance(item, Function) for item in self._functions)
+        self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
     def offered(self, deps: Any) -> tuple[Function, ...]:
         """Return the functions of one call."""
         if self.is_fixed:
-            return self._prompt.offers
+            return self._functions
         found = list[Function]()
         for item in self._functions:
             found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])

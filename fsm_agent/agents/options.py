@@ -77,6 +77,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     model: str | Client
     system: str | Prompt[Any] | Callable[[Deps], str]
     functions: Functions[Deps]
+    prompt: Prompt[Any]
     limits: Limits
     settings: Settings
     stop_when: StopWhen | None

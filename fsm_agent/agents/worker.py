@@ -14,9 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from fsm_agent._internal.field_checks import is_amount
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.arguments import UNNAMED
+from fsm_agent.agents.delegation.program import agents_with_runs
 from fsm_agent.agents.hooks import listener
 from fsm_agent.agents.keeping import Options, definition_of, runs_of
 from fsm_agent.errors import UsageError
@@ -28,12 +32,19 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost, RunUnknown
-from fsm_agent.store.runs import Definition, Runs
-from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.store.runs import Definition, Runs, stuck_under
+from fsm_agent.store.store import Lease, Rest, Run, Store
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent_base import AgentBase
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
 IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
+STORE_PATIENCE_S = 300.0  # for a store that fails again and again, such as a server that begins anew
+LOOK_S = 60.0  # after which runs that are stuck are looked for again
+MOST_ASKED = 10_000  # runs among which they are looked for
+MAX_PAUSE_S = 30.0  # between two attempts at it
 _log = logging.getLogger("fsm_agent")
 
 
@@ -69,29 +80,43 @@ class Worker:
             and the run's ``extra`` that makes it.
         prompts: Those of tasks that had prompts of their own, found by their paths.
         patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
+        store_patience_s: How many seconds the store may fail before the worker gives up.
     """
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any, Any] | Keeping],
+        agents: Iterable[Agent[Any, Any] | AgentBase[Any] | Keeping],
         runs: Runs | Store | str | os.PathLike[str],
         *,
         deps: Deps | None = None,
         prompts: Iterable[Prompt[Any]] = (),
         patience_s: float = PATIENCE_S,
+        store_patience_s: float = STORE_PATIENCE_S,
     ) -> None:
+        for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
+            check(what, value, is_amount(value), "a number of seconds")
         self.runs = runs_of(runs)
         self.patience_s = patience_s
+        self.store_patience_s = store_patience_s
         self._agents: dict[str, Agent[Any, Any] | Keeping] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
-        for agent in agents:
+        for agent in chain.from_iterable(map(agents_with_runs, agents)):
             check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
+            check("name of an agent", agent.name, agent.name != UNNAMED, "one of its own, by which it finds its runs,")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._deps: Deps = {} if deps is None else deps
-        self.is_stopping = False
+        self._stopping = threading.Event()
+        self._looking = threading.Lock()
+        self._looks_at_s = 0.0  # monotonic; for runs that are stuck
+        self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stopping.is_set()
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
         """Advance what is due until `stop` is called; return how many times a run was advanced.
@@ -101,7 +126,7 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store failed.
+            Exception: The store has failed for too long.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
         crew = [_Member(self, once) for _ in range(threads)]
@@ -119,11 +144,14 @@ class Worker:
 
         A driver stops at its next step, as soon as no request and no function is in progress.
         """
-        self.is_stopping = True
+        self._stopping.set()
 
     def advance(self) -> bool:
-        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due."""
-        lease = self.runs.claim_due([*self._agents])
+        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
+
+        One that is stuck under other code than the present is tried when nothing is due.
+        """
+        lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
         if lease is None:
             return False
         try:
@@ -135,6 +163,32 @@ class Worker:
             with suppress(LeaseLost, RunUnknown):  # then it was given back already
                 self._give_back(lease)
         return True
+
+    def _claim_stuck(self) -> Lease | None:
+        """Claim a run that got stuck under other code, such as that of a deployment which was taken back."""
+        with self._looking:
+            if time.monotonic() < self._looks_at_s:
+                return None
+            for name, agent in self._agents.items():
+                for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
+                    under = stuck_under(run)
+                    if under is None or (run.id, run.n) in self._tried:
+                        continue
+                    self._tried.add((run.id, run.n))
+                    if self._is_other(agent, run, under) and (lease := self.runs.claim(run.id)) is not None:
+                        return lease
+            self._looks_at_s = time.monotonic() + LOOK_S
+        return None
+
+    def _is_other(self, agent: Agent[Any, Any] | Keeping, run: Run, fingerprint: str) -> bool:
+        """Return whether the present code is other than that of this fingerprint."""
+        header = self.runs.store.load(run.id, after=run.n).header
+        try:
+            definition = self._keeper(agent, header_of(header)).definition
+        except Exception as error:  # of whoever makes `deps`; or the header is damaged
+            _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
+            return False
+        return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease) -> None:
         """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
@@ -192,19 +246,42 @@ class _Member(threading.Thread):
         super().__init__(daemon=True, name="fsm_agent worker")
         self._worker = worker
         self._once = once
+        self._failing_since_s: float | None = None  # monotonic; None: the store works
         self.advanced = 0
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        worker = self._worker
         try:
-            while not worker.is_stopping:
-                if worker.advance():
-                    self.advanced += 1
-                elif self._once:
-                    return
-                else:
-                    worker.runs.store.wait(IDLE_S)
+            while not self._worker.is_stopping and self._goes_on():
+                pass
         except BaseException as error:  # the store's: the others stop as well
             self.error = error
-            worker.stop()
+            self._worker.stop()
+
+    def _goes_on(self) -> bool:
+        """Advance a run, or wait for one; return False if nothing is due, and that is the end."""
+        try:
+            if self._worker.advance():
+                self.advanced += 1
+            elif self._once:
+                return False
+            else:
+                self._worker.runs.store.wait(IDLE_S)
+        except Exception as error:
+            self._outlast(error)
+        else:
+            self._failing_since_s = None
+        return True
+
+    def _outlast(self, error: Exception) -> None:
+        """Wait before a store that failed is tried again; raise its error if it has failed for too long."""
+        now_s, patience_s = time.monotonic(), self._worker.store_patience_s
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        failed_s = now_s - self._failing_since_s
+        if failed_s >= patience_s:
+            _log.error("the store has failed for %.0f s, so the worker gives up: %s", failed_s, error)
+            raise error
+        pause_s = min(max(0.1, failed_s), MAX_PAUSE_S, patience_s - failed_s)
+        _log.warning("the store failed; it is tried again in %.1f s: %s", pause_s, error)
+        self._worker._stopping.wait(pause_s)

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.config.named import imported, loaded, within
+from fsm_agent.agents.delegation.program import agents_with_runs
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
@@ -77,15 +78,16 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
     module = _imported(module_name, named)
     if colon:
         target = within(module, path, named)
-        target = getattr(target, "agents", target)  # of an agent made of agents
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
+        found = [agent for item in found for agent in agents_with_runs(item)]
         if wrong := [item for item in found if not isinstance(item, Agent)]:
             raise UsageError(
                 f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right"
             )
     else:
-        found = [value for value in vars(module).values() if isinstance(value, Agent)]
+        objects = [agent for item in vars(module).values() for agent in agents_with_runs(item)]
+        found = [item for item in objects if isinstance(item, Agent)]
     agents = list({id(agent): agent for agent in found}.values())
     if not agents:
         raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")

@@ -9,7 +9,7 @@ More than 300 lines, because one class asks in four ways: whole or in pieces, pl
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import aclosing, closing, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -188,7 +188,7 @@ class HttpClient(Closing):
         """`complete` for asyncio."""
         self._check_open()
         endpoint = await self._alocate()
-        if request.functions and endpoint.profile.function_calls == "guided":
+        if _is_guided(request, endpoint):
             return _last([item async for item in self._aguided(request, endpoint, timeout_s, is_stream=False)])
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=False)
         failure: ProviderError | None = None
@@ -217,15 +217,17 @@ class HttpClient(Closing):
         self._check_open()
         return self._aask(request, timeout_s=timeout_s)
 
-    def _ask(
-        self, request: Request, *, stream: bool, timeout_s: float | Deadline | None, endpoint: Endpoint | None = None
+    def _ask(self, request: Request, *, stream: bool, timeout_s: float | Deadline | None) -> Generator[Delta | Reply]:
+        self._check_open()
+        endpoint = self._access.locate()
+        ask = self._guided if _is_guided(request, endpoint) else self._ask_once
+        yield from ask(request, endpoint, timeout_s, is_stream=stream)
+
+    def _ask_once(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> Generator[Delta | Reply]:
         self._check_open()
-        endpoint = endpoint or self._access.locate()
-        if request.functions and endpoint.profile.function_calls == "guided":
-            yield from self._guided(request, endpoint, timeout_s, is_stream=stream)
-            return
-        exchange = self._exchange(request, endpoint, timeout_s, is_stream=stream)
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
         with closing(self._send(exchange)) as response:
             reader = _reader(exchange, response)
@@ -246,20 +248,18 @@ class HttpClient(Closing):
         finally:
             del failure
 
-    async def _aask(
-        self,
-        request: Request,
-        *,
-        timeout_s: float | Deadline | None,
-        endpoint: Endpoint | None = None,
-        is_stream: bool = True,
+    async def _aask(self, request: Request, *, timeout_s: float | Deadline | None) -> AsyncGenerator[Delta | Reply]:
+        self._check_open()
+        endpoint = await self._alocate()
+        ask = self._aguided if _is_guided(request, endpoint) else self._aask_once
+        async with aclosing(ask(request, endpoint, timeout_s, is_stream=True)) as items:
+            async for item in items:
+                yield item
+
+    async def _aask_once(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        endpoint = endpoint or await self._alocate()
-        if request.functions and endpoint.profile.function_calls == "guided":
-            async for item in self._aguided(request, endpoint, timeout_s, is_stream=is_stream):
-                yield item
-            return
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
         response = await self._abegun(exchange)
@@ -288,14 +288,14 @@ class HttpClient(Closing):
     def _guided(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> Generator[Delta | Reply]:
-        """Make one reply of several requests, for a model that does not call functions by itself."""
+        """Make one reply of several requests, for a model that needs guidance."""
         from fsm_agent.clients.local.functions.steps import Guided, driven
 
         deadline = _deadline(timeout_s)
         return driven(
             Guided(request, endpoint.profile),
-            lambda step: self._ask(
-                step.request, stream=is_stream and step.is_answer, timeout_s=deadline, endpoint=step.at(endpoint)
+            lambda step: self._ask_once(
+                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
             ),
         )
 
@@ -308,8 +308,8 @@ class HttpClient(Closing):
         deadline = _deadline(timeout_s)
         return adriven(
             Guided(request, endpoint.profile),
-            lambda step: self._aask(
-                step.request, timeout_s=deadline, endpoint=step.at(endpoint), is_stream=is_stream and step.is_answer
+            lambda step: self._aask_once(
+                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
             ),
         )
 
@@ -322,18 +322,8 @@ class HttpClient(Closing):
     ) -> Exchange:
         exchange = Exchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
         if exchange.adapted:
-            self._warn(exchange.adapted)
+            warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
-
-    def _warn(self, adapted: Sequence[str]) -> None:
-        """Log each setting that the model does not take, once."""
-        from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: a codec wrote the request
-
-        for note in adapted:
-            setting = note.partition("=")[0]
-            if note.endswith(LEFT_OUT) and setting not in self._warned:
-                self._warned.add(setting)
-                LOG.warning("%s: %s", self.name, note)
 
     def _send(self, exchange: Exchange) -> Response:
         try:
@@ -375,6 +365,23 @@ class HttpClient(Closing):
         await self._transports.aclose()
 
 
+def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
+    """Log each option that was left out, once.
+
+    Args:
+        adapted: What was not as asked for; see `Reply.adapted`.
+        name: The client's.
+        warned: The options that have been logged.
+    """
+    from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: somebody has written the request
+
+    for note in adapted:
+        option = note.partition("=")[0].partition(" ")[0]
+        if note.endswith(LEFT_OUT) and option not in warned:
+            warned.add(option)
+            LOG.warning("%s: %s", name, note)
+
+
 def _deadline(timeout_s: float | Deadline | None) -> Deadline:
     return timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
 
@@ -406,6 +413,14 @@ def _unpickle(
     provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
 ) -> HttpClient:
     return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
+
+
+def _is_guided(request: Request, endpoint: Endpoint) -> bool:
+    if endpoint.profile.function_calls != "guided":
+        return False
+    from fsm_agent.clients.local.functions.steps import needs_guidance
+
+    return needs_guidance(request)
 
 
 def _last(items: Sequence[Delta | Reply]) -> Reply:

@@ -77,10 +77,9 @@ class Exchange:
                 request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
             )
         except UsageError as refusal:
-            from fsm_agent.clients.wires import over_the_other  # seldom
+            from fsm_agent.clients.wires import expressed  # seldom
 
-            endpoint, body, note = over_the_other(endpoint, request, is_stream, refusal)
-            choice = (note,)
+            endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
         head = endpoint.head(is_stream)
         if more := codec.request_headers(request, profile):
@@ -172,6 +171,9 @@ class Exchange:
 
     def completed(self, reply: Reply) -> Reply:
         """Return the reply with what became of the request, and its opaque parts marked with the provider."""
+        settings = self._request.settings
+        if settings.hosted_tools or settings.extra_body:
+            reply = self.codec.attributed(reply, self._request)
         message, provider = reply.message, self._endpoint.provider.name
         if (id := reply.request_id) is not None and any(secret in id for secret in self._endpoint.secrets):
             reply = reply.changed(request_id=self.mask(id))

@@ -10,6 +10,40 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.providers.encoding import Once
+from fsm_agent.providers.hosted_tools import without_hints
+
+
+def expressed(
+    endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
+) -> tuple[Endpoint, Request, dict[str, Any], tuple[str, ...]]:
+    """Return the endpoint that expresses a request which the first wire does not, what it expresses, and notes.
+
+    That is the other wire of the provider, or else the request without the tools of the provider that are hints and
+    that this model lacks.
+
+    Args:
+        endpoint: The endpoint of the first wire.
+        request: The request.
+        is_stream: True to have the reply streamed.
+        refusal: The error of the first wire.
+
+    Raises:
+        UsageError: No wire expresses it, even without hints.
+    """
+    try:
+        other, body, note = over_the_other(endpoint, request, is_stream, refusal)
+        return other, request, body, (note,)
+    except UsageError:
+        ways = [endpoint, endpoint.other] if endpoint.other and not endpoint.provider.is_wire_fixed else [endpoint]
+        taken = {kind for way in ways if way is not None for kind in way.profile.hosted_tools}
+        rest, notes = without_hints(request, taken)
+        if not notes:
+            raise
+    try:
+        return endpoint, rest, _encoded(endpoint, rest, is_stream), notes
+    except UsageError as error:
+        other, body, note = over_the_other(endpoint, rest, is_stream, error)
+        return other, rest, body, (note, *notes)
 
 
 def over_the_other(

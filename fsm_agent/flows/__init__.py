@@ -30,6 +30,7 @@ from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 from fsm_agent.flows.process.snapshot import snapshot
+from fsm_agent.flows.renaming import renamed
 from fsm_agent.foreign_names import FLOW_IMPORT_WORDS, unknown_import
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "gather",
     "pause",
     "race",
+    "renamed",
     "run_diagram",
     "snapshot",
     "subflow",

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
+from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
@@ -169,6 +170,25 @@ class Flow(FlowDriving[D], Generic[D]):
         text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
+    @cached_property
+    def _values(self) -> Leaf:
+        return shape_of(self.data)
+
+    def check_values(self, data: Any, before: Any = None) -> None:
+        """Refuse data of another type, or with a value of another type than its field's.
+
+        Args:
+            data: The data.
+            before: Data that were right, of which these were made: what is the same object in both is passed over.
+
+        Raises:
+            Misfit: It says which value.
+        """
+        if not isinstance(data, self.data):
+            raise Misfit(data, f": {self.data.__name__} would be right")
+        if data is not before:
+            self._values.check(data, before)
+
     def data_json(self, data: D) -> str:
         """Return data as JSON.
 
@@ -193,10 +213,12 @@ class Flow(FlowDriving[D], Generic[D]):
         """Return the record of a run that has not begun.
 
         Raises:
-            FlowError: The data are of another type.
+            FlowError: The data are of another type, or have a value that is not of the type of its field.
         """
-        if not isinstance(data, self.data):
-            raise FlowError(f"flow {self.name!r} was given {shown(data)}: {self.data.__name__} would be right")
+        try:
+            self.check_values(data)
+        except Misfit as error:
+            raise FlowError(f"flow {self.name!r} was given {error.words(self.data)}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
         stage: Any = self.state_enum
         return FlowRecord(
@@ -225,7 +247,7 @@ class Flow(FlowDriving[D], Generic[D]):
         """
         check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
-        bound = {**self.agents, **agents, **by_role}
+        bound = {role: as_agent(agent) for role, agent in {**self.agents, **agents, **by_role}.items()}
         check_agents(self, bound)
         return replace(self, agents=bound)
 

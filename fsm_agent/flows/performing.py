@@ -58,14 +58,9 @@ class Inquiry(Activity):
 
 @activity_of(Timer)
 class Countdown(Nap):
-    """A wait for the end of a time.
-
-    It begins when there is nothing else to be performed; beside others, the deadline of the process stands for it.
-    """
+    """A wait for the end of a time, which is a deadline of its process, too."""
 
     __slots__ = ()
-
-    is_last = True
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder

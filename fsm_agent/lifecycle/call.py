@@ -23,6 +23,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import declared
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.delegation.handoff import Relayed
@@ -173,6 +174,8 @@ class AgentCall(Driven, Generic[Out]):
         has_approver: bool = False,
     ) -> None:
         self.record = record
+        if settings.hosted_tools or prompt.may_host:
+            prompt = prompt.answering(settings.hosted_tools, has_approver=has_approver)
         self.prompt = prompt
         self.settings = settings
         self.args = args
@@ -587,7 +590,8 @@ class AgentCall(Driven, Generic[Out]):
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:
         """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
-        if self.prompt.depended_on or self.prompt.handoffs or self.record.limits.parallel is not None:
+        prompt = self.prompt
+        if prompt.depended_on or prompt.handoffs or prompt.in_order or self.record.limits.parallel is not None:
             return None
         effects = self.effects
         for i, effect in enumerate(effects):
@@ -606,6 +610,8 @@ class AgentCall(Driven, Generic[Out]):
             settings = self._settings(prompt, is_last)
         if not is_last and settings.tool_choice != "none":
             functions = offered(r, prompt)
+            if settings.hosted_tools:
+                functions = declared(functions, settings.hosted_tools)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
         output, mode = prompt.expected, prompt.mode
         if mode is not None:
@@ -618,6 +624,7 @@ class AgentCall(Driven, Generic[Out]):
             output=output,
             mode=mode,
             settings=settings,
+            branch_length=len(r.branch),
         )
 
     def _settings(self, prompt: Prompt, is_last: bool) -> Settings:

@@ -52,6 +52,7 @@ class Request(Value, frozen=True, kw_only=True):
     output: Output = TEXT
     mode: OutputMode | None = None  # how the output is asked for; None: as the model's profile has it
     settings: Settings = Settings()
+    branch_length: int = 0  # how many of the messages, at the end, are the exception branch
 
 
 class Begin(EffectValue, frozen=True):

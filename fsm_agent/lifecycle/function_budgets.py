@@ -98,6 +98,9 @@ def ready(r: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> t
     if prompt.depended_on:
         unsettled = {f.name for f in pending}
         pending = tuple([f for f in pending if unsettled.isdisjoint(_needs(f, prompt))])
+    if prompt.in_order:
+        first = {f.name: f for f in reversed(pending)}
+        pending = tuple([f for f in pending if f.name not in prompt.in_order or first[f.name] is f])
     return pending if r.limits.parallel is None else pending[: r.limits.parallel]
 
 

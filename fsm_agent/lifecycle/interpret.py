@@ -16,6 +16,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
@@ -41,6 +42,7 @@ REPEATED = (
     "stands above. Do not call it so again: if you need no other function, give your final answer."
 )
 TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
+NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
@@ -131,6 +133,8 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
     if isinstance(outcome, Approved):
         return "approved", call
     call = call.changed(arguments_json=outcome.arguments_json)
+    if is_run_as_requested(function):
+        return "denied", call.changed(error=NOT_MODIFIED)
     refusal = function.refusal(call.arguments_json)
     if refusal is None:
         return "approved", call.changed(fingerprint=fingerprint(call))

@@ -39,7 +39,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "float": (is_finite, "a finite number"),
     "Reply": (Reply, "a Reply"),
     "ErrorReport": (ErrorReport, "an ErrorReport"),
-    "Usage": (Usage, "a Usage"),
+    "Usage": (lambda value: isinstance(value, Usage) and value.problem() is None, "a Usage of counts from 0 on"),
     "tuple[Attachment, ...]": (
         _each(lambda item: isinstance(item, Image | Document)),
         "a tuple of Images and Documents",

@@ -113,7 +113,7 @@ def restore(
     check_on_change(on_change)
     call = restored(verified(document, signing_key), prompt.for_call(), **options)
     check_change(call, on_change)
-    if missing := sorted({f.name for f in call.record.pending} - prompt.by_name.keys()):
+    if missing := sorted({f.name for f in call.record.pending} - call.prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
     if (problem := lost_approval(call)) is not None:
         raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
 from fsm_agent.machine.unwritten import Unwritten, digest_of
@@ -235,7 +235,7 @@ def own_step_json(trigger: str) -> str:
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Signed)
+_decoder = decoder_of(_Signed)
 
 
 def header_text(header: Header) -> str:

@@ -24,7 +24,8 @@ else:
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
-Approval = Literal["never", "always"]
+# When a call needs approval: "auto" asks if there is an approver; "manual" is another word for "always".
+Approval = Literal["never", "auto", "manual", "always"]
 
 _LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
@@ -65,7 +66,11 @@ class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
 
 
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
-    """Lets the model request clicks, keys and screenshots of a computer.  The agent's caller has to perform them."""
+    """Lets the model request clicks, keys and screenshots of a computer.
+
+    Each is a call of the function ``computer``: performed by the agent's function of that name, otherwise awaited from
+    outside.  A picture in its result is the new screen.
+    """
 
     width: int = 1280  # pixels
     height: int = 800
@@ -79,6 +84,9 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
     """An MCP server that the provider talks to.
+
+    With ``require_approval`` each call of one of its tools is first a call of a function with the server's label, whose
+    arguments are the tool's ``name`` and ``arguments``.  The approver is asked about it, and the provider then runs it.
 
     Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
     """

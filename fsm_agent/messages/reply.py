@@ -7,6 +7,7 @@ from typing import Literal
 from fsm_agent._internal.values import Value
 from fsm_agent.foreign_names import USAGE_WORDS, explains_attributes
 from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.mistakes import shown
 
 # Why a model stopped, in one vocabulary for all providers; None: not reported.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -48,6 +49,21 @@ class Usage(Value, frozen=True, kw_only=True):
             cost_pico_usd=self.cost_pico_usd if cost is None else _sum(self.cost_pico_usd, cost),
         )
 
+    def problem(self) -> str | None:
+        """Return what is wrong with counts that nobody can have used, lest budgets be reckoned with them."""
+        counts = (
+            (self.input_tokens, "input_tokens"),
+            (self.output_tokens, "output_tokens"),
+            (self.cached_tokens, "cached_tokens"),
+            (self.cache_write_tokens, "cache_write_tokens"),
+            (self.reasoning_tokens, "reasoning_tokens"),
+            (self.cost_pico_usd, "cost_pico_usd"),
+        )
+        for count, name in counts:
+            if count is not None and not (type(count) is int and 0 <= count <= MOST):
+                return f"Usage.{name} is {shown(count)}: a whole number from 0 to {MOST}, or None, would be right"
+        return None
+
     @property
     def total_tokens(self) -> int:
         """Input and output together; what was not reported counts as 0."""
@@ -60,6 +76,8 @@ class Usage(Value, frozen=True, kw_only=True):
 
 
 UNUSED = Usage()
+MOST_TOKENS = 10**12  # that a provider is believed to have counted for one reply
+MOST = 10**18  # of anything that is counted here: in pico-dollars a million dollars
 
 
 class TokenLogprob(Value, frozen=True):

@@ -8,7 +8,7 @@ from enum import EnumType
 from functools import cached_property
 from itertools import islice
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, Union, cast, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
@@ -69,7 +69,8 @@ class Output:
     def name(self) -> str:
         """The name of the type on the wire; letters, digits and underscores."""
         is_union = get_origin(self.type) in (Union, UnionType)
-        name = "answer" if is_union else getattr(self.type, "__name__", "answer")
+        kind = self.type.__origin__ if get_origin(self.type) is Annotated else self.type
+        name = "answer" if is_union else getattr(kind, "__name__", "answer")
         return re.sub(r"\W+", "_", name, flags=re.ASCII)[:64]
 
     @property

@@ -17,6 +17,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions import hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
@@ -127,8 +128,11 @@ class Prompt(Generic[Out]):
     delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
     handoffs: frozenset[str] = field(init=False, repr=False)  # those of them that take the dialog over
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
+    may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools, and those of its handler
+    in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
+    given: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
     made_of: Prompt | None = field(init=False, repr=False, default=None)  # the prompt whose sources were asked for this
 
     if TYPE_CHECKING:
@@ -186,6 +190,8 @@ class Prompt(Generic[Out]):
         agents = {f.name: f.delegate for f in functions if f.delegate is not None}
         derived["delegates"] = frozenset(agents)
         derived["handoffs"] = frozenset([name for name, delegate in agents.items() if delegate.is_handoff])
+        handler = self.on_exception
+        derived["may_host"] = (*self.hosted_tools, *(handler.hosted_tools if isinstance(handler, Prompt) else ()))
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         names = [f.name for f in functions]
@@ -284,6 +290,21 @@ class Prompt(Generic[Out]):
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
         prompt = self.extend(functions=functions_of(self.functions), **changes)
         vars(prompt)["made_of"] = self
+        return prompt
+
+    def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
+        """Return this prompt with functions for what these tools, and its own, ask of the caller; itself without any.
+
+        Raises:
+            PromptError: One of its functions has the name of such a function.
+        """
+        answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
+        if not answers:
+            return self
+        prompt = object.__new__(type(self))
+        vars(prompt).update(vars(self))
+        vars(prompt)["by_name"] = {**self.by_name, **answers}
+        vars(prompt)["in_order"] = frozenset(answers)
         return prompt
 
     @cached_property
@@ -406,6 +427,7 @@ class MissingPrompt:
 
     delegates: frozenset[str] = frozenset()
     handoffs: frozenset[str] = frozenset()
+    may_host: tuple[HostedTool, ...] = ()
     fingerprint = ""  # not known
 
     def __init__(self, path: str, problem: str) -> None:

@@ -150,6 +150,16 @@ class Codec(Protocol):
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
 
+    def attributed(self, reply: Reply, request: Request) -> Reply:
+        """Return the reply to a request with hosted tools or an extra body, in which their calls are function calls.
+
+        Most codecs know them without the request.
+
+        Raises:
+            BadReply: The model asks for what nobody can answer.
+        """
+        return reply
+
     @abstractmethod
     def decoder(self, headers: Mapping[str, str]) -> Decoder:
         """Return a decoder for one streamed response of status 200."""

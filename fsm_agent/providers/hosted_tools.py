@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation, options_of
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import LEFT_OUT, Profile
 
 # For messages of errors; the catalogue's profiles decide.
 RUN_BY = {
@@ -29,6 +31,24 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
             f"these do: {RUN_BY[tool.kind]}"
         )
     return profile.hosted_tools[tool.kind]
+
+
+def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tuple[str, ...]]:
+    """Return the request without the hints that a model lacks, and a note for each.
+
+    A tool that would help is a hint, so that prompts can be shared by models; an MCP server is a need.
+
+    Args:
+        request: The request.
+        taken: The kinds of tools that the model has.
+    """
+    tools = request.settings.hosted_tools
+    lacking = [tool for tool in tools if not isinstance(tool, HostedMCP) and tool.kind not in taken]
+    if not lacking:
+        return request, ()
+    left = tuple([tool for tool in tools if tool not in lacking])
+    settings = request.settings.changed(hosted_tools=left)
+    return request.changed(settings=settings), tuple([f"{tool!r} {LEFT_OUT}" for tool in lacking])
 
 
 def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dict[str, Any]:

@@ -111,6 +111,7 @@ QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9
 GEMINI_MODELS: Overrides = (
     # "function_response.parts is not supported for this model": https://github.com/google-gemini/gemini-cli/issues/19436
     ("gemini-[12]*", {"reasoning": "budget", "schema_with_functions": False, "media_in_results": False}),
+    ("gemini-2.5-computer-use*", {"media_in_results": True}),  # https://ai.google.dev/gemini-api/docs/computer-use
     ("gemini-[12].0*", {"reasoning": None}),
     ("gemini-1.5*", {"reasoning": None}),
     ("gemini-2.5*", {"strict_functions": True}),

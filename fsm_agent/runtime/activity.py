@@ -40,8 +40,8 @@ class Activity:
     __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "process", "stream", "world")
 
     is_instant = False  # it takes no time, so the driver performs it itself
+    is_nap = False  # it only waits for `effect.until_s`: it begins when nothing else goes on, or at that moment
     is_alone = False  # at most one such activity at a time
-    is_last = False  # it begins when there is nothing else to be performed, and only if nothing else goes on
     is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
     is_brief = True  # it may occupy the driver's own thread or task
     takes_thread = False  # under asyncio; it then counts against `World.threads`

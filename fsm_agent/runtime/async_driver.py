@@ -104,7 +104,7 @@ class AsyncDriver(Reconciler):
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
                 await self._bell
         except TimeoutError:
-            self.is_overdue = True
+            self.waited_out()
         finally:
             self._bell = None
 
@@ -123,18 +123,23 @@ class AsyncDriver(Reconciler):
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
                 raise
-            self._record = None  # if it is wanted all the same, it begins again
-            self.drop(alone.key)
+            self._begin_again(alone)
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
-            self.is_overdue = True
+            self.waited_out()
+            self._begin_again(alone)
         finally:
             self._waiting_task, self._is_interrupted = None, False
         self._alone = None
         if alone.stream is not None:
             await alone.stream.aclose()
         return None
+
+    def _begin_again(self, alone: Activity) -> None:
+        """Let go of an activity that was interrupted; if it is wanted all the same, it begins again."""
+        self._record = None
+        self.drop(alone.key)
 
     def _event_of(self, alone: Activity, event: Event) -> Event | None:
         if self.process.end_request is not None:
@@ -176,9 +181,14 @@ class AsyncDriver(Reconciler):
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
-        """Return whether the driver's own task may perform an activity; it takes no letters meanwhile."""
+        """Return whether the driver's own task may perform an activity.
+
+        It takes no letters meanwhile, and a limit that it reaches ends the activity.
+        """
         if not activity.is_abortable:
-            return self._is_brief
+            return self._is_brief and not self.is_timed
+        if self.is_timed and not self.ends_with_deadline(activity):
+            return False
         if self.recorder is None:
             return True
         return self.recorder.is_instant and activity.effect.question is None  # letters hardly ever come there

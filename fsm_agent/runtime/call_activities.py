@@ -104,6 +104,8 @@ class Nap(Activity):
 
     __slots__ = ("until_s",)
 
+    is_nap = True
+
     def prepare(self) -> bool:
         recorder = self.driver.recorder
         if recorder is None or recorder.patience_s is None:

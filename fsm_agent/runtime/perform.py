@@ -41,7 +41,8 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.messages.event import ArgumentsDelta, Delta, Event, FunctionCallStarted, PartialOutput, TextDelta
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import MOST, UNUSED, Reply
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.call_activities import FunctionRun, Nap, time_left
@@ -317,9 +318,16 @@ def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
 
 
 def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
+    problem: str | None = None
     if type(reply) is not Reply or reply.message.role != "assistant":
-        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {reply!r:.80}"
-        raise UsageError(f"{what}: a Reply would be right, whose message has the role 'assistant'")
+        problem = "a Reply would be right, whose message has the role 'assistant'"
+    elif (usage := reply.usage) is not UNUSED:
+        for count in (usage.input_tokens, usage.output_tokens, usage.cost_pico_usd):  # what budgets reckon with
+            if count is not None and not (type(count) is int and 0 <= count <= MOST):
+                problem = usage.problem()
+    if problem is not None:
+        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {shown(reply)}"
+        raise UsageError(f"{what}: {problem}")
     if effect.is_priced or world.prices is not None:
         reply = world.price_list.priced(reply)
     return Replied(reply=reply, at_s=world.clock.now())

@@ -17,6 +17,10 @@ there is nothing to do before something happens; the driver then waits (`wait`),
   (`fsm_agent.runtime.abort`).  Stopping the *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of
   everything and leaves the process at rest; the results that functions had returned by then are kept, since the
   functions would run twice otherwise.
+- *What ends a wait.*  A driver waits for the inbox, until the first of three limits at the latest: the deadline, the
+  timeout of an activity, the moment of a *nap*, which is an activity that only waits.  The limit that a wait has
+  reached is dealt with when the wait ends (`waited_out`); it says nothing of the next one.  A nap begins when nothing
+  else goes on, or when a wait has lasted until its moment: the clock of a test does not move while something runs.
 - *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
   listener may advance or cancel the process at any event; nothing is started behind its back.
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
@@ -30,13 +34,13 @@ More than 300 lines, because the loop is one class, and the theory above belongs
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
@@ -53,6 +57,8 @@ GRACE_S = 0.05  # how long cancelled work may take to end before it is left behi
 MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
+
+_TIMED_OUT = object()  # stands in the inbox for the outcome of an activity whose time is up
 
 _claiming = threading.Lock()
 
@@ -92,7 +98,9 @@ class Reconciler(ABC):
         self.active: dict[str, Activity] = {}
         self.waiting: deque[Activity] = deque()  # wanted and not started yet
         self.inbox: deque[Item] = deque()
-        self.is_overdue = False  # the last wait ended at its time limit
+        self._naps: list[tuple[float, str, Activity]] = []  # a heap of those to begin; until when, keys
+        self._limit: Deadline | Activity | None = None  # what the present wait ends with at the latest
+        self._waited_out: Deadline | None = None  # the deadline that a wait has lasted until
         self._record: Any = None  # the one whose effects are active, waiting, or nobody's here
         self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
         self.is_to_write = False  # the next wait is for the journal to be written
@@ -107,7 +115,8 @@ class Reconciler(ABC):
         self._is_debugged = is_debugged()  # free when it is off
         as_events: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # what listeners are told beside steps; None: nothing
-        self.is_timed = False  # there is a deadline, or an activity with a timeout
+        self.is_timed = False  # a wait may end before anything happens
+        self._has_timeouts = False  # of activities
         self._is_brief = True  # every activity could run in the driver's own thread or task
 
     # Implemented by each driver
@@ -166,17 +175,18 @@ class Reconciler(ABC):
                 yield from self._catch_up()
                 continue
             events: Iterable[Event]
-            is_late = self._deadline is not None and self._time_left() == 0.0
+            is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
                 events = self._end(process.end_request)
             elif recorder is not None and recorder.letters and not self._is_instant_next():
                 events = self._open(recorder.letters.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
-            elif self.inbox:  # even past the deadline: an outcome that has arrived is kept
-                events = self._take(*self.inbox.popleft())
-            elif is_late or self.is_overdue:
-                events = self._overdue(is_late)
+            elif self.inbox or is_late:  # an outcome that has arrived is kept, even past the deadline
+                events = self._take(*self.inbox.popleft()) if self.inbox else self._expire()
+            elif self._naps and not self.active:
+                self._wake_next()
+                continue
             elif self.active:
                 yield None
                 continue
@@ -262,25 +272,24 @@ class Reconciler(ABC):
         if not effects:
             return False
         self.waiting.clear()
+        self._naps = []
         self._withdrawn.clear()
         self._record = process.record
         self._deadline = process.deadline
-        self.is_timed = self._deadline is not None
-        self._is_brief = not self.is_timed
-        self._is_mixed = False
+        self._has_timeouts, self._is_brief, self._is_mixed = False, True, False
         self._take_up(effects)
+        self.is_timed = self._deadline is not None or self._has_timeouts or self._naps != []
         return True
 
     def _follow(self, change: Change) -> None:
         """Do the same where a step has told what it changed, which costs the same however many effects there are."""
         if change.has_moved_deadline:
             self._deadline = self.process.deadline
-            if self._deadline is not None:
-                self.is_timed, self._is_brief = True, False
         for key in change.gone:
             self._withdraw(key)
         if change.new:
             self._take_up(change.new)
+        self.is_timed = self._deadline is not None or self._has_timeouts or self._naps != []
 
     def _withdraw(self, key: str) -> None:
         """Let go of an effect that is no longer wanted: an activity, or one that waits for its turn."""
@@ -291,7 +300,7 @@ class Reconciler(ABC):
 
     def _take_up(self, effects: Iterable[AnyEffect]) -> None:
         """Let activities of effects wait for their turns, but of those that are active."""
-        active, waiting, has_last = self.active, self.waiting, False
+        active, waiting = self.active, self.waiting
         for effect in effects:
             if effect.key in active:
                 activity = active[effect.key]
@@ -301,16 +310,22 @@ class Reconciler(ABC):
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
+                if activity.is_nap:
+                    heappush(self._naps, (activity.effect.until_s, effect.key, activity))
+                    continue
                 if waiting and type(waiting[0]) is not type(activity):
                     self._is_mixed = True
                 (waiting.appendleft if activity.is_instant else waiting.append)(activity)
-                has_last |= activity.is_last
             if activity.timeout_s is not None:
-                self.is_timed, self._is_brief = True, False
+                self._has_timeouts, self._is_brief = True, False
             elif not activity.is_brief:
                 self._is_brief = False
-        if has_last:
-            self.waiting = deque(sorted(waiting, key=_turn))
+
+    def _wake_next(self) -> None:
+        """Let the nap that ends first begin."""
+        activity = heappop(self._naps)[2]
+        self._is_mixed |= bool(self.waiting)
+        self.waiting.append(activity)
 
     def _can_join(self) -> bool:
         """Bring one that may be performed beside those in progress to the front; return False if there is none."""
@@ -329,8 +344,6 @@ class Reconciler(ABC):
         """Return whether an activity may be performed beside those in progress."""
         if activity.is_instant:
             return True
-        if activity.is_last:
-            return False
         if activity.is_alone:
             return not any(other.is_alone for other in self.active.values())
         if not self.is_bounded(activity):
@@ -366,6 +379,8 @@ class Reconciler(ABC):
             if activity.stream is not None:
                 self.reported(activity)
             return activity.inside((event,))
+        if ended is _TIMED_OUT:
+            return self._timed_out(activity)
         del self.active[activity.key]
         outcome = ended
         if activity.handle is not None:
@@ -418,48 +433,61 @@ class Reconciler(ABC):
         """Return how many seconds to wait for something to happen; None: for ever."""
         if not self.is_timed:
             return None
-        waits = [left_s for _, left_s in self._time_limits()]
+        while self._naps and self._naps[0][1] in self._withdrawn:
+            heappop(self._naps)
+        limits: list[tuple[float, Deadline | Activity]] = []
         if self._deadline is not None:
-            waits.append(self._time_left())
-        return max(0.0, min(waits)) if waits else None
+            limits.append((self._time_left(self._deadline.at_s), self._deadline))
+        if self._naps:
+            limits.append((self._time_left(self._naps[0][0]), self._naps[0][2]))
+        now = time.monotonic()
+        for activity in self.active.values():
+            if activity.timeout_s is not None:
+                limits.append((activity.since_s + activity.timeout_s - now, activity))
+        if not limits:
+            return None
+        left_s, self._limit = min(limits, key=_seconds)
+        return max(0.0, left_s)
+
+    def waited_out(self) -> None:
+        """Deal with the limit that the wait has just reached."""
+        limit = self._limit
+        if isinstance(limit, Deadline):
+            self._waited_out = limit
+        elif limit is not None and limit.timeout_s is not None:
+            self.inbox.append((limit, None, _TIMED_OUT))
+        else:
+            self._wake_next()
 
     @property
     def deadline_s(self) -> float | None:
         """Unix time of the earliest deadline of the process and those inside of it; None: there is none."""
         return None if self._deadline is None else self._deadline.at_s
 
+    def ends_with_deadline(self, activity: Activity) -> bool:
+        """Return whether the deadline is the only limit, and that of what the activity is part of."""
+        if self._deadline is None or self._has_timeouts or self._naps:
+            return False
+        path = self._deadline.key.rpartition(SEPARATOR)[0]
+        return not path or activity.key.startswith(f"{path}{SEPARATOR}")
+
     def look_again(self) -> None:
         """Read anew what the process waits for, although no step was taken."""
         self._record = None
 
-    def _time_left(self) -> float:
-        """Return how many seconds are left until the deadline, which there is."""
-        assert self._deadline is not None
-        return max(0.0, self._deadline.at_s - self.world.clock.now())
+    @property
+    def is_late(self) -> bool:
+        """True if the deadline has passed: by the clock, or because a wait has lasted until then."""
+        deadline = self._deadline
+        return deadline is not None and (deadline == self._waited_out or self._time_left(deadline.at_s) == 0.0)
 
-    def _time_limits(self) -> list[tuple[Activity, float]]:
-        """Return the activities with a timeout, and how many seconds each has left."""
-        now = time.monotonic()
-        limits = [(activity, activity.timeout_s) for activity in self.active.values()]
-        return [(a, a.since_s + timeout_s - now) for a, timeout_s in limits if timeout_s is not None]
-
-    def _overdue(self, is_late: bool) -> Iterable[Event]:
-        """Have the process expire if its deadline has passed; otherwise let go of the activities whose time is up.
-
-        If there are none, and no timeout ends sooner, the process expires.
-        """
-        if is_late:
-            return self._expire()
-        self.is_overdue = False
-        limits = self._time_limits()
-        overdue = [activity for activity, left_s in limits if left_s <= 0]
-        if overdue:
-            return [event for activity in overdue for event in self._timed_out(activity)]
-        if self._deadline is None or self._time_left() > min([left_s for _, left_s in limits], default=math.inf):
-            return ()
-        return self._expire()
+    def _time_left(self, until_s: float) -> float:
+        return max(0.0, until_s - self.world.clock.now())
 
     def _timed_out(self, activity: Activity) -> Iterable[Event]:
+        """Let go of an activity whose time is up, unless its outcome has come in the meantime."""
+        if self.active.get(activity.key) is not activity:
+            return ()
         self.drop(activity.key)
         return activity.finish(activity.timed_out()) if self._is_wanted(activity) else ()
 
@@ -489,6 +517,5 @@ class Reconciler(ABC):
             LOG.warning("%s", what)
 
 
-def _turn(activity: Activity) -> tuple[bool, float]:
-    """Return the place of an activity in the order in which they begin; of those that are last, the earliest first."""
-    return (True, activity.effect.wakes_at_s or 0.0) if activity.is_last else (False, 0.0)
+def _seconds(limit: tuple[float, Deadline | Activity]) -> float:
+    return limit[0]

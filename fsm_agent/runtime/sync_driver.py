@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from types import GeneratorType
 from typing import Any, Self
@@ -79,11 +81,15 @@ class SyncDriver(Reconciler):
             self.recorder.write()
             return
         patience_s = self.patience_s()
-        is_whole = patience_s is not None and patience_s <= LOOK_UP_S
-        try:
-            self._bell.get(timeout=patience_s if is_whole else LOOK_UP_S)
-        except queue.Empty:
-            self.is_overdue = is_whole
+        until_s = math.inf if patience_s is None else time.monotonic() + patience_s
+        while not self.is_late:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                self.waited_out()
+                return
+            with suppress(queue.Empty):
+                self._bell.get(timeout=min(left_s, LOOK_UP_S))
+                return
 
     def wake(self) -> None:
         self._bell.put(None)
@@ -100,7 +106,7 @@ class SyncDriver(Reconciler):
     def start(self, activity: Activity) -> None:
         is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
         self.active[activity.key] = activity
-        if is_alone and self._is_brief and not activity.is_abortable:
+        if is_alone and self._is_brief and not self.is_timed and not activity.is_abortable:
             self.inbox.append((activity, None, performer(activity.effect)(activity.effect, activity)))
             return
         task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, to_json
+from fsm_agent._internal.values import Value, decoder_of, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
@@ -285,8 +285,8 @@ class StoreRecorder:
                     continue
                 self._seen.add(post.id)
                 try:
-                    posted = msgspec.json.decode(post.body, type=Posted)
-                    kind = msgspec.json.decode(posted.outcome, type=_Kind).kind
+                    posted = decoder_of(Posted).decode(post.body)
+                    kind = decoder_of(_Kind).decode(posted.outcome).kind
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     self.opened(Letter(post.id, post.key, "", post.by), error)
                     continue

@@ -59,17 +59,20 @@ def check_line(what: str, line: str) -> None:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
 
 
-def check_new(run: str, header: str, agent: str) -> None:
+def check_new(run: str, header: str, agent: str, holder: str | None, for_s: float) -> None:
     """Refuse a run that cannot be begun.
 
     Raises:
-        UsageError: It has no name, or one of the texts cannot be stored.
+        UsageError: It has no name, or one of the texts cannot be stored, or nobody can hold it for so long.
     """
     if not run:
         raise UsageError("the name of a run is '': it can be any text but the empty one")
     check_text("the name of a run", run)
     check_text("the name of an agent", agent)
     check_line("the header", header)
+    if holder is not None:
+        check_text("the name of a holder", holder)
+        check_for_s(for_s)
 
 
 def check_for_s(for_s: float) -> None:
@@ -92,6 +95,7 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
             check_line("a line", line)
     if rest is not None:
         check_text("the state", rest.state)
+        check_text("the key of the question that is heeded", rest.heeds or "")
         for question in rest.questions:
             for text in (question.key, question.kind, question.about, *question.answers):
                 check_text(f"the question {question.key!r}", text)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
@@ -30,7 +30,7 @@ from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
 from fsm_agent.store import refusals, turns, upkeep
-from fsm_agent.store.errors import RunBusy, RunExists, StoreError
+from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
@@ -44,6 +44,13 @@ STUCK_STATE = "Stuck"  # of such a run
 _holders = count(1)
 
 Made = TypeVar("Made", bound=Process)
+
+
+class Stuck(Value, frozen=True):
+    """The subject of the question about a stuck run."""
+
+    problem: str
+    definition: str = ""  # the fingerprint of the code that could not drive it; empty: not known
 
 
 class Definition(NamedTuple):
@@ -106,37 +113,42 @@ class Runs:
         if journal.chain is not None:
             return self._again(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
-        if not journal.run:
-            self._named(journal, definition)
-        elif not self._is_new(journal, definition):
+        lease = self._begun(journal, definition) if journal.run else self._named(journal, definition)
+        if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
-        return process, self._recorder(self._claimed(journal.run), process, definition)
+        return process, self._recorder(lease, process, definition)
 
-    def _is_new(self, journal: Journal, definition: Definition) -> bool:
-        """Create the run of a journal; return False if it is there already."""
+    def _created(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+        """Create a run and claim it, before a worker may; return None if it is there already."""
+        lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
+        assert lease is not True
+        return lease or None
+
+    def _begun(self, journal: Journal, definition: Definition) -> Lease | None:
+        """Create and claim the run of a journal; return None if it is there already."""
         try:
-            return self.store.create(journal.run, journal.header, agent=definition.agent, follows=_follows(journal))
+            return self._created(journal.run, journal.header, definition.agent, _follows(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
             if differs := definition.differences(there, ours):
                 raise refusals.begun_otherwise(journal.run, differs) from None
-            return False  # only the code has changed since
+            return None  # only the code has changed since
 
-    def _named(self, journal: Journal, definition: Definition) -> None:
-        """Create a run under a new name, or, where that is taken, under it with a number."""
+    def _named(self, journal: Journal, definition: Definition) -> Lease:
+        """Create and claim a run under a new name, or, where that is taken, under it with a number."""
         name, head = definition.new_id(), _follows(journal)
         if head is not None:
             name = f"{head.conversation}:{head.version + 1}-{name}"
         journal.run = name
-        for number in count(2):
-            try:
-                if self.store.create(journal.run, journal.header, agent=definition.agent, follows=head):
-                    return
-            except RunExists:
-                pass
-            journal.run = f"{name}-{number}"
+        lease, numbers = None, count(2)
+        while lease is None:
+            with suppress(RunExists):
+                lease = self._created(journal.run, journal.header, definition.agent, head)
+            if lease is None:
+                journal.run = f"{name}-{next(numbers)}"
+        return lease
 
     def _again(self, process: Process, chain: Chain, definition: Definition) -> Held:
         """Claim the run of a process that was driven before and has been advanced since."""
@@ -187,7 +199,7 @@ class Runs:
             if (problem := _lost(process, loaded.posts)) is not None:
                 raise ReplayError(problem)
         except BaseException as error:
-            self._fail(lease, loaded, error, answers)
+            self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
@@ -195,35 +207,52 @@ class Runs:
         recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
-    def _fail(self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post]) -> None:
+    def _fail(
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
+    ) -> None:
         """Give back a run of which no process could be made; ask about it if that will not change by itself."""
         will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
         if not will_last and lease.tries <= MAX_TRIES:
             self._leave(lease, loaded)  # by mistake of whoever resumes it, say
-        elif answers or not any(question.key == STUCK for question in loaded.run.waits):
-            self._give_up(lease, error, answers)
-        # asked already, it is due for other posts alone: the lease ends by itself, or claims would never end
+        else:
+            stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
+            self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _leave(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run as it is, for others to look at."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
 
-    def _give_up(self, lease: Lease, error: BaseException, answers: list[Post]) -> None:
-        """Give back a run that cannot be driven, with a question; end it if that was the answer."""
+    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
+        """Give back a run that cannot be driven, with a question beside its own; end it if that was the answer.
+
+        Posts other than its answer are kept for who can drive the run, and wake nobody before.
+        """
         took = [post.id for post in answers]
         is_ended = any(map(_cancellation, answers))
-        about = to_json({"problem": str(error)})
-        question = Question(STUCK, STUCK, about, ("run_again", "cancelled"))
-        rest = Rest(state=STUCK_STATE, is_ended=is_ended, questions=() if is_ended else (question,))
+        question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
+        asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # first: a question that was answered is not asked again under its key
             self.store.append(lease, lease.n, (), None, took=took)
-        self.store.append(lease, lease.n, (), rest)
+        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+
+    def fingerprint(self, header: str, definition: Definition) -> str:
+        """Return the fingerprint of the code that would drive a run; empty: it cannot even begin it."""
+        with suppress(Exception):
+            fingerprint: str = definition.make(header_of(header), None).definition
+            return fingerprint
+        return ""
 
     def _claimed(self, run: str) -> Lease:
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
+
+    def claim(self, run: str) -> Lease | None:
+        """Claim a run that nobody drives; None: somebody was faster."""
+        with suppress(RunBusy, RunUnknown):
+            return self._claimed(run)
+        return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
         """Claim the run of these agents that has been due longest; None: there is none."""
@@ -292,7 +321,8 @@ class Runs:
                 raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
             if self._key is None and has_signature(document):
                 raise KeyMissing(run)
-            return msgspec.json.decode(verified(document, self._key), type=Saved)
+            saved: Saved = decoder_of(Saved).decode(verified(document, self._key))
+            return saved
         except KeyMissing:
             raise
         except (zlib.error, ValueError) as error:
@@ -338,17 +368,16 @@ class Runs:
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
         header = to_json(on_its_own(forked, turns.earlier(self, forked)) if forked.conversation else forked)
-        if not self.store.create(name, header, agent=loaded.run.agent):
+        lease = self._created(name, header, loaded.run.agent)
+        if lease is None:
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
-        with suppress(RunBusy):  # a worker was faster, and has copied it
-            lease = self._claimed(name)
-            lease = self._copied(lease, self.store.load(name, after=None))
-            self.store.append(lease, lease.n, (), Rest(state="Forked"))
+        lease = self._copied(lease, self.store.load(name, after=None))
+        self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
     def _copied(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
 
-        Whoever claims a fork first does so: it is due as soon as it is there.
+        Whoever claims a fork first does so, if the one that made it died before.
         """
         forked = None if lease.n else header_of(fork.header).forked
         if forked is None or forked[1] == 0:
@@ -450,6 +479,16 @@ class Runs:
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def stuck_under(run: Run) -> str | None:
+    """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    for question in run.waits:
+        if question.key == STUCK:
+            with suppress(ValueError):
+                stuck: Stuck = from_json(question.about, Stuck)
+                return stuck.definition
+    return None
 
 
 def _cancellation(answer: Post) -> Post | None:

@@ -10,8 +10,9 @@ Rules
   the run's letter box, without a lease and without the agent's code.  The holder uses it up in the append that contains
   its entry.  The first post under the key of an open question takes it; a later one learns who answered, and when.
 - *The store is the queue.*  A run is due from the time that its last rest said; one whose lease was not given back, or
-  that has unread posts, is due at once.  So a holder's death is always followed by another claim.  What is due at once
-  has been due since then: since it was created, posted to or given back, or since its lease was over.
+  that has unread posts which its rest heeds, is due at once.  So a holder's death is always followed by another claim.
+  What is due at once has been due since then: since it was created, posted to or given back, or since its lease was
+  over.
 - *An append may be repeated*: nobody knows what became of a commit whose connection broke.  Who has been outdated since
   may not: another holder has read what became of it.
 
@@ -50,9 +51,10 @@ class Rest(Value, frozen=True, kw_only=True):
     """The state in which a run is given back."""
 
     state: str
-    due_s: float | None = None  # Unix time at which it is to be claimed; 0.0: at once; None: only after a post
+    due_s: float | None = None  # Unix time at which it is to be claimed; 0.0 or less: at once; None: only after a post
     is_ended: bool = False
     questions: tuple[Question, ...] = ()  # those that are open from now on
+    heeds: str | None = None  # the key of the only question whose answer makes it due; None: any post does
 
 
 class Head(Value, frozen=True):
@@ -81,7 +83,7 @@ class Run(Value, frozen=True, kw_only=True):
     n: int  # entries
     state: str  # at the last rest; "" before the first
     is_ended: bool
-    due_s: float | None  # as in `Rest`, and 0.0 while it has unread posts or a holder
+    due_s: float | None  # as in `Rest`, and 0.0 while it has unread posts that it heeds, or a holder
     holder: str | None  # None: nobody has it, or the time of its lease is up
     created_s: float
     updated_s: float  # of the last entry or rest
@@ -107,14 +109,29 @@ class Store(Protocol):
 
     is_volatile: bool
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        """Begin a run, which is due at once; return False if it is there already, with the same header.
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        """Begin a run, which is due at once; with a holder, claim it in the same commit, so that no other is faster.
 
         Args:
             run: Its name: any text but the empty one.
             header: The first line of its journal.
             agent: Who can drive it; see `claim`.
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
+            holder: A name for the lease of a run that is begun; None: nobody claims it.
+            for_s: How many seconds that lease lasts.
+
+        Returns:
+            The lease, or True without a holder; False if the run is there already, with the same header: then nobody
+            has claimed it.
 
         Raises:
             RunExists: It is there with another header.
@@ -172,8 +189,8 @@ class Store(Protocol):
         that is open already stays as it is, answered or not; one whose answer was used up, in this append or before, is
         asked anew.  Without a rest the lease stays, the questions stay, and
         the run is due, so that a holder's death is followed by a claim.  While posts are unread, the run is due
-        whatever the rest says, unless it has ended; an ended run is never due.  Entries reset `Lease.tries`, and
-        so does a rest that is not due at once.
+        whatever the rest says, unless it has ended, or heeds other posts; an ended run is never due.  Entries reset
+        `Lease.tries`, and so does a rest that is not due at once.
 
         Repeated with the same lease, the same ``n`` and the same lines, and with a rest exactly if the first had one,
         it changes nothing, as long as nobody has claimed the run since.
@@ -218,7 +235,7 @@ class Store(Protocol):
         """
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        """Put a letter into the box of a run, which is due from now on.
+        """Put a letter into the box of a run, which is due from now on if it heeds it.
 
         Args:
             run: The run.

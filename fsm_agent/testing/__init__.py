@@ -26,6 +26,8 @@ _MODULES = {
         "no_model_requests",
         "token_reply",
     ),
+    "journal_conformance": ("JournalConformance",),
+    "lease_conformance": ("LeaseConformance",),
     "store_conformance": ("StoreConformance",),
     "streams": ("framed",),
     "turns": ("Turn", "TurnPart"),
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from fsm_agent.testing.codec_conformance import CodecConformance as CodecConformance
     from fsm_agent.testing.exploration import Explored as Explored
     from fsm_agent.testing.exploration import explore as explore
+    from fsm_agent.testing.journal_conformance import JournalConformance as JournalConformance
+    from fsm_agent.testing.lease_conformance import LeaseConformance as LeaseConformance
     from fsm_agent.testing.script import Delayed as Delayed
     from fsm_agent.testing.script import Entry as Entry
     from fsm_agent.testing.script import FakeClock as FakeClock

@@ -161,10 +161,10 @@ class JournalConformance(StoreTests):
 
     def test_a_repetition_is_refused_after_another_claim(self, storage: Storage) -> None:
         """Whoever was outdated has to read what became of its entries."""
-        store, kept, returned = storage.store, begun(storage.store, for_s=0.02), begun(storage.store, "s")
+        store, kept, returned = storage.store, begun(storage.store, for_s=storage.short_s), begun(storage.store, "s")
         store.append(kept, 0, ["one"])
         store.append(returned, 0, ["one"], waiting("k"))
-        storage.elapse(0.03)
+        storage.elapse(storage.short_s * 1.5)
         for run in ("r", "s"):
             claimed(storage.another(), run, holder="v")
         before = [store.load("r"), store.load("s")]
@@ -420,7 +420,7 @@ class JournalConformance(StoreTests):
                 store.append(claimed(store, name), 0, ["one", "two"], waiting("k"), snapshot=b"1")
                 store.post(name, "", "body")
                 others.append(store.load(name))
-        lease = claimed(store, for_s=0.02)
+        lease = claimed(store, for_s=storage.short_s)
         store.append(lease, 0, ["one"], snapshot=b"1")
         store.renew(lease, for_s=600)
         before = store.load("r")
@@ -440,17 +440,17 @@ class JournalConformance(StoreTests):
 
     def test_a_run_that_nobody_holds_any_more_can_be_deleted(self, storage: Storage) -> None:
         """Its holder finds out at its next append or renewal."""
-        lease = begun(storage.store, for_s=0.02)
-        storage.elapse(0.03)
+        lease = begun(storage.store, for_s=storage.short_s)
+        storage.elapse(storage.short_s * 1.5)
         storage.another().delete("r")
         _check_lost(storage.store, lease)
 
     def test_a_run_that_was_deleted_begins_anew(self, storage: Storage) -> None:
         """Nothing of the old one is left, and its holder is not that of the new one."""
-        store, old = storage.store, begun(storage.store, for_s=0.02)
+        store, old = storage.store, begun(storage.store, for_s=storage.short_s)
         store.append(old, 0, ["one", "two", "three"], snapshot=b"1")
         store.post("r", "", "body")
-        storage.elapse(0.03)
+        storage.elapse(storage.short_s * 1.5)
         store.delete("r")
         assert store.create("r", "header", agent="b") is True
         loaded: Loaded = storage.another().load("r")

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.store import Lease, Rest, Store
 from fsm_agent.testing import storages
 from fsm_agent.testing.storages import (
@@ -46,6 +46,39 @@ class LeaseConformance(StoreTests):
             assert (row.holder, row.due_s) == ("w", 0.0)
         assert storage.store.claim("w", for_s=30) is None
 
+    def test_a_run_is_begun_with_a_lease(self, storage: Storage) -> None:
+        """As a claim gives it; of a run that is there already nobody takes one."""
+        store, other = storage.store, storage.another()
+        lease = store.create("r", "header", agent="a", holder="w", for_s=LONG_S)
+        assert isinstance(lease, Lease), f"create(…, holder='w') returned {lease!r}"
+        assert (lease.run, lease.agent, lease.holder) == ("r", "a", "w")
+        assert (lease.fence, lease.n, lease.tries) == (1, 0, 1)
+        assert storage.is_now(lease.since_s)
+        assert lease.until_s == pytest.approx(lease.since_s + LONG_S)
+        assert other.claim("v", for_s=LONG_S) is None
+        with pytest.raises(RunBusy, match="'w'"):
+            other.claim("v", for_s=LONG_S, run="r")
+        assert other.create("r", "header", agent="a", holder="v", for_s=LONG_S) is False
+        assert store.append(lease, 0, ["one"], waiting("k")) == 0
+        assert other.create("r", "header", agent="a", holder="v", for_s=LONG_S) is False
+        assert other.load("r").run.holder is None
+        store.create("s", "header", agent="a", holder="w", for_s=storage.short_s)
+        storage.elapse(storage.short_s * 1.5)
+        assert claimed_due(other).fence == 2, "a run is due when the lease that it was begun with is over"
+
+    def test_a_run_is_begun_and_claimed_in_one(self, storage: Storage) -> None:
+        """A worker that looks for what is due is not faster, nor is a claim by name."""
+        other = storage.another()
+        for run in (None, "r"):
+            lease, found = storage.interleaved(
+                lambda: storage.store.create("r", "header", agent="a", holder="w", for_s=LONG_S),
+                partial(other.claim, "v", for_s=LONG_S, run=run),
+            )
+            assert isinstance(lease, Lease), f"create(…, holder='w') beside a claim by 'v' came to {lease!r}"
+            assert found is None or isinstance(found, RunBusy | RunUnknown), found
+            storage.store.append(lease, 0, (), ENDED)
+            storage.store.delete("r")
+
     @pytest.mark.parametrize("holder", ["v", "w"])
     def test_a_run_is_held_by_one(self, storage: Storage, holder: str) -> None:
         """A claim by its own holder is like any other: who is told of it learns who, and until when."""
@@ -64,19 +97,19 @@ class LeaseConformance(StoreTests):
         storage.store.create("r", "header", agent="a")
         for turn in range(6):
             store = (storage.store, storage.another())[turn % 2]
-            lease = claimed(store, for_s=0.02)
+            lease = claimed(store, for_s=storage.short_s)
             fences.append(lease.fence)
             if turn % 3:
                 store.append(lease, lease.n, [str(turn)], waiting())
             else:
-                storage.elapse(0.03)
+                storage.elapse(storage.short_s * 1.5)
         assert fences == [1, 2, 3, 4, 5, 6]
 
     def test_a_lease_that_is_over_is_taken(self, storage: Storage) -> None:
         """At its end, not before; the one who had it finds out, and writes nothing."""
-        store, other, old = storage.store, storage.another(), begun(storage.store, for_s=0.02)
+        store, other, old = storage.store, storage.another(), begun(storage.store, for_s=storage.short_s)
         store.append(old, 0, ["one"])
-        storage.elapse(0.02)
+        storage.elapse(storage.short_s)
         new = other.claim("v", for_s=LONG_S)
         assert new is not None
         assert (new.run, new.holder, new.fence, new.n) == ("r", "v", old.fence + 1, 1)
@@ -93,8 +126,8 @@ class LeaseConformance(StoreTests):
 
     def test_a_lease_that_nobody_takes_goes_on(self, storage: Storage) -> None:
         """Time never decides."""
-        lease = begun(storage.store, for_s=0.02)
-        storage.elapse(0.03)
+        lease = begun(storage.store, for_s=storage.short_s)
+        storage.elapse(storage.short_s * 1.5)
         assert storage.another().load("r").run.holder is None
         storage.store.append(lease, 0, ["one"])
         storage.store.renew(lease, for_s=LONG_S)
@@ -119,15 +152,15 @@ class LeaseConformance(StoreTests):
     def test_a_renewal_counts_from_now(self, storage: Storage) -> None:
         """It says how many posts wait, as an append does."""
         lease = begun(storage.store, for_s=60)
-        storage.elapse(0.05)
+        storage.elapse(storage.short_s)
         assert storage.store.renew(lease, for_s=30) == 0
         with pytest.raises(RunBusy) as busy:
             storage.another().claim("v", for_s=9, run="r")
         assert busy.value.since_s == lease.since_s
         assert storage.is_now(busy.value.until_s - 30)
         storage.another().post("r", "", "body")
-        assert storage.store.renew(lease, for_s=0.02) == 1
-        storage.elapse(0.03)
+        assert storage.store.renew(lease, for_s=storage.short_s) == 1
+        storage.elapse(storage.short_s * 1.5)
         assert claimed(storage.another(), holder="v").holder == "v"
 
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
@@ -139,8 +172,8 @@ class LeaseConformance(StoreTests):
         assert store.claim("w", for_s=9, now_s=due_s - 0.1) is None
         lease = storage.another().claim("w", for_s=9, now_s=due_s)
         assert lease is not None
-        store.append(lease, 1, ["two"], waiting(due_s=storage.now_s + 0.02))
-        storage.elapse(0.03)
+        store.append(lease, 1, ["two"], waiting(due_s=storage.now_s + storage.short_s))
+        storage.elapse(storage.short_s * 1.5)
         assert claimed_due(storage.another()).run == "r"
 
     def test_a_named_run_need_not_be_due(self, storage: Storage) -> None:
@@ -184,12 +217,12 @@ class LeaseConformance(StoreTests):
         """So that the death of its holder is followed by a claim, whatever the last rest said."""
         store = storage.store
         store.append(begun(store), 0, ["one"], waiting("k", due_s=storage.now_s + 500))
-        lease = claimed(store, for_s=0.02)
+        lease = claimed(store, for_s=storage.short_s)
         store.append(lease, 1, ["two"])
         for holder in ("w", None):
             row = storage.another().load("r").run
             assert (row.holder, row.due_s, row.state) == (holder, 0.0, "ToolInterrupt")
-            storage.elapse(0.03)
+            storage.elapse(storage.short_s * 1.5)
         assert claimed_due(storage.another()).fence == lease.fence + 1
 
     def test_an_ended_run_is_never_due(self, storage: Storage) -> None:
@@ -211,13 +244,13 @@ class LeaseConformance(StoreTests):
         store, tries = storage.store, []
         store.create("r", "header", agent="a")
         for _ in range(3):
-            lease = claimed_due(storage.another(), for_s=0.02)
+            lease = claimed_due(storage.another(), for_s=storage.short_s)
             tries.append(lease.tries)
-            storage.elapse(0.03)
+            storage.elapse(storage.short_s * 1.5)
         store.append(lease, 0, [], Rest(state="Calling", due_s=0.0))
-        lease = claimed_due(store, for_s=0.02)
+        lease = claimed_due(store, for_s=storage.short_s)
         store.append(lease, 0, ["one"])
-        storage.elapse(0.03)
+        storage.elapse(storage.short_s * 1.5)
         assert [*tries, lease.tries, claimed_due(store).tries] == [1, 2, 3, 4, 1]
 
     def test_a_rest_that_is_not_due_at_once_resets_tries(self, storage: Storage) -> None:
@@ -227,8 +260,8 @@ class LeaseConformance(StoreTests):
         rests = [waiting("k"), waiting(due_s=storage.now_s + 500), waiting(due_s=0.0), waiting(due_s=-1.0), waiting()]
         tries = []
         for rest in rests:
-            lease = claimed(store, for_s=0.02)
-            storage.elapse(0.03)
+            lease = claimed(store, for_s=storage.short_s)
+            storage.elapse(storage.short_s * 1.5)
             lease = claimed(storage.another())
             tries.append(lease.tries)
             store.append(lease, 0, [], rest)
@@ -239,7 +272,7 @@ class LeaseConformance(StoreTests):
         """It stays as it is: it is never due, reads no posts, and is given back like any other."""
         store = storage.store
         store.append(begun(store), 0, ["one"], ENDED)
-        lease = claimed(storage.another(), for_s=0.02)
+        lease = claimed(storage.another(), for_s=storage.short_s)
         assert (lease.fence, lease.n) == (2, 1)
         row = store.load("r").run
         assert (row.is_ended, row.due_s, row.holder, row.state) == (True, None, "w", "Completed")
@@ -247,7 +280,7 @@ class LeaseConformance(StoreTests):
             store.post("r", "", "late")
         with pytest.raises(RunBusy):
             store.delete("r")
-        storage.elapse(0.03)
+        storage.elapse(storage.short_s * 1.5)
         assert store.claim("v", for_s=9, now_s=storage.now_s + 1e9) is None, "a lease that is over made it due"
         store.append(lease, 1, (), ENDED)
         assert (store.load("r").run.holder, store.load("r").lines) == (None, ("one",))

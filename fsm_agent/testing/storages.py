@@ -39,9 +39,12 @@ class Clock:
 class Storage:
     """A storage for runs: a store on it, and any number of further ones, as other OS processes have them."""
 
-    def __init__(self, opened: Callable[[Callable[[], float]], Store], *, takes_clock: bool = True) -> None:
+    def __init__(
+        self, opened: Callable[[Callable[[], float]], Store], *, takes_clock: bool = True, short_s: float = 0.02
+    ) -> None:
         self._opened = opened
         self._takes_clock = takes_clock
+        self.short_s = short_s  # of leases that shall run out
         self._stores: list[Store] = []
         self.clock = Clock()
         self.store = self.another()
@@ -98,10 +101,12 @@ class StoreTests:
     """The base of all tests of stores.
 
     Attributes:
-        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for milliseconds.
+        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out.
+        short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
     """
 
     takes_clock: ClassVar[bool] = True
+    short_s: ClassVar[float] = 0.5
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         """Return a store.
@@ -117,7 +122,9 @@ class StoreTests:
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Iterator[Storage]:
         """Return the storage of one test."""
-        storage = Storage(lambda clock: self.opened(tmp_path, clock), takes_clock=self.takes_clock)
+        storage = Storage(
+            lambda clock: self.opened(tmp_path, clock), takes_clock=self.takes_clock, short_s=self.short_s
+        )
         yield storage
         storage.close()
 

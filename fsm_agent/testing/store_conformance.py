@@ -10,8 +10,8 @@ import pytest
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Rest
 from fsm_agent.testing.journal_conformance import JournalConformance
-from fsm_agent.testing.lease_conformance import LeaseConformance
-from fsm_agent.testing.storages import ENDED, Storage, begun, claimed, together, waiting
+from fsm_agent.testing.lease_conformance import LeaseConformance, claimed_due
+from fsm_agent.testing.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 
 ROUNDS = 40  # of a race
 
@@ -31,8 +31,9 @@ class StoreConformance(JournalConformance, LeaseConformance):
     clock, while the other goes on.
 
     Attributes:
-        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for milliseconds, and
-            no method is held up.
+        takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
+            and no method is held up.
+        short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:
@@ -78,6 +79,30 @@ class StoreConformance(JournalConformance, LeaseConformance):
         due = store.claim("w", for_s=9)
         assert due is not None
         assert due.run == "r"
+
+    def test_a_run_may_heed_one_question_alone(self, storage: Storage) -> None:
+        """Other posts are kept for its next holder, and wake nobody, whether they come before the rest or after it."""
+        store, other, rest = storage.store, storage.another(), waiting("k", "own").changed(heeds="k")
+        lease = begun(store)
+        other.post("r", "", "before")
+        assert store.append(lease, 0, ["one"], rest) == 1
+        assert (store.load("r").run.due_s, other.claim("v", for_s=LONG_S)) == (None, None)
+        other.post("r", "own", "after")
+        assert (store.load("r").run.due_s, other.claim("v", for_s=LONG_S)) == (None, None)
+        store.post("r", "k", "heeded")
+        assert store.load("r").run.due_s == 0.0
+        lease = claimed_due(other)
+        posts = other.load("r").posts
+        assert [post.body for post in posts] == ["before", "after", "heeded"]
+        assert other.append(lease, 1, (), rest) == 3
+        lease = claimed_due(other)
+        assert other.append(lease, 1, (), rest, took=[post.id for post in posts[1:]]) == 1
+        assert other.claim("v", for_s=LONG_S) is None
+        lease = claimed(other)
+        store.post("r", "", "to its holder")
+        assert store.load("r").run.due_s == 0.0
+        assert other.append(lease, 1, (), waiting("own")) == 2
+        assert claimed_due(store).run == "r", "the next rest heeds all posts"
 
     def test_a_question_is_answered_once(self, storage: Storage) -> None:
         """A late one learns who answered, and when; nothing of a refused answer is left."""

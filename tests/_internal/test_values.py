@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import pickle
+import subprocess
+import sys
 from importlib import import_module
 from inspect import signature
 from pkgutil import walk_packages
@@ -201,3 +204,57 @@ def test_data_that_have_no_end_are_refused():
     circular["again"] = circular
     with pytest.raises(ValueError, match=r"recursion|Stack overflow"):
         to_json(circular)
+
+
+# Types that two threads meet for the first time
+
+MEETING = """
+from __future__ import annotations
+
+import os, sys, threading
+from fsm_agent._internal.values import Value, decoder_of, from_data, from_json
+
+def used():
+    try:
+        assert {act} == Outer(Inner(1)), "another value"
+    finally:
+        is_used.set()
+
+def evaluated():  # in the midst of what is made of Outer
+    threading.Thread(target=used, daemon=True).start()
+    is_used.wait(0.3)  # it waits for this thread
+    return int
+
+class Inner(Value, frozen=True):
+    x: evaluated()
+
+class Outer(Value, frozen=True):
+    inner: Inner
+
+is_used = threading.Event()
+decoder_of(Outer)
+assert is_used.wait(30)
+"""
+
+
+@pytest.mark.parametrize("act", ['from_json(\'{"inner": {"x": 1}}\', Outer)', "from_data({'inner': {'x': 1}}, Outer)"])
+def test_a_type_is_not_used_before_all_is_known_of_it(act):
+    done = subprocess.run([sys.executable, "-c", MEETING.replace("{act}", act)], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_waits_until_all_is_known_of_a_type():
+    """A forked process has no thread that could complete it."""
+    act = "forked()"
+    forked = """
+def forked():
+    if (child := os.fork()) == 0:
+        os._exit(from_json('{"inner": {"x": 1}}', Outer) != Outer(Inner(1)))
+    assert os.waitpid(child, 0)[1] == 0, "the child failed"
+    return Outer(Inner(1))
+
+def used"""
+    program = MEETING.replace("{act}", act).replace("\ndef used", forked)
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -227,10 +227,10 @@ def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
 
 def test_a_replay_costs_what_the_call_did_whatever_the_prices_are_now():
     store = MemoryStore()
-    agent = Agent(Script(spending(10, "42")), prices=DOLLAR, limits=Limits(cost_usd=0.00001), store=store)
+    agent = Agent(Script(spending(10, "42")), prices=DOLLAR, limits=Limits(cost_usd=0.00001), name="clerk", store=store)
     assert agent.call("x", run_id="r").usage.cost_usd == 0.00001
     dearer = Price(input_micro_usd=9_000_000, output_micro_usd=9_000_000)
-    later = Agent(Script(), prices=dearer, limits=Limits(cost_usd=0.00001), store=store)
+    later = Agent(Script(), prices=dearer, limits=Limits(cost_usd=0.00001), name="clerk", store=store)
     assert later.call("x", run_id="r").usage.cost_usd == 0.00001
 
 

@@ -91,7 +91,7 @@ class TestAlways:
     def test_so_it_is_after_a_call_was_pickled_resumed_or_restored(self, tmp_path):
         """Whose system message it was is known in all of them but the last, where it counts as an agent's."""
         for system, expected in (("Be terse.", []), ("", ["Be kind."])):
-            agent = Agent(Script("a"), system=system, store=tmp_path / f"{len(system)}.db")
+            agent = Agent(Script("a"), system=system, name="clerk", store=tmp_path / f"{len(system)}.db")
             task = "hi" if system else [KIND, HI]
             result = agent.call(task, run_id="r")
             copies = [
@@ -212,9 +212,9 @@ class TestOfDeps:
     def test_a_request_that_comes_twice_is_the_same_under_another_system_prompt(self, tmp_path):
         """It may tell the time, or come from a newer deployment."""
         script, times = Script("a"), iter(["noon", "one o'clock"])
-        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", store=tmp_path / "runs.db")
+        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", name="clerk", store=tmp_path / "runs.db")
         assert [agent.call("hi", run_id="r").output for _ in range(2)] == ["a", "a"]
-        assert Agent(Script(), store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
+        assert Agent(Script(), name="clerk", store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
         with pytest.raises(RunExists):
             agent.call([KIND, HI], run_id="r", keep_system=True)
         assert systems(script) == [["It is noon."]]

@@ -30,7 +30,7 @@ def sent(script: Script) -> list[list[str]]:
 @pytest.mark.spec("2.28: texts and images, in order")
 def test_every_way_to_call_takes_one():
     script = Script(*"abcdefg")
-    agent = Agent(script, system="Be terse.", store=MemoryStore())
+    agent = Agent(script, system="Be terse.", name="clerk", store=MemoryStore())
     agent.call(PICTURE)
     asyncio.run(agent.acall(PICTURE))
     list(agent.stream(PICTURE))

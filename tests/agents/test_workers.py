@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from typer.testing import CliRunner
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
 from fsm_agent.cli.commands import app
-from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -35,6 +37,23 @@ def store(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
     yield store
     store.close()
+
+
+class Away(MemoryStore):
+    """A store whose server is away at first."""
+
+    def __init__(self, failures, method="claim"):
+        super().__init__()
+        self.failures = failures  # to come
+        works = getattr(self, method)
+
+        def fails(*args, **options):
+            if self.failures:
+                self.failures -= 1
+                raise OSError("the server is away")
+            return works(*args, **options)
+
+        setattr(self, method, fails)
 
 
 def rows(store):
@@ -186,16 +205,53 @@ class TestFailing:
         assert "shop/count" in caplog.text
         assert Worker([agent], store).run(once=True) == 0
         Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
-        assert Worker([agent], store).run(once=True) == 6
+        assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
 
-    def test_a_store_that_fails_ends_the_worker(self, store):
-        class Away(MemoryStore):
-            def claim(self, *args, **options):
-                raise OSError("the disk is away")
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], Away(10**9), store_patience_s=0.2).run(threads=3)
+        assert 0.2 <= time.monotonic() - began_s < 20
+        assert "so the worker gives up: the server is away" in caplog.text
 
-        with pytest.raises(OSError, match="the disk is away"):
-            Worker([shop.shop()], Away()).run(threads=3)
+    def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
+        store, first = Away(0), threading.Lock()
+
+        def claim(*args, **options):
+            if first.acquire(blocking=False):
+                raise OSError("the server is away")
+            return MemoryStore.claim(store, *args, **options)
+
+        store.claim = claim
+        with pytest.raises(OSError, match="the server is away"):
+            Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
+
+    @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
+        store, agent = Away(3, method), shop.shop()
+        create(store, agent, "one")
+        worker = Worker([agent], Runs(store, lease_s=0.05))
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        try:
+            deadline_s = time.monotonic() + 20
+            while rows(store)["one"].state != "ToolInterrupt" or store.failures:
+                assert time.monotonic() < deadline_s, rows(store)
+                time.sleep(0.01)
+        finally:
+            worker.stop()
+            crew.join(20)
+        assert not crew.is_alive()
+        assert "the server is away" in caplog.text
+
+    def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
+        worker = Worker([shop.shop()], Away(10**9), store_patience_s=3600)
+        crew = threading.Thread(target=worker.run, daemon=True)
+        crew.start()
+        worker.stop()
+        crew.join(20)
+        assert not crew.is_alive()
 
     def test_agents_that_cannot_be_told_apart(self, store):
         with pytest.raises(UsageError, match="two agents are named 'shop'"):
@@ -204,6 +260,72 @@ class TestFailing:
             Worker([], store)
         with pytest.raises(UsageError, match="threads is 0"):
             Worker([shop.shop()], store).run(threads=0)
+
+
+@dataclass(frozen=True)
+class Order:
+    is_right: bool = False
+
+
+def orders(store, name="review"):
+    """A flow that waits for somebody in a state of this name."""
+
+    def shown(o: Order) -> str:
+        return "Is it right?"
+
+    shown.__name__ = name
+    review = wait(bool)(shown)
+    rows = [review.done(end("over"), do=lambda o, is_right: Order(is_right))]
+    return Flow("orders", Order, start=review, rows=rows, store=store)
+
+
+class TestStuck:
+    """A deployment that cannot go on with a run, and one that can."""
+
+    @pytest.fixture
+    def stuck(self, store):
+        """A run that waits, and was touched by code without the state that it is in; returned as it was before."""
+        with pytest.raises(FlowSuspended):
+            orders(store).call(Order(), run_id="one")
+        before = rows(store)["one"]
+        Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([orders(store, "approval")], store).run(once=True) == 1
+        return before
+
+    def test_its_own_question_stays_in_sight(self, store, stuck):
+        row, own = rows(store)["one"], stuck.waits[0]
+        assert (row.state, [question.key for question in row.waits]) == ("Stuck", [own.key, "stuck"])
+        assert row.waits[0] == own
+
+    @pytest.mark.parametrize("is_answered", [False, True])
+    def test_the_same_code_leaves_it_alone_and_good_code_takes_it_up(self, store, stuck, is_answered):
+        if is_answered:  # meanwhile
+            Runs(store).answer("one", {stuck.waits[0].key: Returned(text="true")}, by="ann")
+        assert Worker([orders(store, "approval")], store).run(once=True) == 0
+        assert Worker([orders(store)], store).run(once=True) == 1
+        row = rows(store)["one"]
+        if is_answered:
+            assert (row.state, row.is_ended) == ("over", True)
+            assert orders(store).call(Order(), run_id="one").data == Order(is_right=True)
+        else:
+            assert (row.state, row.waits, row.due_s) == (stuck.state, stuck.waits, None)
+
+    def test_other_bad_code_tries_it_once(self, store, stuck):
+        other = Worker([orders(store, "checking")], store)
+        assert other.run(once=True) == 1
+        other._looks_at_s = 0.0
+        assert other.run(once=True) == 0
+        assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
+
+    def test_an_answer_to_the_question_about_it_counts_for_the_same_code(self, store, stuck):
+        bad = Worker([orders(store, "approval")], store)
+        Runs(store).answer("one", {"stuck": RunAgain()})
+        assert bad.run(once=True) == 1
+        assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
+        Runs(store).answer("one", {"stuck": Cancelled(reason="never mind")})
+        assert bad.run(once=True) == 1
+        assert rows(store)["one"].is_ended
+        assert rows(store)["one"].waits == ()
 
 
 class TestStopping:

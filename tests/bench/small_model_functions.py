@@ -11,7 +11,7 @@ guided     as the client has it: chosen, then filled in argument by argument
 Then the questions that no function answers, and the ten own ones of ``tests/support/own_functions.py``.  Calls are
 compared by structure: the function, every required argument, and no argument that is not accepted.  Optional arguments
 that the question states are counted by themselves.  A request that fails is an error: neither a call nor none.
-``--ways guided`` asks in that way only, ``--limit 10`` asks the first ten cases of each file, ``-v`` shows all
+``--ways guided`` asks in that way only, ``--limit 10`` asks the first ten of each file and set, ``-v`` shows all
 failures.
 """
 
@@ -156,7 +156,7 @@ def stated(case: Case) -> list[str]:
         if argument["optional"]
         and any(
             value not in ("", [], offered[name].get("default"))
-            and question.place_of(" ".join(map(str, value)) if isinstance(value, list) else value) is not None
+            and question.position_of(" ".join(map(str, value)) if isinstance(value, list) else value) is not None
             for value in argument["accept"]
         )
     ]
@@ -208,16 +208,16 @@ def asked_in_vain(title: str, questions: Iterable[Asked], client: HttpClient, *,
     print(f"{title}: {outcomes['none']} of {count} without a call; {outcomes['error']} errors", flush=True)
 
 
-def asked_own(client: HttpClient, *, verbose: bool) -> None:
+def asked_own(questions: Sequence[Asked], client: HttpClient, *, verbose: bool) -> None:
     """Ask the own functions, and print how many calls are right."""
     right = 0
-    for asked in OWN:
+    for asked in questions:
         calls = calls_of(client, asked.question, [Function.of(f) for f in asked.functions])
         is_done = calls == [] if not asked.name else len(calls) == 1 and is_right(asked, *calls[0])
         right += is_done
         if verbose and not is_done:
             print(f"    {asked.question} {calls}")
-    print(f"own functions: {right} of {len(OWN)} right", flush=True)
+    print(f"own functions: {right} of {len(questions)} right", flush=True)
 
 
 def cost_of_the_threshold(uncalled: Sequence[Case], client: HttpClient) -> None:
@@ -246,9 +246,10 @@ def main() -> None:
             if way == "guided":
                 cost_of_the_threshold(uncalled, by_way[way])
     if "guided" in options.ways:
-        asked_in_vain("another subject", ANOTHER_SUBJECT, by_way["guided"], verbose=options.verbose)
-        asked_in_vain("near misses", NEAR_MISSES, by_way["guided"], verbose=options.verbose)
-        asked_own(by_way["guided"], verbose=options.verbose)
+        guided, verbose = by_way["guided"], options.verbose
+        asked_in_vain("another subject", ANOTHER_SUBJECT[: options.limit], guided, verbose=verbose)
+        asked_in_vain("near misses", NEAR_MISSES[: options.limit], guided, verbose=verbose)
+        asked_own(OWN[: options.limit], guided, verbose=verbose)
 
 
 if __name__ == "__main__":

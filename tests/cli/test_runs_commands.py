@@ -123,7 +123,7 @@ class TestList:
 
     def test_the_turns_of_a_conversation(self, store):
         begin(store, "alone")
-        agent = Agent(Script(*"123"), store=str(store))
+        agent = Agent(Script(*"123"), name="clerk", store=str(store))
         for name in (EVIL, EVIL, "other"):
             agent.conversation(name).call("hi")
         agent.runs.close()
@@ -469,7 +469,7 @@ class TestWorker:
 class TestDelete:
     def test_one_that_a_conversation_needs_only_by_force(self, store):
         begin(store, "one")
-        agent = Agent(Script(*"12"), store=str(store))
+        agent = Agent(Script(*"12"), name="clerk", store=str(store))
         for name in ("first", "second"):
             agent.conversation("anna").call("hi", run_id=name)
         agent.runs.close()

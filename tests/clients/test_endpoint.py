@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 from support.copies import replace
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 from support.http_clients import KEY, WHOLE, client_of, completion, good, text
 
 from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.clients.local import server as local_servers
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, shown_by
+from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, ask, shown_by
 
 
 class TestKeys:
@@ -261,3 +265,19 @@ class TestBaseUrls:
             with client_of("http://example.invalid/v1") as client:
                 ask(client, way)
         assert proxy.requests[0].path == "http://example.invalid/v1/chat/completions"
+
+
+def test_what_starts_a_server_is_located_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting takes seconds, in which other tasks go on."""
+    threads = list[bool]()
+
+    def start(model: str | None) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        raise ConfigError("no server here")
+
+    monkeypatch.setattr(local_servers, "local_server", start)
+    client = client_for("local:")
+    for way in ASYNC:
+        with pytest.raises(ConfigError, match="no server here"):
+            ask(client, way)
+    assert threads == [False] * len(ASYNC)

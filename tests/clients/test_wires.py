@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.event import Done
-from fsm_agent.messages.hosted_tool import CodeExecution, HostedMCP
+from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP
 from fsm_agent.providers.catalog import CHAT, PROVIDERS, RESPONSES, provider
 from fsm_agent.providers.codec import Profile
 from fsm_agent.testing.streams import framed
@@ -37,6 +38,7 @@ from fsm_agent.testing.turns import Turn, TurnPart
 KEY = "the.key.4711"
 PATHS = {"openai-chat": "/chat/completions", "openai-responses": "/responses"}
 SEARCH = Settings(hosted_tools=(WebSearch(),))
+SERVERS = Settings(hosted_tools=(HostedMCP("docs", "https://docs.example/mcp"),))
 TURN = Turn([TurnPart("text", ["Ro", "me."])])
 ways = pytest.mark.parametrize("way", ["call", "stream", "acall", "astream"])
 
@@ -150,9 +152,8 @@ def test_the_key_goes_where_the_other_wire_has_it(server: FaultServer, way: str)
     ("model", "options", "settings", "message"),
     [
         ("openai:gpt-4o", {"wire": "openai-responses"}, Settings(stop=("x",)), "wire 'openai-chat' of the same"),
-        ("openai-chat:gpt-4o", {}, SEARCH, "wire 'openai-responses' of the same provider takes it"),
+        ("openai-chat:gpt-4o", {}, SERVERS, "wire 'openai-responses' of the same provider takes it"),
         ("azure-responses:gpt-4o", {}, Settings(stop=("x",)), "wire 'openai-chat' of the same provider takes it"),
-        ("acme:m", {"wire": "openai-chat"}, SEARCH, "wire 'openai-responses' of the same provider takes it"),
     ],
 )
 def test_an_explicit_wire_wins(
@@ -178,11 +179,7 @@ def test_an_explicit_wire_wins(
         (
             "acme:m",
             Settings(top_logprobs=1, hosted_tools=(WebSearch(), CodeExecution())),
-            [
-                "only 'openai-responses' takes WebSearch()",
-                "neither wire takes CodeExecution()",
-                "only 'openai-chat' takes top_logprobs=1",
-            ],
+            ["only 'openai-responses' takes WebSearch()", "only 'openai-chat' takes top_logprobs=1"],
         ),
     ],
 )
@@ -193,6 +190,44 @@ def test_what_no_wire_can_do_is_named_with_who_can(
         ran(over(server, model), way, settings)
     assert str(caught.value) == f"no wire of {model!r} takes all that is asked for: {'; '.join(parts)}"
     assert server.requests == []
+
+
+@pytest.mark.spec("3.20: a hint that a model lacks is left out with a warning")
+@ways
+@pytest.mark.parametrize(
+    ("model", "tools", "left_out"),
+    [
+        ("openai-chat:gpt-4o", (WebSearch(),), ["WebSearch()"]),
+        (
+            "mistral:m",
+            (WebSearch(), ComputerUse(), CodeExecution()),
+            ["WebSearch()", "ComputerUse()", "CodeExecution()"],
+        ),
+        ("acme:m", (CodeExecution(),), ["CodeExecution()"]),
+        ("acme:m", (CodeExecution(), WebSearch()), ["CodeExecution()"]),
+    ],
+)
+def test_a_hint_that_a_model_lacks_is_left_out_with_a_warning(
+    server: FaultServer,
+    registered: None,
+    caplog: Any,
+    model: str,
+    tools: tuple[Any, ...],
+    left_out: list[str],
+    way: str,
+) -> None:
+    client = over(server, model)
+    name = client.name
+    with caplog.at_level(logging.WARNING, "fsm_agent"):
+        result = ran(client, way, Settings(hosted_tools=tools))
+    assert result.output == "Rome."
+    notes = [f"{tool} was left out: the model does not take it here" for tool in left_out]
+    reply = result.record.reply
+    assert reply is not None
+    assert [note for note in reply.adapted if "left out" in note] == notes
+    assert [record.getMessage() for record in caplog.records] == [f"{name}: {note}" for note in notes]
+    kinds = [tool["type"] for tool in server.requests[0].json.get("tools", ())]
+    assert kinds == ["search_it" for tool in tools if repr(tool) not in left_out]
 
 
 def test_what_neither_takes_alike_is_told_once(server: FaultServer, registered: None) -> None:

@@ -74,6 +74,15 @@ class WithInner:
     inner: tuple[Open, ...] = ()
 
 
+@dataclass(frozen=True)
+class Nested:
+    items: tuple[WithList, ...] | None = None
+
+
+class Empty(Enum):
+    pass
+
+
 class Color(Enum):
     RED = "red"
     BLUE = "blue"
@@ -184,9 +193,21 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     ],
     (
         "members of one name",
-        lambda: flow(gather("both", ask, ask).done(over), start=gather("both", ask, ask)),
-        "two states are called 'both'|several members called 'ask'",
+        lambda: _both(gather("both", ask, ask)),
+        "both has several members called 'ask'",
     ),
+    (
+        "an enum without members",
+        lambda: _both(wait(Empty)(_question)),
+        "_question gives Empty, an enum without members",
+    ),
+    ("one among others", lambda: _both(wait(str, Empty)(_question)), "_question gives Empty, an enum without members"),
+    (
+        "a mapping as data",
+        lambda: flow(ask.done(over), data=dict),
+        "the data are 'dict', which can be changed in place",
+    ),
+    ("a list inside of a tuple", lambda: flow(ask.done(over), data=Nested), "Nested.items.items of the data is a list"),
     ("a member with a time", lambda: _both(gather("both", ask, timed)), "the member timed has a time of its own"),
     ("a member that is no state", lambda: gather("both", ask, over), "'both' has the member <End over>"),
     ("one member", lambda: race("first", ask), r"'first' has 1 member\(s\)"),

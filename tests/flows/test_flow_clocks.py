@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,51 @@ import pytest
 from support.flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
-from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, call, each, end, pause, race, subflow, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowLimits,
+    FlowSuspended,
+    call,
+    each,
+    end,
+    execute,
+    gather,
+    pause,
+    race,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.machine.process import wakes_at_s
+from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")
+
+
+class Slow(Script):
+    """A model whose replies take some real time."""
+
+    def __init__(self, *entries: Any, took_s: float) -> None:
+        super().__init__(*entries)
+        self.took_s = took_s
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        time.sleep(self.took_s)
+        return super().complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        await asyncio.sleep(self.took_s)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        yield self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        yield await self.acomplete(request)
+
+
 napping = pause("napping", 50)
 
 
@@ -90,6 +131,19 @@ class TestEarlierDeadline:
         assert len(model.requests) == 1, "it was not asked again before its time"
 
     @LOOPS
+    def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
+        """A lone request goes on, and is not sent again, when the time of somebody else is up."""
+        person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
+        brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
+        model = Slow("fine", took_s=0.1)
+        asking = call(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
+        either = race("either", brief, asking)
+        flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": SystemClock()})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, len(model.requests)) == ("over", 1)
+
+    @LOOPS
     def test_so_it_is_by_the_clock_of_the_system(self, driven: Driver) -> None:
         nap, limits = pause("nap", 30), FlowLimits(deadline_s=0.05)
         flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": SystemClock()})
@@ -110,6 +164,52 @@ class TestEarlierDeadline:
         run = flow.seed(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("Expired", [20, 10])
+
+
+class TestFakeClock:
+    """A clock for tests stands still as long as anything runs: only a sleep beside nothing else moves it."""
+
+    @LOOPS
+    def test_members_that_run_again_and_again_inside_of_a_time(self, driven: Driver) -> None:
+        clock, polls = FakeClock(), list[int]()
+
+        @execute
+        def poll(item: int) -> int:
+            polls.append(item)
+            threading.Event().wait(0.01)  # long enough for a clock that moves at once
+            return polls.count(item)
+
+        def is_enough(seen: tuple[int, ...], found: tuple[int, ...]) -> bool:
+            return min(found) == 3
+
+        polling, nap = each("polling", poll, lambda seen: range(3)), pause("nap", 5)
+        rows = [polling.done(over, when=is_enough, do=lambda _, found: found), polling.done(nap), nap.elapsed(polling)]
+        inner = subflow("inner", Flow("inner", tuple, start=polling, rows=rows), lambda seen: seen, within_s=15)
+        rows = [inner.done(over, do=lambda _, found: found), inner.elapsed(late)]
+        flow = Flow("f", tuple, start=inner, rows=rows, world={"clock": clock})
+        run = flow.seed(())
+        driven(flow, run)
+        assert (run.state, run.data, clock.sleeps) == ("over", (3, 3, 3), [5, 5])
+
+    @LOOPS
+    def test_a_wait_for_the_next_attempt_begins_when_nothing_else_runs(self, driven: Driver) -> None:
+        clock = FakeClock()
+        model = Script(Overloaded("busy", retry_after_s=0.2), "fine", clock=clock)
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+
+        @execute
+        async def working(n: int) -> float:
+            await asyncio.sleep(0.05)
+            return clock.now()
+
+        both = gather("both", asking, working)
+        flow = Flow(
+            "f", float, start=both, rows=[both.done(over, do=lambda _, found: found[1])], world={"clock": clock}
+        )
+        run = flow.seed(0.0)
+        began = clock.now()
+        driven(flow, run)
+        assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(0.2)])
 
 
 @pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])

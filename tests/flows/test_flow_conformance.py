@@ -13,7 +13,7 @@ from transitions import Machine, MachineError
 
 from fsm_agent import Agent, OutcomeError, Returned, SnapshotError
 from fsm_agent.clients.client import client_for
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
+from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
 from fsm_agent.flows.definition.table import machine_for
 from fsm_agent.machine.nesting import _Cursor
 from fsm_agent.machine.rows import LeanEvent
@@ -99,7 +99,7 @@ class TestLeanAndPlain:
                 took = event.take(cursor, answer, run)
             else:
                 took = event.trigger(cursor, cursor, answer, run)
-        except (MachineError, AttributeError, IndexError, TypeError, KeyError) as error:
+        except (MachineError, FlowError, AttributeError, IndexError, TypeError, KeyError) as error:
             return type(error)
         return took, cursor.state, cursor.guard, cursor.after
 

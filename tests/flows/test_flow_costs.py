@@ -6,6 +6,7 @@ Calls of functions are counted, which knows no noise; `tests/bench/flow_steps.py
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import timeit
 import tracemalloc
@@ -254,11 +255,13 @@ def test_what_a_run_in_a_store_keeps_of_its_members_is_linear():
 
     def kept(n):
         tracemalloc.start()
-        run = replace(fan, store=MemoryStore()).seed(Count(n))
-        run.flow.run(run)
-        size, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return size
+        try:
+            run = replace(fan, store=MemoryStore()).seed(Count(n))
+            run.flow.run(run)
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
 
     kept(10)
     sizes = (250, 500, 1000)

@@ -90,9 +90,8 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
     "half a pair": (lambda: letters.data_of('"\ud800"'), FlowError, "flow 'letters' was given '\"\\ud800\"': JSON of"),
     "a field of another type": (
         lambda: made(store=MemoryStore()).seed(Letter(5)),  # type: ignore[arg-type]
-        OutcomeError,
-        "flow 'letters' has Letter(about=5, n=0), and JSON could not be read again as Letter: about: str would be right"
-        " (given: 5)",
+        FlowError,
+        "flow 'letters' was given 5 in Letter.about: str would be right",
     ),
     "an answer of several types": (
         lambda: begun().advance("answer:review#1", Returned(text='{"about": 5}')),

@@ -15,9 +15,10 @@ from support.orchestrations import FAIL, PASS, Ones, as_json, step, strategy
 from fsm_agent import Agent
 from fsm_agent.errors import AuthFailed
 from fsm_agent.flows import FlowError, FlowSuspended
-from fsm_agent.flows.orchestrator import GiveUp, Loop, Orchestrator, OrchestratorConfig, Supply
-from fsm_agent.flows.orchestrator.mapping import MOST_TEXT, TooLong, filled, has_words, placeholders
+from fsm_agent.flows.orchestrator import GiveUp, Orchestrator, OrchestratorConfig, Supply
+from fsm_agent.flows.orchestrator.mapping import MOST_TEXT, Earlier, TooLong, filled, placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS
+from fsm_agent.flows.orchestrator.work import Output, written
 from fsm_agent.prompts.rendering.model import PromptModel
 from fsm_agent.testing import Script
 
@@ -201,7 +202,7 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
         for _ in range(3):
             placeholders(text[:size])
             filled(text[:size], {})
-            has_words(text[:size], "good word")
+            written(text[:size]).says("good word")
         return time.process_time() - begun
 
     seconds(1_000)
@@ -239,14 +240,49 @@ def test_an_intent_that_grows_too_long_fails_its_step() -> None:
     assert "has 1100000 characters" in result.error
 
 
-def test_words_are_whole_and_in_order() -> None:
-    assert has_words("It is ALL good?", "all good")
-    assert has_words("(done)", "Done")
-    assert not has_words("undone", "done")
-    assert not has_words("good, all", "all good")
-    assert not has_words("anything", "")
-    plan = strategy(step("a"), loops=(Loop(("a",), 5, until="all good"),))
-    assert Ones("bad", "all good!", strategy=plan).call().steps_executed == 2
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("done", True),
+        ("All is well.\n\n**DONE!**\n", True),
+        ("'Done'.", True),
+        ("not DONE yet", False),
+        ("DONE\nbut not quite", False),
+        ("DONE?", False),
+        ("undone", False),
+        ("", False),
+        ({"text": "x", "status": "Done"}, True),
+        ({"done": True}, True),
+        ({"done": False, "n": 1}, False),
+        ({"text": "not done"}, False),
+        ({"inner": {"status": "done"}}, False),
+        (["done"], False),
+        (None, False),
+    ],
+)
+def test_a_word_is_said_alone(value: Any, says: bool) -> None:
+    assert Output("", json.dumps(value), "").says("DONE") is says
+    assert not Output("", json.dumps(value), "").says("")
+
+
+def test_a_word_may_be_several_or_a_sign() -> None:
+    assert written("Well:\n- all   good").says("all good") is False
+    assert written("Well:\nall   good!").says("All good")
+    assert written("✅").says("✅")
+    assert Output("", "7", "").says("7")
+
+
+def test_many_placeholders_and_steps_take_linear_time() -> None:
+    steps = [step(f"s{n}", description=" ".join([f"w{n + m}" for m in range(100)])) for n in range(200)]
+
+    def seconds(size: int) -> float:
+        begun = time.process_time()
+        found, _ = Earlier(steps).sources("".join([f"{{{{w{n}}}}}" for n in range(size)]), {})
+        assert len(found) == 299
+        return time.process_time() - begun
+
+    seconds(1_000)
+    assert seconds(100_000) < 5.0, "25 seconds and more, when each was compared with each step"
 
 
 @pytest.mark.parametrize("name", ["llm_names", "llm_intents", "escalate"])

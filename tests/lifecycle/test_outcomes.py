@@ -58,6 +58,10 @@ REPORT = ErrorReport(message="busy")
         (lambda: Replied(reply="hi"), "Replied.reply is 'hi': a Reply would be right"),
         (lambda: ModelFailed(error="busy"), "ModelFailed.error is 'busy': an ErrorReport would be right"),
         (lambda: ModelFailed(error=REPORT, delay_s="1"), "ModelFailed.delay_s is '1': a finite number would be right"),
+        (
+            lambda: Returned(text="x", usage=Usage(input_tokens=-1)),
+            "Returned.usage is Usage(input_tokens=-1): a Usage of counts from 0 on would be right",
+        ),
         (lambda: Returned(text=b"x"), "Returned.text is b'x': a string would be right"),
         (lambda: Returned(text="x", is_error=1), "Returned.is_error is 1: True or False would be right"),
         (

@@ -218,7 +218,7 @@ class TestCalls:
         assert [*PhaseDetector().phases(Dialog.from_json(dialog.to_json()))] == EXPECTED
 
     def test_of_a_stored_run(self, tmp_path: Path) -> None:
-        agent = Agent(Script(*replies()), functions=FUNCTIONS, store=FolderStore(tmp_path))
+        agent = Agent(Script(*replies()), functions=FUNCTIONS, name="clerk", store=FolderStore(tmp_path))
         agent.call("Do it.", run_id="a")
         assert [*PhaseDetector().phases(agent.runs.replay("a", definition_of(agent)))] == EXPECTED
 

@@ -375,10 +375,20 @@ class TestRefusals:
     def test_nothing_is_sent(self) -> None:
         with FaultServer([http({})]) as server:
             client = client_for("openai-chat:gpt-5", api_key=KEY, base_url=server.base_url)
-            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(WebSearch(),)))
-            with client, pytest.raises(UsageError, match="runs no WebSearch"):
+            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(SERVER,)))
+            with client, pytest.raises(UsageError, match="runs no HostedMCP"):
                 client.complete(asked)
             assert server.n_connections == 0
+
+    def test_a_beta_of_the_callers_own_is_kept(self) -> None:
+        answer = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "x"}]}
+        with FaultServer([http(answer)]) as server:
+            mine = {"anthropic-beta": "mine-2026-01-01"}
+            client = client_for("anthropic:claude-opus-5", api_key=KEY, base_url=server.base_url, headers=mine)
+            asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(SERVER,)))
+            with client:
+                client.complete(asked)
+            assert server.requests[0].headers["anthropic-beta"] == "mine-2026-01-01,mcp-client-2025-11-20"
 
     def test_a_profile_that_promises_what_its_wire_lacks_is_wrong(self) -> None:
         entry = replace(PROVIDERS["openai-chat"], profile=Profile(hosted_tools={"code_execution": "x"}))

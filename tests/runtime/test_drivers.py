@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.drivers import (
@@ -49,6 +49,7 @@ from fsm_agent.messages.event import (
     TextDelta,
 )
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import MAX_BACKLOG
@@ -839,6 +840,25 @@ def test_a_client_that_gives_no_reply_is_named(method: str):
     driven = {"complete": by_run_unheard, "stream": by_run, "acomplete": by_arun_unheard, "astream": by_arun}[method]
     with pytest.raises(UsageError, match=rf"{method}\(\) of the client 'mine' ended with None: a Reply would be right"):
         driven(seed(), Silent(name="mine"))
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("usage", "wrong"),
+    [
+        (Usage(input_tokens=-(10**9), output_tokens=5), "Usage.input_tokens is -1000000000: a whole number from 0"),
+        (Usage(output_tokens=10**30), "Usage.output_tokens is 10{30}: a whole number"),
+        (Usage(cost_pico_usd=-1), "Usage.cost_pico_usd is -1: a whole number"),
+        (Usage(input_tokens=cast("Any", 1.5)), "Usage.input_tokens is 1.5: a whole number"),
+        (Usage(output_tokens=cast("Any", True)), "Usage.output_tokens is True: a whole number"),
+    ],
+)
+def test_counts_that_no_request_can_have_used_are_refused_where_they_enter(driven: Driver, usage: Usage, wrong: str):
+    one = seed()
+    reply = Reply(message=Message.of("assistant", "42"), usage=usage)
+    with pytest.raises(UsageError, match=f"of the client 'mine' ended with Reply(?s:.*){wrong}"):
+        driven(one, Script(reply, name="mine"))
+    assert one.record.usage == Usage(), "no budget is reckoned with them"
 
 
 @anyhow

@@ -26,6 +26,7 @@ from support.drivers import (
     everywhere,
 )
 from support.teams import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
+from support.uncollected import uncollected
 
 from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited, UsageError
@@ -813,11 +814,12 @@ def test_the_work_for_a_wide_team_grows_little_faster_than_its_width():
             nonlocal counted
             counted += event in ("call", "c_call")
 
-        sys.setprofile(count)
-        try:
-            asyncio.run(arun(one, World.of(Script())))
-        finally:
-            sys.setprofile(None)
+        with uncollected():
+            sys.setprofile(count)
+            try:
+                asyncio.run(arun(one, World.of(Script())))
+            finally:
+                sys.setprofile(None)
         assert one.record.state is Stage.DONE
         return counted
 

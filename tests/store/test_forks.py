@@ -24,6 +24,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.errors import RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 WALKS = 300
@@ -279,7 +280,7 @@ def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
 
 
 def test_nothing_is_undone_that_a_store_has():
-    agent = Agent(Script("fine"), store=MemoryStore())
+    agent = Agent(Script("fine"), name="clerk", store=MemoryStore())
     one = agent.seed(Dialog().put("Go."), run_id="r1")
     agent.run(one)
     for back in (one.undo, one.redo):
@@ -296,10 +297,10 @@ def test_nothing_is_undone_that_a_store_has():
 
 
 class Unfinished(MemoryStore):
-    """A store in which whoever copies a run stops just after the copy was created."""
+    """A store in which whoever copies a run dies just after the copy was created, and the lease is over."""
 
-    def create(self, *args: Any, **options: Any) -> bool:
-        super().create(*args, **options)
+    def create(self, *args: Any, **options: Any) -> Lease | bool:
+        super().create(*args, **{**options, "holder": None})
         raise KeyboardInterrupt
 
 
@@ -344,7 +345,7 @@ def test_a_copy_whose_run_is_gone_is_given_back_at_once():
 @pytest.mark.parametrize("signing_key", [None, "k" * 32])
 def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(signing_key: str | None):
     store = MemoryStore()
-    agent = Agent(Script("first", "second"), store=Runs(store, signing_key=signing_key))
+    agent = Agent(Script("first", "second"), name="clerk", store=Runs(store, signing_key=signing_key))
     for name in ("one", "two"):
         agent.call("Go.", run_id=name)
     one, two = store._runs["one"], store._runs["two"]
@@ -360,7 +361,7 @@ def test_an_answer_without_a_time_is_given_one():
         """Wipe."""
         return "gone"
 
-    agent = Agent(Script(call("wipe"), "Done."), functions=[wipe], store=MemoryStore())
+    agent = Agent(Script(call("wipe"), "Done."), functions=[wipe], name="clerk", store=MemoryStore())
     with pytest.raises(CallSuspended):
         agent.call("Go.", run_id="one")
     agent.runs.answer("one", {"ask:1.0": Denied("no")})

@@ -31,7 +31,7 @@ class Renewing(SqliteStore):
 
 def test_a_lease_that_is_renewed_when_it_was_just_given_back_is_not_lost(tmp_path: Path):
     store = Renewing(tmp_path / "runs.db")
-    assert Agent(Script("fine"), store=store).call("Go.", run_id="r1").output == "fine"
+    assert Agent(Script("fine"), name="clerk", store=store).call("Go.", run_id="r1").output == "fine"
     assert loaded(store).run.is_ended
     store.close()
 
@@ -56,7 +56,7 @@ def stopped_by(error: BaseException, store: Full) -> Agent[Any, Any]:
         store.is_full = True
         raise error
 
-    return Agent(Script(call("end")), functions=[end], store=store)
+    return Agent(Script(call("end")), functions=[end], name="clerk", store=store)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
@@ -83,7 +83,7 @@ def test_a_time_limit_is_one_though_the_store_fails():
 
     async def main() -> None:
         async with asyncio.timeout(0.05):
-            await Agent(Script(call("wait")), functions=[wait], store=store).acall("Go.", run_id="r1")
+            await Agent(Script(call("wait")), functions=[wait], name="clerk", store=store).acall("Go.", run_id="r1")
 
     with pytest.raises(TimeoutError):
         asyncio.run(main())
@@ -91,7 +91,7 @@ def test_a_time_limit_is_one_though_the_store_fails():
 
 def test_a_store_that_fails_is_told_where_nothing_else_was_wrong():
     store = Full()
-    events = Agent(Script("fine"), store=store).stream("Go.", run_id="r1")
+    events = Agent(Script("fine"), name="clerk", store=store).stream("Go.", run_id="r1")
     next(events)
     store.is_full = True
     with pytest.raises(StoreError, match="the disk is full"):
@@ -114,7 +114,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
             for recorder in HEART._held():
                 recorder.renew()
 
-    agent = Agent(Script(call("pay")), functions=[pay], store=store)
+    agent = Agent(Script(call("pay")), functions=[pay], name="clerk", store=store)
     with pytest.raises(LeaseLost):
         agent.run(agent.seed("Go.", run_id="r1"), listen)
     assert not begun.wait(0.2), "whoever has the run now may have been told that it did not begin"
@@ -127,10 +127,18 @@ class Slow(SqliteStore):
         super().__init__(path)
         self.is_claiming, self.may_claim, self.is_back = threading.Event(), threading.Event(), threading.Event()
 
+    def create(self, *args: Any, holder: str | None = None, **options: Any) -> Any:
+        if holder is not None:
+            self._hold_up()
+        return super().create(*args, holder=holder, **options)
+
     def claim(self, *args: Any, **options: Any) -> Any:
+        self._hold_up()
+        return super().claim(*args, **options)
+
+    def _hold_up(self) -> None:
         self.is_claiming.set()
         assert self.may_claim.wait(30)
-        return super().claim(*args, **options)
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **options: Any) -> int:
         left = super().append(lease, n, lines, rest, **options)
@@ -142,7 +150,7 @@ class Slow(SqliteStore):
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["acall", "aresume"])
 def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_claimed(tmp_path: Path, is_resumed: bool):
     store = Slow(tmp_path / "runs.db")
-    agent = Agent(Script("fine"), store=store)
+    agent = Agent(Script("fine"), name="clerk", store=store)
     if is_resumed:
         store.create("r1", agent.seed("Go.", run_id="r1").journal.header, agent="agent")  # type: ignore[union-attr]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from support.kept_runs import LastingStore
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
 from fsm_agent.store import leases
+from fsm_agent.store.errors import StoreError
 from fsm_agent.store.leases import Heart
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
@@ -79,15 +81,34 @@ def test_a_lease_without_length_does_not_keep_the_thread_busy(heart: Any) -> Non
     assert taken[-1] - taken[0] >= 5 * leases.MIN_S - 0.001
 
 
-def test_a_renewal_that_fails_is_tried_again(heart: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [OSError, StoreError, LookupError])  # a store of one's own may raise anything
+def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
-        raise OSError("the disk is away")
+        raise kind("the disk is away")
 
     away = Renewed(0.06, fail)
     heart.hold(away)
     away.wait_for(3)
     heart.drop(away)
-    assert "run r: its lease could not be renewed: the disk is away" in caplog.text
+    assert f"run r: its lease could not be renewed: {kind('the disk is away')}" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_renews_its_own_leases() -> None:
+    """The thread of the one that has forked is not in it."""
+    ours = Renewed(0.05)
+    leases.HEART.hold(ours)
+    ours.wait_for(1)
+    if (child := os.fork()) == 0:
+        theirs = Renewed(0.05)
+        leases.HEART.hold(theirs)
+        with theirs._changed:
+            os._exit(not theirs._changed.wait_for(lambda: len(theirs.renewed_s) > 2, 5))
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        leases.HEART.drop(ours)
 
 
 def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +188,7 @@ def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
             threading.Event().wait(0.02)
         return "done"
 
-    agent = Agent(Script([call("work")], "fine"), functions=[work], store=Runs(store, lease_s=0.6))
+    agent = Agent(Script([call("work")], "fine"), functions=[work], name="clerk", store=Runs(store, lease_s=0.6))
     assert agent.call("Go.", run_id="r").output == "fine"
     assert len(claims) > 10
     assert set(claims) == {None}

@@ -43,8 +43,10 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import runs as runs_module
 from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import MAX_TRIES, STUCK, Runs
 from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 LONG_S = 30.0
@@ -62,6 +64,31 @@ def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
 
 
 # Rests
+
+
+def create(agent: Agent[Any, Any]) -> None:
+    """Begin a run that nobody has driven yet."""
+    header = agent.seed("Go.", run_id="r1").journal.header
+    assert agent.runs.store.create("r1", header, agent=agent.name) is True
+
+
+class Crowded(MemoryStore):
+    """A store in which a worker claims what is due as soon as a run was created."""
+
+    def create(self, *args: Any, **options: Any) -> Lease | bool:
+        made = super().create(*args, **options)
+        self.claim("a worker", for_s=LONG_S)
+        return made
+
+
+def test_no_worker_is_faster_than_who_calls():
+    store = Crowded()
+    agent = Agent(Script("one", "two", "three"), store=store, name="caller")
+    assert agent.call("Go.", run_id="named").output == "one"
+    assert agent.call("Go.").output == "two"
+    assert agent.conversation("c").call("Go.").output == "three"
+    agent.runs.fork("named", 1, "copied")
+    assert (store.load("copied").run.state, store.load("copied").run.holder) == ("Forked", None)
 
 
 def test_a_run_rests_with_its_question_and_goes_on_with_the_answer(store: Any):
@@ -231,7 +258,7 @@ def test_a_stuck_run_can_be_given_up(store: Any):
 
 def test_five_claims_without_an_entry_are_a_question(store: Any):
     agent = clerk(store)
-    agent.runs._is_new(agent._seeded("Go.", {}, Options(run_id="r1")).journal, definition_of(agent))
+    create(agent)
     clock = store._clock = Elsewhere(0.0)
     for _ in range(MAX_TRIES):
         assert agent.runs.claim_due(["clerk"]) is not None
@@ -244,9 +271,27 @@ def test_five_claims_without_an_entry_are_a_question(store: Any):
         resume(agent, {STUCK: RunAgain()})
 
 
+def test_a_run_whose_drivers_die_is_tried_again_when_somebody_says_so(store: Any):
+    """However many have died since."""
+    agent = clerk(store)
+    create(agent)
+    clock = store._clock = Elsewhere(0.0)
+    for _ in range(MAX_TRIES):
+        assert agent.runs.claim_due(["clerk"]) is not None
+        clock.ahead_s += 100.0
+    with pytest.raises(ReplayError):
+        resume(agent)
+    agent.runs.answer("r1", {STUCK: RunAgain()})
+    for _ in range(MAX_TRIES):
+        assert agent.runs.claim_due(["clerk"]) is not None
+        clock.ahead_s += 100.0
+    with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
+        resume(agent)
+
+
 def test_a_run_that_nobody_advanced_can_be_given_up_too(store: Any):
     agent = clerk(store)
-    agent.runs._is_new(agent._seeded("Go.", {}, Options(run_id="r1")).journal, definition_of(agent))
+    create(agent)
     clock = store._clock = Elsewhere(0.0)
     for _ in range(MAX_TRIES):
         agent.runs.claim_due(["clerk"])

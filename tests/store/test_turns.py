@@ -78,6 +78,7 @@ def wipe(path: str) -> str:
 
 def agent_of(store: Any, *replies: Any, system: Any = "Be terse.", **options: Any) -> Agent[Any, Any]:
     limits = Limits(recalls=0, parse_retries=0)
+    options = {"name": "clerk", **options}
     return Agent(Script(*replies), system=system, functions=[add, wipe], store=store, limits=limits, **options)
 
 
@@ -126,15 +127,21 @@ class TestTurns:
         )
         assert shown(read)[-1] == "assistant: Bye, Ada."
         assert broken_round(read) == ""
-        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "agent", "agent", "agent"]
+        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "clerk", "clerk", "agent"]
         assert len(agent.conversation("c").turns(2)) == 2
 
     def test_one_object_reads_what_is_new_alone(self, store, monkeypatch):
         agent = agent_of(store, *"abcdef")
         conversation = agent.conversation("c")
         loads = list[str]()
-        load = store.load
-        monkeypatch.setattr(store, "load", lambda run, **options: loads.append(run) or load(run, **options))
+        load, here = store.load, threading.get_ident()
+
+        def noted(run: str, **options: Any) -> Any:
+            if threading.get_ident() == here:  # the thread of the leases looks for letters as time passes
+                loads.append(run)
+            return load(run, **options)
+
+        monkeypatch.setattr(store, "load", noted)
         counts = []
         for text in "abcdef":
             loads.clear()
@@ -168,6 +175,18 @@ class TestTurns:
         asyncio.run(main())
         assert threads == {store.is_volatile}
         assert len(agent.conversation("c").read()) == 7
+
+    def test_a_turn_that_somebody_gave_up_is_left_out(self, store):
+        """It has ended, and its snapshot is that of a call which had not."""
+        agent = agent_of(store, "one", call("add", a=1, b=2), call("wipe", path="x"), "three")
+        agent.conversation("c").call("First.")
+        with pytest.raises(CallSuspended):
+            agent.conversation("c").call("Second.")
+        run = store.head("c").run
+        lease = store.claim("somebody", for_s=60.0, run=run)
+        store.append(lease, lease.n, (), Rest(state="Stuck", is_ended=True))
+        assert agent.conversation("c").call("Third.").output == "three"
+        assert shown(agent.client.requests[-1].messages)[-3:] == ["user: First.", "assistant: one", "user: Third."]
 
     def test_names_are_apart(self, store):
         agent = agent_of(store, *"abc")
@@ -557,7 +576,7 @@ class TestTwoProcesses:
             assert "call again" in lost[2]
             assert lost[3] == f"Re: {lost[0]} {number}"
             assert lost[4] == number  # its model was not asked for the turn that was not begun
-        agent = Agent(Script(), store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
         said = [message.text for message in agent.conversation(answerers.NAME).read() if message.role == "user"]
         assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
         assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
@@ -571,7 +590,7 @@ class TestTwoProcesses:
         assert "is at its newest turn, the run 'customer-17:1-" in conflict
         assert "call again when that has ended" in conflict
         assert asked == 0
-        agent = Agent(Script(), store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
         assert shown(agent.conversation(answerers.NAME).read()) == ["user: one", "assistant: Re: one"]
 
 

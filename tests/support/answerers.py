@@ -41,7 +41,7 @@ def at_once(kind: str, path: str, text: str, meeting: Any, queue: Any) -> None:
     """Call when the other has read the conversation, too; the one that loses calls again when the winner has ended."""
     store = opened(kind, path)
     model = Echo()
-    conversation = Agent(model, system="Be terse.", store=store).conversation(NAME)
+    conversation = Agent(model, system="Be terse.", name="clerk", store=store).conversation(NAME)
     create = store.create
 
     def created(*args: Any, **options: Any) -> Any:
@@ -63,7 +63,7 @@ def at_once(kind: str, path: str, text: str, meeting: Any, queue: Any) -> None:
 def first(kind: str, path: str, is_asked: Any, is_tried: Any, queue: Any) -> None:
     """Have a model that is asked before, and answers after the other OS process has called."""
     store = opened(kind, path)
-    conversation = Agent(Echo(is_asked, is_tried), store=store).conversation(NAME)
+    conversation = Agent(Echo(is_asked, is_tried), name="clerk", store=store).conversation(NAME)
     queue.put(("first", told(conversation, "one")))
     store.close()
 
@@ -72,7 +72,7 @@ def second(kind: str, path: str, is_asked: Any, is_tried: Any, queue: Any) -> No
     """Call while the model of the other OS process is asked."""
     store = opened(kind, path)
     model = Echo()
-    conversation = Agent(model, store=store).conversation(NAME)
+    conversation = Agent(model, name="clerk", store=store).conversation(NAME)
     is_asked.wait(PATIENCE_S)
     came = told(conversation, "two")
     is_tried.wait(PATIENCE_S)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 REVISION = "a" * 40
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
@@ -23,6 +23,7 @@ class HubServer:
 
     Attributes:
         breaks_after_bytes: The next body is cut off after so many bytes; None: it is whole.
+        commit: The revision that every response states.
         damages: Bodies have another last byte than their checksums say.
         etag: What files are stored under; None: their checksums.
         gated: Repositories whose licence nobody has accepted.
@@ -34,6 +35,7 @@ class HubServer:
     def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
         self.repos = repos
         self.breaks_after_bytes: int | None = None
+        self.commit = REVISION
         self.damages = False
         self.etag: str | None = None
         self.gated: set[str] = set()
@@ -73,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(has_body=True)
 
     def _answer(self, *, has_body: bool) -> None:
-        hub, path = self.served, urlsplit(self.path).path
+        hub, path = self.served, unquote(urlsplit(self.path).path)
         hub.requests.append((self.command, path, self.headers.get("Range", "")))
         hub.tokens.append(self.headers.get("Authorization", ""))
         if found := re.match(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?$", path):
@@ -96,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for name, content in files.items()
         ]
-        listing = {"id": repo, "sha": REVISION, "siblings": siblings}
+        listing = {"id": repo, "sha": self.served.commit, "siblings": siblings}
         self._send(200, self.served.listing or json.dumps(listing).encode(), {}, has_body=True)
         return None
 
@@ -112,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             "ETag": f'"{digest}"',
             "X-Linked-Etag": f'"{digest}"',
             "X-Linked-Size": str(len(content)),
-            "X-Repo-Commit": REVISION,
+            "X-Repo-Commit": hub.commit,
             "Accept-Ranges": "bytes",
         }
         if hub.damages:

@@ -35,6 +35,7 @@ class Kept:
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
         self.due_s: float | None = 0.0
+        self.heeds: str | None = None
         self.due_since_s = self.created_s = self.updated_s = now_s
         self.fence = self.tries = 0
         self.holder, self.since_s = "", 0.0
@@ -65,7 +66,16 @@ class ReferenceStore:
         self.writer = ThreadPoolExecutor(1)
         self.is_closed = False
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
         check_texts(run, agent, header, lines=[header])
         if not run:
             raise UsageError("a run without a name")
@@ -77,7 +87,9 @@ class ReferenceStore:
             now_s = self.clock()
             if follows is not None:
                 self.follow(follows, run)
-            self.shared.runs[run] = Kept(run, header, agent, now_s)
+            self.shared.runs[run] = kept = Kept(run, header, agent, now_s)
+            if holder is not None:
+                return self.take(kept, holder, now_s, for_s)
             self.shared.changed.notify_all()
             return True
 
@@ -193,7 +205,9 @@ class ReferenceStore:
     def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
         kept.until_s, kept.state, kept.is_ended = None, rest.state, rest.is_ended
         kept.asked = self.asked_now(kept, rest)
-        kept.due_s = None if rest.is_ended else 0.0 if kept.posts else rest.due_s
+        kept.heeds = rest.heeds
+        is_woken = any(rest.heeds in (None, post.key) for post in kept.posts)
+        kept.due_s = None if rest.is_ended else 0.0 if is_woken else rest.due_s
         kept.due_since_s = now_s
         self.shared.changed.notify_all()
 
@@ -229,10 +243,14 @@ class ReferenceStore:
             now_s, kept = self.clock(), self.kept(run)
             self.check_open(kept, key)
             self.answer(kept, key, body, by, now_s)
-            kept.due_s = 0.0
-            if kept.until_s is None and len(kept.posts) == 1:
-                kept.due_since_s = now_s
+            if self.is_heeded(kept, key):
+                if kept.until_s is None and kept.due_s != 0.0:
+                    kept.due_since_s = now_s
+                kept.due_s = 0.0
             self.shared.changed.notify_all()
+
+    def is_heeded(self, kept: Kept, key: str) -> bool:
+        return kept.until_s is not None or kept.heeds in (None, key)
 
     def check_open(self, kept: Kept, key: str) -> None:
         if kept.is_ended or (key and key not in kept.asked):

@@ -49,6 +49,7 @@ class TestOwnClock(ReferenceSuite):
     """One with a clock of its own is waited for."""
 
     takes_clock = False
+    short_s = 0.05
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return ReferenceStore(folder, time.time)
@@ -58,25 +59,47 @@ class TestOwnClock(ReferenceSuite):
 
 
 class IsNotDueAtFirst(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        made = super().create(run, header, agent=agent, follows=follows)
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows, **more)
         if made:
             self.kept(run).due_s = self.clock()
         return made
 
 
 class TakesAnyHeader(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
         try:
-            return super().create(run, header, agent=agent, follows=follows)
+            return super().create(run, header, agent=agent, follows=follows, **more)
         except RunExists:
             return False
 
 
 class AlwaysMadeTheRun(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        super().create(run, header, agent=agent, follows=follows)
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        super().create(run, header, agent=agent, follows=follows, **more)
         return True
+
+
+class HoldsNoNewRun(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows, **more)
+        if made:
+            self.kept(run).until_s = None
+        return made
+
+
+class HoldsWhatIsThere(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows, **more)
+        return made or (more.get("holder") is not None and self.take(self.kept(run), "", self.clock(), 1.0))
+
+
+class BeginsInTwoSteps(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows)
+        if made and (holder := more.get("holder")) is not None:
+            made = self.claim(holder, for_s=more["for_s"], run=run) or False
+        return made
 
 
 class NamesNoRun(ReferenceStore):
@@ -167,15 +190,15 @@ class TakesHalfCharacters(ReferenceStore):
 
 
 class TakesNoName(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        return super().create(run or "?", header, agent=agent, follows=follows)
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        return super().create(run or "?", header, agent=agent, follows=follows, **more)
 
 
 class FoldsCase(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
         if run.casefold() in self.shared.runs and run != run.casefold():
             raise RunExists(f"there is another run {run!r}")
-        return super().create(run, header, agent=agent, follows=follows)
+        return super().create(run, header, agent=agent, follows=follows, **more)
 
 
 class ForgetsSnapshots(ReferenceStore):
@@ -287,13 +310,13 @@ class LetsAllFollow(ReferenceStore):
 
 
 class FollowsInTwoSteps(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
         if follows is not None:
             if self.head(follows.conversation) != follows:
                 raise Conflict(follows.conversation, self.head(follows.conversation).run)
             self.clock()
             follows = self.head(follows.conversation)
-        return super().create(run, header, agent=agent, follows=follows)
+        return super().create(run, header, agent=agent, follows=follows, **more)
 
 
 class DeletesWhatIsHeld(ReferenceStore):
@@ -332,8 +355,8 @@ class PicksUpWhatWasDeleted(ReferenceStore):
         super().delete(run)
         self.deleted[run] = kept
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        made = super().create(run, header, agent=agent, follows=follows)
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows, **more)
         if run in self.deleted:
             self.kept(run).posts = self.deleted.pop(run).posts
         return made
@@ -436,8 +459,8 @@ class ClaimsOfAllAgents(ReferenceStore):
 
 
 class PutsNewRunsFirst(ReferenceStore):
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        made = super().create(run, header, agent=agent, follows=follows)
+    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, follows=follows, **more)
         self.kept(run).due_since_s = -self.clock() if made else self.kept(run).due_since_s
         return made
 
@@ -532,6 +555,16 @@ class AppendsInTwoSteps(ReferenceStore):
             self.check_follows(kept, lease, n)
             self.write(kept, lease, n, lines, rest, took, snapshot, self.clock())
         return len(kept.posts)
+
+
+class HeedsAll(ReferenceStore):
+    def is_heeded(self, kept: Kept, key: str) -> bool:
+        return True
+
+
+class HeedsNothingElseForEver(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest.changed(heeds=rest.heeds or kept.heeds), now_s)
 
 
 class LosesAnEntry(ReferenceStore):
@@ -721,6 +754,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_run_that_was_deleted_begins_anew", ComparesFencesAlone, {}),
     ("a_run_that_was_deleted_begins_anew", PicksUpWhatWasDeleted, {}),
     ("a_claim_gives_a_lease", SaysHowLongInsteadOfWhen, {}),
+    ("a_run_is_begun_with_a_lease", HoldsNoNewRun, {}),
+    ("a_run_is_begun_with_a_lease", HoldsWhatIsThere, {}),
+    ("a_run_is_begun_and_claimed_in_one", BeginsInTwoSteps, {}),
     ("a_run_is_held_by_one", LetsItsHolderIn, {"holder": "w"}),
     ("a_run_is_held_by_one", NamesTheClaimant, {"holder": "v"}),
     ("each_claim_raises_the_fence", KeepsTheFenceOfItsHolder, {}),
@@ -755,6 +791,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("posts_wait_in_order", NumbersPostsByRun, {}),
     ("posts_wait_in_order", UsesAllPostsUp, {}),
     ("a_run_with_unread_posts_is_due", HasTheRestDecide, {}),
+    ("a_run_may_heed_one_question_alone", HeedsAll, {}),
+    ("a_run_may_heed_one_question_alone", HeedsNothingElseForEver, {}),
     ("a_question_is_answered_once", TakesTheLastAnswer, {}),
     ("a_question_is_answered_once", ListsQuestionsAsAsked, {}),
     ("a_refused_post_wakes_nobody", WakesForNothing, {}),

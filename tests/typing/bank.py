@@ -310,7 +310,7 @@ class Log:
 
 def endings() -> None:
     try:
-        Agent(MODEL, hooks=[Log()], store=Runs("runs.db")).call("Hello", run_id="one")
+        Agent(MODEL, hooks=[Log()], name="clerk", store=Runs("runs.db")).call("Hello", run_id="one")
         support.call("Hello", deps=bank, run_id=17)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
     except CallFailed as failed:
         print(failed.result.outptu)  # mypy: attr-defined; pyright: reportAttributeAccessIssue

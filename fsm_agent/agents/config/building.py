@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fsm_agent._internal.values import Value, differing, from_data
+from fsm_agent._internal.values import Value, from_data
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.config.agent_config import LIMITS, MASKING, SETTINGS, AgentConfig, SubAgentConfig
 from fsm_agent.agents.config.named import loaded, named_function
@@ -22,6 +22,8 @@ from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 
 V = TypeVar("V", bound=Value)
+
+KEYS_ALONE = ("profile", "system_path", "prompts")  # what a class may say, and is no argument of an Agent
 
 
 class SubAgent:
@@ -44,23 +46,22 @@ class SubAgent:
             (("global",), config.global_),
         )
 
-    def agent(self, full_name: str, owner: str, client: Client | None) -> Agent[Any, Any]:
+    def agent(self, owner: str, client: Client | None) -> Agent[Any, Any]:
         """Return the agent.
 
         Args:
-            full_name: The agent's name.
             owner: The name of the agent whose sub-agent it is.
             client: Asks the model, whatever the configuration says.
 
         Raises:
             ConfigError: Something that the configuration names is not there, or wrong.
         """
-        options = {"name": full_name, **self._in_code}
+        options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
         options["limits"] = self._value(LIMITS, "limits", Limits())
         options["settings"] = self._value(
             SETTINGS, "settings", Settings(), PRESETS.get(self._text("profile") or "", {})
         )
-        if self._find("masking"):
+        if self._find("masking") or self._in_code.get("masking") is not None:
             options["masking"] = self._value(MASKING, "masking", Masking())
         for key, make in _MAKERS.items():
             if found := self._find(key):
@@ -68,11 +69,11 @@ class SubAgent:
                 options[key] = self._objects(keys, value, make)
         if (system := self._system()) is not None:
             options["system"] = system
-        if (store := self._text("store")) is not None:
-            options["store"] = self._config.folder / store
-        model = client or self._model(owner)
+        if found := self._find("store"):
+            options["store"] = self._config.folder / filled(found[1])
+        options["model"] = client or self._model(owner)
         with self._placed(("agent_configs", self._name)):
-            return Agent(model, **options)
+            return Agent(**options)
 
     def _objects(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
         """Return the object that a value names, or the list of those."""
@@ -82,7 +83,7 @@ class SubAgent:
             return make(named)
 
     def _model(self, owner: str) -> str | Client:
-        model = self._text("model") or self._in_code.get("model")
+        model = self._text("model")
         if model is None:
             problem = f": the sub-agent {self._name!r} of {owner!r} has no model: set model='provider:model'"
             raise self._config.error(("model",), problem)
@@ -101,6 +102,9 @@ class SubAgent:
             if layer.system_path:
                 with self._placed((*keys, "system_path")):
                     return prompt_of(self._config, layer.system_path)
+        if path := self._in_code.get("system_path"):
+            with self._placed(("system_path",)):
+                return prompt_of(self._config, path, self._in_code.get("prompts"))
         return None
 
     def _find(self, key: str) -> tuple[Keys, Any] | None:
@@ -112,11 +116,13 @@ class SubAgent:
 
     def _text(self, key: str) -> str | None:
         found = self._find(key)
-        return None if found is None else str(filled(found[1]))
+        return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _value(self, table: Table, key: str, default: V, preset: Mapping[str, Any] | None = None) -> V:
         """Return a value whose fields are set in the class, then far from the sub-agent, then nearer to it."""
-        fields = {**(preset or {}), **differing(self._in_code.get(key, default))}
+        fields = {**(preset or {})}
+        if (of_class := self._in_code.get(key)) is not None:
+            fields |= table.read(getattr(AgentConfig.of({key: of_class}), key))
         for keys, layer in reversed(self._layers):
             with self._placed((*keys, key)):
                 fields |= table.read(getattr(layer, key))
@@ -140,8 +146,13 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
         raise config.error(keys, f": {text}") from (error if shows_no_value else None)
 
 
-def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
+def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
     """Return the prompt of this path: ``root/name``, or a file that ends in ``.jinja``.
+
+    Args:
+        config: The configuration.
+        path: The path.
+        prompts: The folder of prompts, if the configuration names none.
 
     Raises:
         PromptError: There is none.
@@ -150,7 +161,7 @@ def prompt_of(config: AgentConfig, path: str) -> Prompt[Any]:
         raise UsageError(
             f"{path!r:.80} is a template, and a path is wanted: prompt=Prompt({path!r:.40}) would be right"
         )
-    folder = config.value("prompts")
+    folder = config.value("prompts", prompts)
     directory = None if folder is None else config.folder / folder
     return named_prompt(filled(path), folder=config.folder, directory=directory)
 

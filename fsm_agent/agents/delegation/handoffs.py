@@ -8,7 +8,8 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
+from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.driving import Deps
 from fsm_agent.agents.opening import NO_ARGS, Opening
@@ -26,11 +27,11 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_UNNAMED = "agent"  # the name of an agent that was given none
+    from fsm_agent.agents.agent_base import AgentBase
 
 
 def handoff(
-    agent: Agent[Deps, Any] | Callable[[], Agent[Deps, Any]],
+    agent: Agent[Deps, Any] | AgentBase[Any] | Callable[[], Agent[Deps, Any] | AgentBase[Any]],
     *,
     name: str | None = None,
     description: str | None = None,
@@ -52,19 +53,20 @@ def handoff(
     Raises:
         UsageError: The agent is none, or has a system prompt with variables, which nobody would give.
     """
-    is_known = isinstance(agent, Agent)
-    check("the agent of a handoff", agent, is_known or callable(agent), "an Agent, or a function that returns one,")
+    target: Any = as_agent(agent)
+    is_known = isinstance(target, Agent)
+    check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one,")
     if not is_known and name is None:
         raise UsageError("the handoff to an agent that a function returns has no name: name='transfer_to_…' gives one")
     check("processors", processors, isinstance(processors, Sequence), "a list such as [KeepLastN(10)]")
-    delegate = HandoffDelegate(agent, tuple(processors))
+    delegate = HandoffDelegate(target, tuple(processors))
     described = description
-    if isinstance(agent, Agent):
-        _check_system(agent)
-        name = name or f"transfer_to_{agent.name}"
-        described = described or f"Hand the conversation over to {agent.name}, who goes on with it."
+    if is_known:
+        _check_system(target)
+        name = name or f"transfer_to_{target.name}"
+        described = described or f"Hand the conversation over to {target.name}, who goes on with it."
     made = Function.of(_hand_over, name=name, description=described, needs_approval=needs_approval)
-    needy = agent.prompt.needs_deps if isinstance(agent, Agent) else None
+    needy = target.prompt.needs_deps if is_known else None
     return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
 
 
@@ -102,7 +104,7 @@ class HandoffDelegate(AgentDelegate):
     def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
         """The agent."""
         target = self._target
-        agent = target if isinstance(target, Agent) else target()
+        agent = target if isinstance(target, Agent) else as_agent(target())
         check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
         _check_system(agent)
         return agent
@@ -228,4 +230,4 @@ def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
 
 
 def _is_same(one: Agent[Any, Any], other: Agent[Any, Any]) -> bool:
-    return one is other or one.name == other.name != _UNNAMED  # a variant of it
+    return one is other or one.name == other.name != UNNAMED  # a variant of it

@@ -215,7 +215,8 @@ def long_work(rounds: int) -> Work:
 def agent_of(script: Sequence[ScriptedTurn], call: Callable[[int, int], Any] = add, **policy: Any) -> Agent:
     """Return an agent whose model replays these turns, with a function that adds."""
     adding = Function.of(call, name="add", description=add.__doc__, **policy)
-    return Agent(InProcess(script), system=SYSTEM, functions=[adding], limits=Limits(rounds=len(script)))
+    limits = Limits(rounds=len(script))
+    return Agent(InProcess(script), name="adder", system=SYSTEM, functions=[adding], limits=limits)
 
 
 def _plain_add(a: int, b: int) -> int:

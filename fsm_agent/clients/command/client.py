@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.redaction import Secrets, is_secret_name
-from fsm_agent.clients.client import REQUESTS_ALLOWED
+from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
+from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
 from fsm_agent.clients.http.request import Deadline
@@ -29,8 +30,10 @@ from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings
-from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.attachments import in_words
+from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
 from fsm_agent.providers.failures import failure, reported
+from fsm_agent.providers.hosted_tools import without_hints
 from fsm_agent.runtime.thread_task import ThreadTask
 
 if TYPE_CHECKING:
@@ -103,7 +106,13 @@ class CommandClient(Closing):
         self._env = None if env is None else dict(env)
         self._cwd = None if cwd is None else os.fspath(cwd)
         self._timeout_s, self._max_output_bytes = timeout_s, max_output_bytes
+        self._warned = set[str]()  # options of requests that were left out
         self._is_closed = False
+
+    @property
+    def takes_images(self) -> bool:
+        """False: a command is told texts, and of a payload the rest."""
+        return False
 
     @property
     def name(self) -> str:
@@ -241,13 +250,18 @@ class CommandClient(Closing):
                 f"the model {self.name!r} is a command and can call no functions, and is offered {names}: a client of a"
                 " provider would be right, or an agent without functions"
             )
-        if settings.hosted_tools:
-            raise UsageError(f"the model {self.name!r} is a command and takes no hosted_tools: {settings.hosted_tools}")
-        if any(isinstance(part, Image | Document) for message in request.messages for part in message.parts):
-            raise UsageError(f"the model {self.name!r} is a command and takes no images or documents: text is right")
+        rest, hints = without_hints(request, ())
+        if servers := rest.settings.hosted_tools:
+            raise UsageError(f"the model {self.name!r} is a command and takes no hosted_tools: {servers}")
+        for message in request.messages:
+            for part in message.parts:
+                if isinstance(part, Image) or (isinstance(part, Document) and in_words(part) is None):
+                    raise UsageError(f"the model {self.name!r} is a command and takes text alone, and not {part!r}")
         left_out = [name for name in _LEFT_OUT if getattr(settings, name) is not None]
-        more = [f"{name}={getattr(settings, name)!r} was left out: the command takes none" for name in left_out]
-        return (*adaptations(decided, _PROFILE, taken_settings=()), *more)
+        more = [f"{name}={getattr(settings, name)!r} {LEFT_OUT}" for name in left_out]
+        notes = (*adaptations(decided, _PROFILE, taken_settings=()), *more, *hints)
+        warn_of_left_out(notes, self.name, self._warned)
+        return notes
 
     def _launch(self, decided: Asked) -> Launch:
         messages = decided.request.messages
@@ -259,7 +273,7 @@ class CommandClient(Closing):
         template = " ".join(self._command)
         if system and "{system}" not in template:
             prompt = f"{system}\n\n{prompt}"
-        texts = {"prompt": prompt, "system": system, "model": self._model}
+        texts = {"prompt": _sayable(prompt), "system": _sayable(system), "model": self._model}
         arguments = [self._command[0]]
         for number, word in enumerate(self._command[1:], start=1):
             filled = _PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], word)
@@ -318,11 +332,20 @@ class CommandClient(Closing):
 
     def _masked(self, text: str) -> str:
         env = os.environ if self._env is None else self._env
-        return plain(Secrets([value for name, value in env.items() if is_secret_name(name)]).mask(text))
+        secrets = [value for name, value in env.items() if is_secret_name(name)]
+        in_urls = [secret for value in env.values() if "://" in value for secret in secrets_in_url(value)]
+        return plain(Secrets([*secrets, *in_urls]).mask(text))
 
 
 def _text(message: Message) -> str:
-    return "\n".join([part.text for part in message.parts if isinstance(part, Text | FunctionResult)])
+    parts = [in_words(part) if isinstance(part, Document) else part for part in message.parts]
+    texts = [part.text if isinstance(part, Text | FunctionResult) else part for part in parts]
+    return "\n".join([text for text in texts if isinstance(text, str)])
+
+
+def _sayable(text: str) -> str:
+    """Return the text with "?" for what no argument can hold here, such as half a surrogate pair."""
+    return os.fsdecode(text.encode(sys.getfilesystemencoding(), "replace"))
 
 
 def _signal(number: int) -> str:

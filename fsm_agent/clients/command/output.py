@@ -9,11 +9,12 @@ from typing import Any
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError
-from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Usage
 from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import read_json
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
+_MOST_USD = 1e6  # that an answer is believed to have cost
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
 
@@ -124,11 +125,11 @@ class JsonOutput:
             raise BadReply("the output of the command is not JSON") from None
         fields = self._fields
         numbers = {name: fields.found(name, document) for name in _USAGE}
-        counts = {name: n for name, n in numbers.items() if isinstance(n, int) and not isinstance(n, bool) and n >= 0}
+        counts = {name: n for name, n in numbers.items() if type(n) is int and 0 <= n <= MOST_TOKENS}
         if counts:
             self.usage = Usage(**counts, cost_pico_usd=self.usage.cost_pico_usd)
         cost = fields.found("cost_usd", document)
-        if is_finite(cost) and cost >= 0:
+        if is_finite(cost) and 0 <= cost <= _MOST_USD:
             self.usage = self.usage.changed(cost_pico_usd=round(cost * 10**12))
         error, text = fields.found("error", document), fields.found("text", document)
         if error not in (None, False, ""):

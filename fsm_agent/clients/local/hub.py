@@ -27,6 +27,7 @@ PREFIX = "hf:"
 QUANTIZATIONS = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q6_K", "Q8_0")  # the first that there is, if none is named
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix)", re.IGNORECASE)  # what GGUF files beside models are called
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # of a commit or a small file; of a large one
 _QUERY = re.compile(r"\?[^\s'\"]+")
 _SHOWN = 12  # files in an error
 _REASON_CHARS = 300
@@ -154,24 +155,54 @@ def fetch(model: HubModel, *, say: Callable[[str], None], progress: Progress, en
         ConfigError: There is no such model, no network, or no `huggingface_hub`; or the file is damaged.
     """
     _check_installed()
-    with _explained(model):
+    with _explained(model), _names_checked():
         info = huggingface_hub.HfApi(endpoint=endpoint).model_info(model.repo, files_metadata=True)
+        _check_name("the revision", info.sha)
         files = {file.rfilename: file for file in info.siblings or () if _is_model(file.rfilename)}
         name = _chosen(model, files)
         if name is None:
             raise ConfigError(f"{str(model)!r} names no GGUF model: in {model.repo!r} there {_listed(files)}")
         size_bytes = files[name].size or 0
-        say(f"Fetching {name} ({size_bytes / 1e6:.0f} MB) from {model.repo}")
+        say(f"Fetching {_printable(name)} ({size_bytes / 1e6:.0f} MB) from {model.repo}")
         path = Path(
             huggingface_hub.hf_hub_download(
                 model.repo, name, revision=info.sha, endpoint=endpoint, tqdm_class=_bar(progress, size_bytes)
             )
         )
-    lfs = files[name].lfs
-    if (lfs is not None and sha256(path) != lfs.sha256) or not is_gguf(path):
-        _remove(path, name)
-        raise ConfigError(f"{name!r} as fetched from {model.repo!r} is damaged, and was removed: fetch it again")
-    return path
+        lfs = files[name].lfs
+        if (lfs is not None and sha256(path) != lfs.sha256) or not is_gguf(path):
+            _remove(path, name)
+            raise ConfigError(f"{name!r} as fetched from {model.repo!r} is damaged, and was removed: fetch it again")
+        return path
+
+
+@contextmanager
+def _names_checked() -> Iterator[None]:
+    """Refuse responses whose headers name a place outside of the cache.
+
+    `huggingface_hub` (2.4) makes paths of the commit and the ETag that a server states.  A hook reads the responses
+    that it reads: a request of our own before the download could be answered otherwise.
+    """
+
+    def check(response: Any) -> None:
+        headers = response.headers
+        if response.request.method == "HEAD" and (etag := headers.get("X-Linked-ETag") or headers.get("ETag")):
+            _check_name("the ETag", etag.removeprefix("W/").strip('"'))
+        if (commit := headers.get("X-Repo-Commit")) is not None:
+            _check_name("the commit", commit)
+
+    hooks = huggingface_hub.get_session().event_hooks["response"]
+    hooks.append(check)
+    try:
+        yield
+    finally:
+        hooks.remove(check)
+
+
+def _check_name(what: str, name: object) -> None:
+    """Refuse a name of a file or folder in the cache that no Hub gives: it may lead elsewhere."""
+    if not isinstance(name, str) or not _CHECKSUM.fullmatch(name):
+        raise LookupError(f"{what} {name!r} is no checksum")
 
 
 def remove(model: HubModel) -> list[CachedModel]:
@@ -220,6 +251,11 @@ def _chosen(model: HubModel, files: Iterable[str]) -> str | None:
 def _is_quantized(file: str, quantization: str) -> bool:
     """Return whether a quantization is a word in a file's name, in whatever letters."""
     return re.search(rf"(?i)(?<![a-z0-9]){re.escape(quantization)}(?![a-z0-9_])", file) is not None
+
+
+def _printable(name: str) -> str:
+    """Return a name as it can be shown on a terminal: a server may have put commands to it in there."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _is_model(file: str) -> bool:

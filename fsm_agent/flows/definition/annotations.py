@@ -1,6 +1,7 @@
-"""The parameters of the functions of a flow, compared with what they will be given.
+"""The annotations of the functions of a flow, compared with what they will be given and what they shall return.
 
-What type checkers find is found here too, where plain classes are annotated: all else passes.
+What type checkers find is found here too, as far as a mismatch is certain: what is not annotated passes, and so does a
+type of which no value can be told to be.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
-from fsm_agent.flows.definition.kinds import ANY, Failure, case_name
+from fsm_agent.flows.definition.kinds import ANY, Failure, kinds_of, union_of
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -19,66 +22,89 @@ from fsm_agent.flows.definition.states import (
     Row,
     SubflowState,
     WaitState,
+    WholeCallState,
     Work,
 )
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.lifecycle.call_result import CallResult
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _NUMBERS = (bool, int, float, complex)
 _SECOND = {"done": "answer", "failed": "failure"}  # what guards and actions are given beside the data
+_Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it shall return, and what that is
 
 
 def check_annotations(flow: Flow[Any]) -> None:
-    """Refuse functions of too few or too many parameters, or annotated for other data or answers than they are given.
+    """Refuse functions of too few or too many parameters, or annotated for others than they are given or shall return.
 
     Raises:
         FlowError: It names the state or the row.
     """
     where = f"flow {flow.name!r}"
     for state in flow.live:
-        for owner, body in _bodies(state):
-            if not isinstance(owner, FunctionState):  # which is checked where it is declared
-                _check_count(f"{where}: {owner.name}", body, "(data)")
-            _check(f"{where}: {owner.name}", body, 0, flow.data, "the data of the flow")
+        _check_work(where, state, flow.data, "the data of the flow")
     for row in flow.rows:
-        for what, function in (("guard", row.guard), ("action", row.action)):
+        for what, function, returned in (("guard", row.guard, bool), ("action", row.action, flow.data)):
             if function is None:
                 continue
             here = f"{where}: the {what} of the row {row!r}"
             _check_count(here, function, f"(data, {_SECOND.get(row.trigger, 'None')})")
-            _check(here, function, 0, flow.data, "the data of the flow")
-            for kind in _answer_kinds(row):
-                _check(here, function, 1, kind, "its answer")
+            _check_given(here, function, 0, flow.data, "the data of the flow")
+            _check_given(here, function, 1, _answer_kind(row), "its answer")
+            _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
 
 
-def _bodies(state: Work[Any, Any]) -> Iterator[tuple[Work[Any, Any], Callable[..., Any]]]:
-    """Yield the functions of a state that are given the data of the flow, each with the state that it is of."""
+def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None:
+    """Check the functions of a state, and of its members, that are given data of a type."""
+    here = f"{where}: {state.name}"
+    for function, returned, result in _bodies(state):
+        if not isinstance(state, FunctionState):  # which is checked where it is declared
+            _check_count(here, function, "(data)")
+        _check_given(here, function, 0, data, what)
+        _check_returned(here, function, returned, result)
+    if isinstance(state, EachState):
+        _check_work(where, state.member, _item_of(state.over), f"an item of {state.name}")
+    elif isinstance(state, GatherState):
+        for member in state.members:
+            _check_work(where, member, data, what)
+
+
+def _bodies(state: Work[Any, Any]) -> Iterator[_Body]:
     match state:
         case CallState():
-            yield state, state.task
+            yield state.task, object, "what an agent is asked"
             if callable(state.agent):
-                yield state, state.agent
+                yield state.agent, Any, ""
         case WaitState():
-            yield state, state.question
+            yield state.question, object, "a question"
         case FunctionState(function=function) if function.call is not None:
-            yield state, function.call
+            yield function.call, Any, ""
         case SubflowState():
-            yield state, state.start
+            yield state.start, state.flow.data, f"the data of the flow {state.flow.name!r}"
         case EachState():
-            yield state, state.over
-        case GatherState():
-            for member in state.members:
-                yield from _bodies(member)
+            yield state.over, Any, ""
 
 
-def _answer_kinds(row: Row[Any]) -> tuple[Any, ...]:
-    if row.trigger == "failed":
-        return (Failure,)
+def _item_of(over: Callable[..., Any]) -> Any:
+    """Return the type of the items that a function returns; `Any`: its annotation does not say."""
+    kind = _plain(_hint(over, "return"))
+    arguments = get_args(kind)
+    if len(arguments) == 2 and arguments[1] is ... and get_origin(kind) is tuple:
+        return arguments[0]
+    return arguments[0] if len(arguments) == 1 else Any
+
+
+def _answer_kind(row: Row[Any]) -> Any:
+    """Return the type of the answer that the functions of a row are given."""
     if row.trigger != "done":
-        return ()
-    return row.source.kinds.kinds if row.case is ANY else (row.case,)  # type: ignore[attr-defined]
+        return Failure if row.trigger == "failed" else NoneType
+    if row.case is ANY:
+        kind = union_of(row.source.kinds.kinds)  # type: ignore[attr-defined]
+    else:
+        kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
+    return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
 
 
 def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
@@ -93,23 +119,106 @@ def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
         raise FlowError(f"{here}: {name} takes ({', '.join(signature.parameters)}): {takes} would be right") from None
 
 
-def _check(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
+def _check_given(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
+    name = _parameter(function, index)
+    hint = _hint(function, name) if name else Any
+    if not fits(kind, hint):
+        takes = f"{getattr(function, '__name__', function)} takes {_named(hint)}"
+        raise FlowError(f"{here}: {takes}, and {what} is {_named(kind)}: {name}: {_named(kind)} is right")
+
+
+def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: str) -> None:
+    hint = _hint(function, "return")
+    is_right = _judges(hint) if kind is bool else fits(hint, kind) and (hint is not NoneType or kind is Any)
+    if not is_right:
+        right = f"-> {_named(kind)}" if kind is not object else "what is shown"
+        returns = f"{getattr(function, '__name__', function)} returns {_named(hint)}"
+        raise FlowError(f"{here}: {returns}, where {what} is expected: {right} is right")
+
+
+def _judges(hint: Any) -> bool:
+    """Return whether a guard may return values of a type: True and False, and no numbers that stand for them."""
+    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in kinds_of(_plain(hint)))
+
+
+def _parameter(function: Callable[..., Any], index: int) -> str:
+    """Return the name of a positional parameter; empty: it has none of its own."""
     try:
-        hints = typing.get_type_hints(function)
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    except (NameError, TypeError, AttributeError):  # local types, or what is no plain function
-        return
-    hint: Any = hints.get(names[index]) if index < len(names) else None
-    if _is_plain(hint) and _is_plain(kind) and not _fits(kind, hint):
-        name = getattr(function, "__name__", "")
-        takes = f"{name} takes {case_name(hint)}"
-        raise FlowError(f"{here}: {takes}, and {what} is {case_name(kind)}: {names[index]}: {case_name(kind)} is right")
+        parameters = list(inspect.signature(function).parameters.values())[: index + 1]
+    except (TypeError, ValueError):
+        return ""
+    is_own = len(parameters) > index and all(p.kind is not p.VAR_POSITIONAL for p in parameters)
+    return parameters[index].name if is_own else ""
+
+
+def _hint(function: Callable[..., Any], name: str) -> Any:
+    """Return the annotation of a parameter, or of what is returned; `Any`: there is none that could be read."""
+    try:
+        return typing.get_type_hints(function).get(name, Any)
+    except (NameError, TypeError, AttributeError):  # types that are local to a function
+        return Any
+
+
+# Types
+
+
+def fits(kind: Any, hint: Any) -> bool:
+    """Return False if it is certain that a value of one type may not stand where another is annotated."""
+    kind, hint = _plain(kind), _plain(hint)
+    if get_origin(kind) in (Union, UnionType):
+        return all(fits(one, hint) for one in get_args(kind))
+    if get_origin(hint) in (Union, UnionType):
+        return any(fits(kind, one) for one in get_args(hint))
+    if get_origin(kind) is Literal:
+        return get_origin(hint) is Literal or all(fits(type(value), hint) for value in get_args(kind))
+    if get_origin(hint) is Literal:
+        return any(fits(kind, type(value)) for value in get_args(hint))
+    one, other = get_origin(kind) or kind, get_origin(hint) or hint
+    if not (_is_plain(one) and _is_plain(other)):
+        return True
+    if not _may_be(one, other):
+        return False
+    return one is not other or _arguments_fit(one, get_args(kind), get_args(hint))
+
+
+def _arguments_fit(origin: Any, ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    if origin is tuple and ones and others:
+        if others[-1] is ...:
+            return all(fits(one, others[0]) for one in ones if one is not ...)
+        if ones[-1] is ...:
+            return all(fits(ones[0], other) for other in others)
+        return len(ones) == len(others) and all(map(fits, ones, others))
+    return len(ones) != len(others) or all(map(fits, ones, others))
+
+
+def _may_be(kind: type, hint: type) -> bool:
+    is_number = kind in _NUMBERS and hint in _NUMBERS  # which stand for one another
+    return is_number or issubclass(kind, hint) or issubclass(hint, kind)
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without what `Annotated` and `NewType` add to it."""
+    while True:
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        else:
+            return NoneType if kind is None else kind
 
 
 def _is_plain(kind: Any) -> bool:
-    return isinstance(kind, type) and kind is not Any and not getattr(kind, "_is_protocol", False)
+    return isinstance(kind, type) and kind not in (Any, object) and not getattr(kind, "_is_protocol", False)
 
 
-def _fits(kind: type, hint: type) -> bool:
-    is_number = kind in _NUMBERS and hint in _NUMBERS  # which stand for one another
-    return is_number or issubclass(kind, hint) or issubclass(hint, kind)
+def _named(kind: Any) -> str:
+    """Return a type as one writes it."""
+    kind = _plain(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " | ".join(map(_named, arguments))
+    if origin is Literal or not arguments:
+        if kind is NoneType or kind is ...:
+            return "None" if kind is NoneType else "..."
+        return str(kind).replace("typing.", "") if origin is Literal else getattr(kind, "__name__", None) or repr(kind)
+    return f"{getattr(origin, '__name__', origin)}[{', '.join(map(_named, arguments))}]"

@@ -55,7 +55,7 @@ _RIGHTS: Rights = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits(steps=100), say,"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
-    ("upgrades", _are_upgrades, "functions by version, such as {1: renamed},"),
+    ("upgrades", _are_upgrades, "functions by version, such as {1: renamed(old='new')},"),
     ("store", _is_store, "the path of a file such as 'runs.db' or of a folder, a Store, or Runs"),
     ("approve", _is_optional(callable), "a function of a FunctionCall, or None,"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer, or None,"),

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Iterable
+from enum import EnumType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -158,6 +159,10 @@ def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
         _check_call(here, state)
     if not isinstance(state, SeveralState):
         state.kinds.check(here)
+        if empty := [kind for kind in state.kinds.kinds if isinstance(kind, EnumType) and not len(kind)]:
+            raise FlowError(
+                f"{here} gives {empty[0].__name__}, an enum without members: one with members would be right"
+            )
         return
     state.kinds.check_names(here)
     names = [member.name for member in state.members]

@@ -9,8 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
 from fsm_agent.flows.definition.states import (
     A,
@@ -127,6 +126,7 @@ def call(
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
+    agent = as_agent(agent)
     if isinstance(agent, Agent):
         return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
     if not isinstance(agent, str):
@@ -241,6 +241,7 @@ def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: fl
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
+    agent = as_agent(agent)
     if isinstance(agent, Agent):
         return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
     if isinstance(agent, str) and kinds:
@@ -251,7 +252,7 @@ def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: fl
 
 def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
     """Refuse what is no function that could choose an agent, or one without the types of the answer."""
-    if not callable(choose) or isinstance(choose, AgentBase):
+    if not callable(choose) or isinstance(as_agent(choose), Agent):
         raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
     _pure(f"the choice of {word}", choose)
     if not kinds:

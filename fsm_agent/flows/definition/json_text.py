@@ -16,21 +16,30 @@ _ILL_TYPED = re.compile(
 )  # pydantic's words
 
 
+class Unwritable(OutcomeError):
+    """A value that JSON does not hold as it is; ``problem`` says why, and what would be right."""
+
+    def __init__(self, where: str, value: Any, problem: str) -> None:
+        super().__init__(f"{where} was given {shown(value)}{problem}")
+        self.problem = problem
+
+
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str) -> str:
     """Return a value as JSON that can be read again.
 
     Raises:
-        OutcomeError: There is none.
+        Unwritable: There is none.
     """
     try:
         text = adapter.serializer.to_json(value, warnings="error").decode()
         again = adapter.validator.validate_json(text)
         is_equal = bool(again == value)
     except (ValueError, TypeError, RecursionError) as error:
-        problem = f"{where} has {shown(value)}, and JSON could not be read again as {right}"
-        raise OutcomeError(f"{problem}: {explained(error)}") from None
+        why = explained(error)
+        problem = f": {right} would be right" if why.startswith("it: ") else f": JSON of {right} would be right: {why}"
+        raise Unwritable(where, value, problem) from None
     if not is_equal:
-        raise OutcomeError(f"{where} has {shown(value)}, which comes back from JSON as {shown(again)}")
+        raise Unwritable(where, value, f", which comes back from JSON as {shown(again)}")
     return text
 
 

@@ -50,7 +50,7 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
             bound = f"; bound: {', '.join(agents)}" if agents else ""
             raise FlowError(f"{here} has no agent{bound}: bound({role}=agent) would be right")
         if not isinstance(agent, Agent):
-            raise FlowError(f"{here} is {shown(agent)}: an Agent, such as one of an AgentBase's agents, would be right")
+            raise FlowError(f"{here} is {shown(agent)}: an Agent would be right")
         for state in states:
             state.check_agent(f"{where}: {state.name}, by the role {role!r},", agent)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.errors import hint
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
 from fsm_agent.flows.definition.result_kinds import ResultKinds
@@ -247,6 +247,7 @@ class CallState(_Failing[D, A]):
                 bound = ", ".join(agents) or "none"
                 raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
             found = agents[found]
+        found = as_agent(found)
         if not isinstance(found, Agent):
             raise FlowError(f"{self.name} asks {shown(found)}, which the data have chosen: an Agent would be right")
         self.check_agent(self.name, found)

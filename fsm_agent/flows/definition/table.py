@@ -138,7 +138,7 @@ def _action(row: Row[Any] | None) -> Any:
     def action(record: Any, answer: Any, run: Any) -> Any:
         if user is None:
             return record
-        return record.changed(data=run.checked_data(user(record.data, answer), row))
+        return record.changed(data=run.checked_data(user(record.data, answer), record.data, row))
 
     return action
 

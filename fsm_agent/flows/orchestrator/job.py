@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fsm_agent.flows.orchestrator.mapping import has_words
 from fsm_agent.flows.orchestrator.strategy import (
     GiveUp,
+    Loop,
     NewSteps,
     OrchestratorConfig,
     Step,
@@ -16,6 +16,7 @@ from fsm_agent.flows.orchestrator.strategy import (
     Supply,
 )
 from fsm_agent.flows.orchestrator.work import Output, Work, written
+from fsm_agent.messages.message import Message
 
 STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
 
@@ -51,15 +52,23 @@ class Job:
     executed: int = 0
     failed: str = ""  # the step that failed last
     error: str = ""
+    loop: int | None = None  # the number of the loop that failed last, if it was a loop
     is_over: bool = False  # a step said that the task is done
     waves: int = 0
     journal: tuple[Entry, ...] = ()
+    begun: int = 0  # entries of the journal from before this strategy
+    seen: Message | None = None  # pictures and documents of the task
 
     @property
     def plan(self) -> Strategy:
         """The strategy that is there."""
         assert self.strategy is not None
         return self.strategy
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The attempts at steps of this strategy."""
+        return self.journal[self.begun :]
 
     def index(self, step_id: str) -> int:
         """Return the number of a step in the strategy."""
@@ -78,45 +87,68 @@ def is_finished(j: Job) -> bool:
 
 def noted(j: Job, works: Sequence[Work]) -> Job:
     """Note what became of the steps of a wave, repeat the loops that are not over, and count."""
-    done, outputs, failures, journal = j.done, dict(j.outputs), dict(j.failures), list(j.journal)
-    failed, error, is_over, most = "", "", j.is_over, 0
+    return _noted(j, works, -1)
+
+
+def _noted(j: Job, works: Sequence[Work], closed: int) -> Job:
+    """Note works; the loop of the number ``closed`` is over."""
+    done, outputs, journal, is_over = j.done, dict(j.outputs), list(j.journal), j.is_over
+    j = replace(j, failed="", error="", loop=None)
     for w in works:
         step = w.step
         if w.error:
-            at = j.index(step.step_id)
-            failures[at] = failures.get(at, 0) + 1
-            if failures[at] > most:  # of several that of the step that has failed most often
-                failed, error, most = step.step_id, w.error, failures[at]
+            j = _failed(j, step.step_id, w.error)
             journal.append(Entry(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
             continue
         assert w.output is not None
         done = (*done, step.step_id)
         outputs.pop(step.step_id, None)
         outputs[step.step_id] = w.output
-        is_over = is_over or has_words(w.output.text, step.ends_if)
+        is_over = is_over or w.output.says(step.ends_if)
         journal.append(Entry(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
     executed = j.executed + sum([not w.error for w in works])
-    moved = replace(j, done=done, outputs=outputs, failures=failures, journal=tuple(journal), executed=executed)
-    moved = replace(moved, failed=failed, error=error, is_over=is_over, waves=j.waves + 1)
-    return _looped(moved, {w.step.step_id for w in works if not w.error})
-
-
-def _looped(j: Job, ended: set[str]) -> Job:
+    moved = replace(j, done=done, outputs=outputs, journal=tuple(journal), executed=executed, is_over=is_over)
+    ended = {w.step.step_id for w in works if not w.error}
     for number, loop in enumerate(j.plan.loops):
-        if ended.isdisjoint(loop.step_ids) or not set(loop.step_ids) <= set(j.done):
-            continue
-        times = j.iterations.get(number, 1)
-        has_come = has_words(j.outputs[loop.step_ids[-1]].text, loop.until)
-        if has_come or times >= loop.max_iterations or j.looped >= j.config.max_loop_iterations:
-            continue
-        again = tuple([name for name in j.done if name not in loop.step_ids])
-        counted = {**j.iterations, number: times + 1}
-        j = replace(j, done=again, iterations=counted, looped=j.looped + 1)
-    return j
+        if not (is_over or number == closed or ended.isdisjoint(loop.step_ids)) and set(loop.step_ids) <= set(done):
+            moved = _looped(moved, number, loop)
+    return replace(moved, waves=j.waves + 1)
+
+
+def _failed(j: Job, step_id: str, error: str, loop: int | None = None) -> Job:
+    """Count a failure; of several at once that of the step is told which has failed most often."""
+    at = j.index(step_id)
+    most = j.failures[j.index(j.failed)] if j.failed else 0
+    j = replace(j, failures={**j.failures, at: j.failures.get(at, 0) + 1})
+    return replace(j, failed=step_id, error=error, loop=loop) if j.failures[at] > most else j
+
+
+def _looped(j: Job, number: int, loop: Loop) -> Job:
+    """Repeat a loop that was done once more and is not over, or let its last step fail at a limit."""
+    last, times = loop.step_ids[-1], j.iterations.get(number, 1)
+    is_short = times < loop.max_iterations
+    if j.outputs[last].says(loop.until) or not (loop.until or is_short):
+        return j
+    if is_short and j.looped < j.config.max_loop_iterations:
+        return _begun_again(j, number)
+    why = f"its last output, {j.outputs[last].text!r:.200}, does not say {loop.until!r}" if loop.until else ""
+    limit = f"max_loop_iterations={j.config.max_loop_iterations} of all loops are used up" if is_short else ""
+    how_often = "once" if times == 1 else f"{times} times"
+    error = "; ".join(filter(None, [f"the loop of {loop} was done {how_often}", limit, why]))
+    entry = Entry(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
+    done = tuple([name for name in j.done if name != last])
+    return _failed(replace(j, done=done, journal=(*j.journal, entry)), last, error, number)
+
+
+def _begun_again(j: Job, number: int) -> Job:
+    steps = j.plan.loops[number].step_ids
+    counted = {**j.iterations, number: j.iterations.get(number, 1) + 1}
+    done = tuple([name for name in j.done if name not in steps])
+    return replace(j, done=done, iterations=counted, looped=j.looped + 1)
 
 
 def has_failed(j: Job, works: Sequence[Work]) -> bool:
-    return any(w.error for w in works)
+    return bool(noted(j, works).failed)
 
 
 def has_begun(j: Job, _: Any) -> bool:
@@ -124,8 +156,8 @@ def has_begun(j: Job, _: Any) -> bool:
 
 
 def is_step_spent(j: Job, works: Sequence[Work]) -> bool:
-    counts = [j.failures.get(j.index(w.step.step_id), 0) + 1 for w in works if w.error]
-    return max(counts, default=0) >= j.config.max_step_remediations
+    now = noted(j, works)
+    return bool(now.failed) and now.failures[now.index(now.failed)] >= j.config.max_step_remediations
 
 
 def spent(j: Job) -> str:
@@ -140,7 +172,8 @@ def is_total_spent(j: Job, works: Sequence[Work]) -> bool:
 
 
 def is_transient(j: Job, works: Sequence[Work]) -> bool:
-    return has_failed(j, works) and all(w.is_transient for w in works if w.error)
+    now = noted(j, works)
+    return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
 
 def is_last(j: Job, works: Sequence[Work]) -> bool:
@@ -148,11 +181,16 @@ def is_last(j: Job, works: Sequence[Work]) -> bool:
 
 
 def retried(j: Job, _: Any = None) -> Job:
+    """Do the step that failed again, or the loop, once more than its limit."""
+    return counted(j if j.loop is None else _begun_again(j, j.loop))
+
+
+def counted(j: Job) -> Job:
     return replace(j, redesigns=j.redesigns + 1)
 
 
 def retried_at_once(j: Job, works: Sequence[Work]) -> Job:
-    return retried(noted(j, works))
+    return counted(noted(j, works))
 
 
 def fits(j: Job, new: NewSteps) -> bool:
@@ -171,19 +209,18 @@ def redesigned(j: Job, new: NewSteps) -> Job:
     names = {s.step_id for s in kept}
     loops = tuple([loop for loop in j.plan.loops if set(loop.step_ids) <= names])
     counts = {len(kept): j.failures.get(at, 0)}
-    iterations = {n: j.config.max_loop_iterations for n, _ in enumerate(loops)}
     plan = replace(j.plan, steps=(*kept, *new.steps), loops=loops)
     outputs = {name: output for name, output in j.outputs.items() if name in names}
-    return retried(replace(j, strategy=plan, outputs=outputs, failures=counts, agents={}, iterations=iterations))
+    return counted(replace(j, strategy=plan, outputs=outputs, failures=counts, agents={}, iterations={}))
 
 
 def planned(j: Job, strategy: Strategy) -> Job:
-    return replace(j, strategy=strategy)
+    return replace(j, strategy=strategy, begun=len(j.journal))
 
 
 def cleared(j: Job, _: Any = None) -> Job:
     """Forget the outputs and the counts of steps: a new strategy begins from the start."""
-    return retried(
+    return counted(
         replace(j, done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False),
     )
 
@@ -195,7 +232,7 @@ def imposed(j: Job, strategy: Strategy) -> Job:
 def supplied(j: Job, answer: Supply) -> Job:
     step = j.plan.step(j.failed)
     work = Work(step, "a person", j.task, (), {}, "", output=written(answer.output))
-    return noted(j, [work])
+    return _noted(j, [work], -1 if j.loop is None else j.loop)
 
 
 def is_last_supplied(j: Job, answer: Supply) -> bool:

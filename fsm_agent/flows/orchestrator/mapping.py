@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fsm_agent.flows.orchestrator.strategy import Step
@@ -27,32 +28,51 @@ def words(text: str) -> set[str]:
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
-def best(wanted: str, texts: Iterable[tuple[str, str]]) -> str | None:
-    """Return the name of the text that has most of the wanted words, the last of equal ones; None: it has none."""
-    found, most, all_wanted = None, 1, words(wanted)
-    for name, text in texts:
-        score = len(all_wanted & words(text))
-        if score >= most:
-            found, most = name, score
-    return found
+class Texts:
+    """Texts by name, read once, from which the one with most words in common with another is chosen.
+
+    Args:
+        texts: Names and texts.
+    """
+
+    def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
+        self._names: list[str] = []
+        self._with: dict[str, list[int]] = {}  # the numbers of the texts with a word
+        for number, (name, text) in enumerate(texts):
+            self._names.append(name)
+            for word in words(text):
+                self._with.setdefault(word, []).append(number)
+
+    def best(self, wanted: str) -> str | None:
+        """Return the name of the text that has most of the wanted words, the last of equal ones; None: it has none."""
+        counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
+        return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
 
 
-def source_of(name: str, earlier: Sequence[Step]) -> str | None:
-    """Return the earlier step whose output a placeholder means: by its name, else by whole words."""
-    for step in reversed(earlier):
-        if name in (step.step_id, step.output_key, f"{step.step_id}_output"):
-            return step.step_id
-    if name == "previous_output":
-        return earlier[-1].step_id if earlier else None
-    about = [(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in earlier]
-    return best(name, about)
+class Earlier:
+    """The steps before one, whose outputs its placeholders mean.
 
+    Args:
+        steps: The steps, in the order in which they ended.
+    """
 
-def sources(template: str, earlier: Sequence[Step], known: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the steps whose outputs the placeholders of a template mean, and the names that mean none."""
-    names = [name for name in placeholders(template) if name not in known]
-    found = {name: source_of(name, earlier) for name in names}
-    return {n: source for n, source in found.items() if source is not None}, [n for n in names if found[n] is None]
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._by_name: dict[str, str] = {}
+        for step in steps:  # of equal names the most recent
+            names = (step.step_id, f"{step.step_id}_output", *([step.output_key] if step.output_key else []))
+            self._by_name |= dict.fromkeys(names, step.step_id)
+        if steps:
+            self._by_name.setdefault("previous_output", steps[-1].step_id)
+        self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
+
+    def source_of(self, name: str) -> str | None:
+        """Return the step whose output a placeholder means: by its name, else by whole words."""
+        return self._by_name.get(name) or self._texts.best(name)
+
+    def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Return the steps whose outputs the placeholders of a template mean, and the names that mean none."""
+        found = {name: self.source_of(name) for name in placeholders(template) if name not in known}
+        return {n: step for n, step in found.items() if step is not None}, [n for n in found if found[n] is None]
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
@@ -66,9 +86,3 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     if (size := sum(map(len, parts))) > MOST_TEXT:
         raise TooLong(f"the intent has {size} characters with its outputs: {MOST_TEXT} or fewer would be right")
     return "".join(parts)
-
-
-def has_words(text: str, wanted: str) -> bool:
-    """Return True if a text has these words, one after the other and whole; of no words, False."""
-    found = " ".join(_WORD.findall(wanted.lower()))
-    return bool(found) and f" {found} " in f" {' '.join(_WORD.findall(text.lower()))} "

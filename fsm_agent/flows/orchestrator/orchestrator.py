@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent import Agent, as_agent
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.declaring import end
 from fsm_agent.flows.definition.states import Row, State, SubflowState
@@ -19,6 +19,8 @@ from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.messages.event import Event
+from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import check, wrong
 
 if TYPE_CHECKING:
@@ -38,11 +40,13 @@ class Orchestrator:
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
     Args:
-        agents: Who does the steps; each with a name of its own.
+        agents: Who does the steps, each with a name of its own: `Agent`s and `AgentBase`s; functions of the task, plain
+            or coroutine functions; a `Function` of one text, as ``flow.as_function(…)`` makes of a flow; objects with
+            an ``expertise`` and ``execute(task)``.
         blueprint: A guide for whoever plans, as a text or `Blueprint`.
         strategy: A strategy in place of one that a model makes.
         config: The limits.
-        planner: Makes strategies and decisions; by default an agent of the first one's model.
+        planner: Makes strategies and decisions; by default an agent of the first model in the team.
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
         store: Where its runs are kept; see `Flow`.
@@ -57,13 +61,13 @@ class Orchestrator:
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any, Any] | AgentBase],
+        agents: Sequence[Any],
         blueprint: Blueprint | str = "",
         *,
         strategy: Strategy | None = None,
         config: OrchestratorConfig | None = None,
-        planner: Agent[Any, Any] | None = None,
-        validator: Agent[Any, Any] | None = None,
+        planner: Agent[Any, Any] | AgentBase | None = None,
+        validator: Agent[Any, Any] | AgentBase | None = None,
         descriptions: Mapping[str, str] | None = None,
         store: Runs | Store | str | PathLike[str] | None = None,
         approve: Any = None,
@@ -77,15 +81,20 @@ class Orchestrator:
         check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a text or a Blueprint", FlowError)
         check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy, or None,", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
-            check(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
+            check(
+                role,
+                agent,
+                isinstance(as_agent(agent), Agent | None),
+                f"Agent('provider:model', name='{role}')",
+                FlowError,
+            )
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
         self.team = Team(agents, descriptions or {})
         self.strategy = strategy
         if strategy is not None:
-            self.team.check(strategy)
-        first = next(iter(self.team.agents.values()))
-        self.planner = planner or Agent(first.model, name="planner")
-        self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
+            self.team.checked(strategy, self.config)
+        self.planner: Agent[Any, Any] = as_agent(planner) or Agent(self.team.model, name="planner")
+        self.validator = as_agent(validator) or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
         self.flow: Flow[Job] = orchestrator_flow(
             self.team,
             self.blueprint,
@@ -109,25 +118,24 @@ class Orchestrator:
         return [*self.team.agents, self.validator.name]
 
     def seed(
-        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
     ) -> FlowRun[Job]:
         """Return a run that has not begun; see `Flow.seed`.
 
         Args:
-            task: What is to be done.
+            task: What is to be done: a text, or a `Payload`, whose pictures and documents go along with the task.
             run_id: See `Flow.seed`.
             deps: See `Flow.seed`.
             clients: Models by agent's name or by state, in place of those of the agents; for tests, a `Script` each.
 
         Raises:
-            FlowError: The task is no text, or a name of ``clients`` is that of no agent.
+            FlowError: The task asks for nothing, or a name of ``clients`` is that of no agent.
         """
-        check("the task", task, isinstance(task, str) and bool(task), "a text", FlowError)
-        job = Job(task, self.config, self.strategy)
+        job = self._job(task, self.strategy)
         return self.flow.seed(job, run_id=run_id, deps=deps, clients=self._by_state(clients))
 
     def call(
-        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
     ) -> OrchestrationResult:
         """Do a task, with the arguments of `seed`; a failure is a result as well.
 
@@ -137,7 +145,7 @@ class Orchestrator:
         return self.run(self.seed(task, run_id=run_id, deps=deps, clients=clients))
 
     async def acall(
-        self, task: str, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
+        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
     ) -> OrchestrationResult:
         """`call` for asyncio."""
         return await self.arun(self.seed(task, run_id=run_id, deps=deps, clients=clients))
@@ -156,7 +164,7 @@ class Orchestrator:
         except FlowFailed as failed:
             return self.result(failed.run)
 
-    def stream(self, one: str | FlowRun[Job], *, clients: Clients | None = None) -> Generator[Event]:
+    def stream(self, one: str | Payload | FlowRun[Job], *, clients: Clients | None = None) -> Generator[Event]:
         """Do a task, or go on with a run, and yield its events; the result is `result` of the run.
 
         Raises:
@@ -165,7 +173,9 @@ class Orchestrator:
         """
         yield from self.flow.stream(self._run_in(one, clients))
 
-    async def astream(self, one: str | FlowRun[Job], *, clients: Clients | None = None) -> AsyncGenerator[Event]:
+    async def astream(
+        self, one: str | Payload | FlowRun[Job], *, clients: Clients | None = None
+    ) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         async for event in self.flow.astream(self._run_in(one, clients)):
             yield event
@@ -209,7 +219,7 @@ class Orchestrator:
         """Return the result of a run, of one that goes on as well."""
         return OrchestrationResult(run, self.team)
 
-    def plan(self, task: str) -> Strategy:
+    def plan(self, task: str | Payload) -> Strategy:
         """Return the strategy that a model makes for a task, and do nothing of it.
 
         Raises:
@@ -227,13 +237,21 @@ class Orchestrator:
             world=self.flow.world,
         )
         try:
-            made: Job = preview.call(Job(task, self.config)).data
+            made: Job = preview.call(self._job(task)).data
         except FlowFailed as failed:
             raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
         return made.plan
 
-    def _run_in(self, one: str | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
-        if isinstance(one, str):
+    def _job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
+        check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
+        if isinstance(task, str):
+            return Job(task, self.config, strategy)
+        text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
+        check("the task", task, bool(text.strip()), "a Payload with a text that asks for something", FlowError)
+        return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
+
+    def _run_in(self, one: str | Payload | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
+        if isinstance(one, str | Payload):
             return self.seed(one, clients=clients)
         if clients is not None:
             raise UsageError("clients is given with a FlowRun, which has its own: seed(…, clients=…) is right")

@@ -34,14 +34,14 @@ class Step:
     Attributes:
         step_id: Its name.
         description: What it is for.
+        intent_template: What the agent is asked, with {{ placeholders }} for outputs of earlier steps.
         assigned_agent: The name of an agent; empty: the one whose description has most of the words of the step.
-        intent_template: What the agent is asked, with ``{{ placeholders }}`` for outputs of earlier steps.
         expected_output: What should come of it.
         requires_validation: The validator looks at its output, and its FAIL is a failure of the step.
         requires_approval: A person looks at its output.
         output_key: Another name of its output.
         depends_on: The steps before it; None: all that are listed before it.
-        ends_if: A word; if the output has it, the whole task is done.
+        ends_if: A word; if the output says it, alone on the last line or as a field, the whole task is done.
     """
 
     step_id: str
@@ -69,11 +69,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated, until the output of the last of them has a word, or the limit is reached."""
+    """Steps that are repeated, until the last of them says a word.
+
+    Attributes:
+        step_ids: The steps.
+        max_iterations: How often they are done at most.
+        until: The word, alone on the last line of the output or as a field of it; if it has not come by then, the
+            last step has failed.  Empty: they are done this often.
+    """
 
     step_ids: tuple[str, ...]
     max_iterations: int
     until: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(map(repr, self.step_ids))
 
     def __post_init__(self) -> None:
         if not is_whole(self.max_iterations) or self.max_iterations < 1:
@@ -82,12 +92,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A plan of steps, which a model makes or you do; checked when it is made.
-
-    Raises:
-        FlowError: There are none or too many, steps are called the same, or depend on each other in a circle or on none
-            that is there.
-    """
+    """A plan of steps, which a model makes or you do; checked when it is made."""
 
     goal: str
     steps: tuple[Step, ...]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
+from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.declaring import call, each, end, execute, failure, pause, subflow, wait
 from fsm_agent.flows.definition.kinds import ANY, Kinds, check_resolved
 from fsm_agent.flows.definition.states import CallState, End, Row, State
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import job as of
+from fsm_agent.flows.orchestrator import requests
 from fsm_agent.flows.orchestrator import work as at
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.strategy import (
@@ -43,7 +46,7 @@ class WorkingState(CallState[Work, Any]):
         within_s: See `CallState`.
     """
 
-    def __init__(self, task: Callable[[Work], str], team: Team, within_s: float | None) -> None:
+    def __init__(self, task: Callable[[Work], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
         self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
@@ -83,30 +86,23 @@ def step_flow(
 
     @call(planner, Matches)
     def matching(w: Work) -> str:
-        names = ", ".join(at.filled(w).unmatched)
-        known = "\n".join([f"- {s.step_id}: {s.description}; {s.expected_output}" for s in w.earlier])
-        return f"Which step's output does each of these names mean? Names: {names}\nSteps:\n{known}"
+        return requests.matching(w)
 
     @call(planner, str)
-    def wording(w: Work) -> str:
-        return (
-            "Word the request to the agent of this step, with all that is needed of what is given, and say nothing"
-            f" else.\nStep: {w.step.description}\nAgent: {w.agent}: {team.can[w.agent]}\nRequest:\n{w.intent}"
-        )
+    def wording(w: Work) -> Any:
+        return requests.with_pictures(requests.wording(w, team.can[w.agent]), requests.seen_by_agent(w))
 
-    def work(w: Work) -> str:
-        expected = f"\nExpected: {w.step.expected_output}" if w.step.expected_output else ""
-        return f"{w.intent}{expected}"
+    def work(w: Work) -> Any:
+        return requests.with_pictures(
+            requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
+        )
 
     team.check_let_go(config.step_timeout_s)
     working = WorkingState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
-    def validating(w: Work) -> str:
-        assert w.output is not None
-        return (
-            f"Step: {w.step.description}\nExpected: {w.step.expected_output}\nOutput:\n{w.output.text}\nPASS or FAIL?"
-        )
+    def validating(w: Work) -> Any:
+        return requests.with_pictures(requests.validating(w), w.seen)
 
     @wait(Accept, Reject)
     def reviewing(w: Work) -> str:
@@ -167,16 +163,16 @@ def orchestrator_flow(
 ) -> Flow[Job]:
     """Return the flow of an orchestrator."""
     guide = f"{blueprint}\n\nAgents:\n{team.listed}"
+    possible: Any = Annotated[Strategy, pydantic.AfterValidator(partial(team.checked, config=config))]
+    possible_steps: Any = Annotated[NewSteps, pydantic.AfterValidator(partial(team.checked, config=config))]
 
-    @call(planner, Strategy)
-    def planning(j: Job) -> str:
-        done = "; ".join(f"{e.step_id}: {e.output}" for e in j.journal if e.status == "completed")
-        again = f"\nThe strategy before failed in {j.failed!r}: {j.error}\nDone by it: {done}" if j.failed else ""
-        return f"Make a strategy for this task.\nTask: {j.task}\n\nGuide: {guide}{again}"
+    @call(planner, possible)
+    def planning(j: Job) -> Any:
+        return requests.with_pictures(requests.planning(j, guide), j.seen)
 
-    @call(planner, Strategy)
-    def planning_simply(j: Job) -> str:
-        return f"A strategy as JSON, and nothing else. Task: {j.task}\nAgents: {team}"
+    @call(planner, possible)
+    def planning_simply(j: Job) -> Any:
+        return requests.with_pictures(requests.planning_simply(j, team.listed), j.seen)
 
     step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
@@ -186,24 +182,23 @@ def orchestrator_flow(
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
         texts = {**numbered, **{name: output.text for name, output in j.outputs.items()}}
         ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
-        return [Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched) for s in ready]
+        until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
+        return [
+            Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen)
+            for s in ready
+        ]
 
     executing = each("executing", step, wave, parallel=config.parallel)
 
     @call(planner, Remedy)
-    def deciding(j: Job) -> str:
-        return (
-            f"The step {j.failed!r} failed: {j.error}\nDecide: RETRY it, TACTICAL (replace the steps that are left),"
-            " FULL (a new strategy), ANOTHER_AGENT (the same step by another), or ASK a person."
-        )
+    def deciding(j: Job) -> Any:
+        return requests.with_pictures(requests.deciding(j, team.listed), j.seen)
 
-    @call(planner, NewSteps)
-    def redesigning(j: Job) -> str:
-        return (
-            f"Task: {j.task}\nThe step {j.failed!r} failed: {j.error}\nReplace it and what follows.\n\nGuide: {guide}"
-        )
+    @call(planner, possible_steps)
+    def redesigning(j: Job) -> Any:
+        return requests.with_pictures(requests.redesigning(j, guide), j.seen)
 
-    @wait(Supply, Strategy, GiveUp)
+    @wait(Supply, possible, GiveUp)
     def asking(j: Job) -> str:
         return f"The step {j.failed!r} failed: {j.error}{of.spent(j)}"
 
@@ -255,7 +250,7 @@ def orchestrator_flow(
             redesigning.failed(planning, do=of.cleared),
             asking.done(completed, of=Supply, when=of.is_last_supplied, do=of.supplied),
             asking.done(following, of=Supply, do=of.supplied),
-            asking.done(following, of=Strategy, do=of.imposed),
+            asking.done(following, of=possible, do=of.imposed),
             asking.done(abandoned, of=GiveUp, do=of.abandon),
         ],
         **options,

@@ -4,46 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.flows.definition.kinds import Kinds
 from fsm_agent.flows.definition.letting_go import once_of, refused
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.orchestrator.job import Job
-from fsm_agent.flows.orchestrator.mapping import best
-from fsm_agent.flows.orchestrator.strategy import Step, Strategy
+from fsm_agent.flows.orchestrator.job import Job, retried
+from fsm_agent.flows.orchestrator.mapping import Texts
+from fsm_agent.flows.orchestrator.member import agent_and_skill, models_of
+from fsm_agent.flows.orchestrator.strategy import NewSteps, OrchestratorConfig, Step, Strategy
 from fsm_agent.flows.orchestrator.work import Output
-from fsm_agent.mistakes import check, shown
+from fsm_agent.mistakes import check, wrong
+from fsm_agent.prompts.rendering.text import is_worded, prompt_text
+
+if TYPE_CHECKING:
+    from fsm_agent.clients.client import Client
+
+P = TypeVar("P", Strategy, NewSteps)
 
 
 class Team:
     """Agents by name, with descriptions.
 
     Args:
-        members: Agents, or `AgentBase`s of one agent each.
+        members: Agents, and what `agent_and_skill` takes for one.
         descriptions: What they can do, by name, in place of their expertise or system prompts.
     """
 
-    def __init__(self, members: Iterable[Agent[Any, Any] | AgentBase], descriptions: Mapping[str, str]) -> None:
+    def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
+        self._models: list[Client | str] = []
         self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
         check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
-            if isinstance(member, AgentBase) and len(member.agents) == 1:
-                (agent,) = member.agents.values()
-                can = type(member).description or type(member).expertise
-            elif isinstance(member, Agent):
-                agent, can = member, member.system if isinstance(member.system, str) else ""
-            else:
-                raise FlowError(f"agents has {shown(member)}: an Agent, or an AgentBase of one agent, would be right")
-            if member.name in self.agents:
-                raise FlowError(f"two agents are called {member.name!r}: Agent(…, name=…) of its own would be right")
-            self.agents[member.name] = agent
-            self.kinds[member.name] = Kinds(member.name, [agent.output])
-            self.can[member.name] = descriptions.get(member.name, can)
+            agent, can = agent_and_skill(member)
+            if agent.name in self.agents:
+                raise FlowError(f"two agents are called {agent.name!r}: Agent(…, name=…) of its own would be right")
+            self.agents[agent.name] = agent
+            self._models += models_of(member)
+            self.kinds[agent.name] = Kinds(agent.name, [agent.output])
+            self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
             raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
         if unknown := descriptions.keys() - self.agents.keys():
@@ -53,20 +55,36 @@ class Team:
         return ", ".join(map(repr, self.agents))
 
     @property
+    def model(self) -> Client | str:
+        """The first model of an agent.
+
+        Raises:
+            FlowError: There is none.
+        """
+        if not self._models:
+            raise FlowError(f"no agent of {self} has a model that could plan: planner=Agent('provider:model') is right")
+        return self._models[0]
+
+    @property
     def listed(self) -> str:
         """Their names and descriptions, a line each."""
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
-    def check(self, strategy: Strategy) -> None:
-        """Refuse a strategy of the user that names an agent that is not there.
+    def checked(self, plan: P, config: OrchestratorConfig) -> P:
+        """Return a plan that this team can do within the limits.
 
         Raises:
-            FlowError: It names the step.
+            FlowError: A step is assigned to no agent of the team, or a loop is longer than all loops may be.
         """
-        for step in strategy.steps:
+        for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
-                wrong = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
-                raise FlowError(f"{wrong}: {self}, or '' for whoever is fit, would be right")
+                problem = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
+                raise FlowError(f"{problem}: {self}, or '' for the one that fits best, would be right")
+        for loop in plan.loops if isinstance(plan, Strategy) else ():
+            if loop.max_iterations > config.max_loop_iterations:
+                right = f"{config.max_loop_iterations} or fewer (max_loop_iterations)"
+                raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
+        return plan
 
     def check_let_go(self, timeout_s: float | None) -> None:
         """Refuse a time limit of steps in which functions may run that must not run twice.
@@ -80,14 +98,11 @@ class Team:
                 raise refused(here, what, "no such limit, or an agent without it, is right")
 
     def output_of(self, name: str, value: Any) -> Output:
-        """Return the output of an agent as it is kept: with strings and the prompts of models as readable text."""
+        """Return the output of an agent as it is kept, with the text that the next steps are given."""
         kinds = self.kinds[name]
-        text = shown_text = kinds.dump(value)
-        if isinstance(value, str):
-            shown_text = str(value)
-        elif hasattr(value, "to_prompt"):
-            shown_text = value.to_prompt()
-        return Output(repr(kinds), text, shown_text, name)
+        written = kinds.dump(value)
+        plain = value if type(value) is str else written
+        return Output(repr(kinds), written, prompt_text(value) if is_worded(value) else plain, name)
 
     def value_of(self, output: Output) -> Any:
         """Return the value of an output."""
@@ -100,15 +115,15 @@ class Team:
 
     def others_for(self, j: Job) -> list[str]:
         """Return the agents that have not tried the step that failed last."""
-        tried = {entry.agent for entry in j.journal if entry.step_id == j.failed}
+        tried = {entry.agent for entry in j.entries if entry.step_id == j.failed}
         return [name for name in self.agents if name not in tried]
 
     def reassigned(self, j: Job, _: Any) -> Job:
         """Give the step that failed last to another agent."""
         fittest = self._fittest(j.plan.step(j.failed), self.others_for(j))
-        return replace(j, agents={**j.agents, j.failed: fittest}, redesigns=j.redesigns + 1)
+        return retried(replace(j, agents={**j.agents, j.failed: fittest}))
 
     def _fittest(self, step: Step, names: list[str]) -> str:
         wanted = f"{step.assigned_agent} {step.description} {step.expected_output}"
-        about = [(name, f"{name} {self.can[name]}") for name in reversed(names)]
-        return best(wanted, about) or names[0]
+        about = Texts([(name, f"{name} {self.can[name]}") for name in reversed(names)])
+        return about.best(wanted) or names[0]

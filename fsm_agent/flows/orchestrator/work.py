@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.mapping import filled as with_values
-from fsm_agent.flows.orchestrator.mapping import sources
 from fsm_agent.flows.orchestrator.strategy import Accept, Matches, Reject, Step, Verdict
+from fsm_agent.messages.message import Message
 
 _TRANSIENT = ("model failed", "expired")  # reasons of an agent call that may be another one in a moment
+_MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,29 @@ class Output:
     value: str  # as JSON
     text: str
     agent: str = ""  # whose output type it is of; empty: a person wrote it
+
+    def says(self, word: str) -> bool:
+        """Return True if this is the word: the last line of a text, a value, or a field of an object.
+
+        The word stands alone there, whatever its case and the marks around it; a field of its name that is true says
+        it as well.  What is empty is never said.
+        """
+        wanted, value = _bare(word), json.loads(self.value)
+        if isinstance(value, dict):
+            flags = [name for name, item in value.items() if item is True]
+            return wanted != "" and wanted in map(_bare, [*flags, *_plain(value.values())])
+        return wanted != "" and wanted in map(_bare, _plain([value]))
+
+
+def _plain(values: Iterable[Any]) -> list[str]:
+    """Return the texts among values, and numbers and truth values as texts."""
+    return [str(value) for value in values if isinstance(value, str | int | float)]
+
+
+def _bare(text: str) -> str:
+    """Return the last line of a text that is not empty, in lower case and without the marks around it."""
+    line = text.rstrip().rpartition("\n")[2]
+    return " ".join(line.split()).strip(_MARKS).strip().rstrip("!").casefold()
 
 
 @dataclass(frozen=True)
@@ -43,6 +68,8 @@ class Work:
     earlier: tuple[Step, ...]
     texts: Mapping[str, str]
     unmatched: str
+    until: str = ""  # the word that ends the loop whose last step it is
+    seen: Message | None = None  # pictures and documents of the task
     matched: Mapping[str, str] | None = None  # steps by placeholder, from a model; None: none was asked
     intent: str = ""
     output: Output | None = None
@@ -65,8 +92,9 @@ def is_refused(w: Work, verdict: Verdict) -> bool:
 def filled(w: Work) -> Intent:
     """Return the intent of a step, with the outputs that its placeholders mean."""
     known = {**w.texts, "task": w.task}
-    meant, unmatched = sources(w.step.intent_template, w.earlier, known)
-    meant = {**{name: of for name, of in (w.matched or {}).items() if name in unmatched}, **meant}
+    meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
+    by_model = w.matched or {}
+    meant |= {name: by_model[name] for name in unmatched if name in by_model}
     values = {**known, **{name: w.texts[source] for name, source in meant.items()}}
     return Intent(with_values(w.step.intent_template, values), tuple([n for n in unmatched if n not in meant]))
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import End, SubflowState, Work, event_name
+from fsm_agent.flows.definition.states import End, Row, SubflowState, Work, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
@@ -215,15 +216,17 @@ class FlowRun(Working, Generic[D]):
         for watch in TABLE_WATCHES.get():
             watch(self.flow, step)
 
-    def checked_data(self, data: Any, by: str) -> Any:
-        """Return data that an action has made.
+    def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
+        """Return data that the action of a row has made, of those before it.
 
         Raises:
-            FlowError: They are of another type.
+            FlowError: They are of another type, or have a value that is not of the type of its field.
         """
-        if not isinstance(data, self.flow.data):
-            right = f"{self.flow.data.__name__} would be right"
-            raise FlowError(f"flow {self.flow.name!r}: the action of {by} returned {data!r:.80}: {right}")
+        try:
+            self.flow.check_values(data, before)
+        except Misfit as error:
+            what = f"the action {getattr(by.action, '__name__', repr(by.action))} of the row {by!r}"
+            raise FlowError(f"flow {self.flow.name!r}: {what} returned {error.words(self.flow.data)}") from None
         return data
 
 

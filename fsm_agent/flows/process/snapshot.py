@@ -157,8 +157,8 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)
         raise SnapshotError(
-            f"{where} stands in the state {r.state!r}, which there is not; there are {known}: a higher version of the"
-            " flow, and upgrades={…}, would be right"
+            f"{where} stands in the state {r.state!r}, which there is not; there are {known}: if it has another name"
+            f" by now, a higher version of the flow with renamed({r.state}=…) among its upgrades would be right"
         )
     record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
     _check(flow, record, where, [*r.children])
@@ -174,15 +174,25 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
     if isinstance(state, End) != (r.ending is not None):
         problem = f"it stands in {r.state}, and has {'an' if r.ending else 'no'} ending"
     elif r.trace and r.trace[-1].to != r.state:
-        problem = f"it stands in {r.state}, and its trace ends in {r.trace[-1].to}"
+        problem = (
+            f"it stands in {r.state}, and its trace ends in {r.trace[-1].to}{_hint(flow, r.trace[-1].to, r.state)}"
+        )
     elif (works := [*children, *r.once]) and works != [r.here]:
-        problem = f"it stands in {r.here}, and has the works {works}"
+        hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
+        problem = f"it stands in {r.here}, and has the works {works}{hint}"
     elif isinstance(state, Work) and not works:
         problem = f"it stands in {r.here}, and waits for nothing"
     elif works and bool(children) != isinstance(state, CallState | SubflowState | SeveralState):
         problem = f"{r.state} is another kind of state by now"
     if problem:
         raise SnapshotError(f"{where} contradicts itself: {problem}")
+
+
+def _hint(flow: Flow[Any], old: str, new: Any) -> str:
+    """Return what would be right where an upgrade has renamed a state in one place alone."""
+    if old in flow.states or not flow.upgrades:
+        return ""
+    return f": the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
 
 
 def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:

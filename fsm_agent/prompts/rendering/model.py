@@ -19,7 +19,7 @@ from fsm_agent.prompts.rendering.fields import TYPE_MARK, UNMARKED
 from fsm_agent.prompts.rendering.guide import Mode, prompt_guide
 from fsm_agent.prompts.rendering.parts import prompt_parts
 from fsm_agent.prompts.rendering.schema import prompt_schema
-from fsm_agent.prompts.rendering.text import prompt_text
+from fsm_agent.prompts.rendering.text import prompt_text, text_without_method
 
 if TYPE_CHECKING:
     from fsm_agent.prompts.extraction.parsing import Parser
@@ -43,7 +43,7 @@ class PromptModel(pydantic.BaseModel):
 
     def to_prompt(self, mode: Mode | None = None) -> str:
         """Return the text of the value, or the guide to its type in this mode; see `prompt_text`, `prompt_guide`."""
-        return prompt_text(self) if mode is None else prompt_guide(self, mode)
+        return text_without_method(self) if mode is None else prompt_guide(self, mode)
 
     def to_prompt_for(self, target: object) -> str:
         """Return the text for a target; see `prompt_text`."""

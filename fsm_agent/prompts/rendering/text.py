@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -13,7 +14,7 @@ import pydantic
 
 from fsm_agent.errors import PromptError, hint
 from fsm_agent.messages.message import Document, Image
-from fsm_agent.prompts.rendering.choices import label_of, text_of_member
+from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of, text_of_member
 from fsm_agent.prompts.rendering.context import render_for
 from fsm_agent.prompts.rendering.declared import targets_of, template_of, templates_for
 from fsm_agent.prompts.rendering.field import PromptField
@@ -22,6 +23,7 @@ from fsm_agent.prompts.template import render, variables
 
 MAX_DEPTH = 50  # of values within values
 _SEQUENCES = (list, tuple, set, frozenset)
+_MODELS = "fsm_agent.prompts.rendering.model"  # whose classes have a to_prompt that is `prompt_text`
 _UNTOLD: tuple[Any, ...] = (object.__str__, pydantic.BaseModel.__str__)  # what a class has that says nothing itself
 
 _open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("_open", default=())  # being printed, with their names
@@ -32,7 +34,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
     A pydantic model or dataclass is what its template says, or its ``__str__`` if it has one of its own, or a line for
     each field.  A member of an enumeration is its value with its meaning; lists and dictionaries have what is in them.
-    Anything else is its ``str``.
+    What has a ``to_prompt`` of its own is what that returns.  Anything else is its ``str``.
 
     Args:
         value: The value.
@@ -58,6 +60,11 @@ def prompt_text(value: Any, target: object = None) -> str:
     raise PromptError(f"{kind.__name__} has no text for a {type(target).__name__}; there are texts for: {known}")
 
 
+def text_without_method(value: Any) -> str:
+    """Return the text that a value has without its ``to_prompt``, for that method to build on."""
+    return _text(value, None, is_asking=True)
+
+
 def check_target(kind: type, target: str) -> None:
     """Refuse a target that a class does not have.
 
@@ -70,13 +77,37 @@ def check_target(kind: type, target: str) -> None:
 
 def shown(value: Any) -> Any:
     """Return the text of a value that a template prints, if it has one of its own; otherwise the value."""
-    if isinstance(value, Mapping):
-        is_ours = any(map(_has_text, value.values()))
-    elif isinstance(value, _SEQUENCES):
-        is_ours = any(map(_has_text, value))
-    else:
-        is_ours = _has_text(value)
-    return prompt_text(value) if is_ours else value
+    return prompt_text(value) if _any_inside(value, _has_text) else value
+
+
+def is_worded(value: Any) -> bool:
+    """Return whether JSON of a value would leave out what its author says of it to models.
+
+    That is the meaning of a member of an enumeration, or the ``to_prompt`` of any value, also of one inside of it.
+    """
+    return _any_inside(value, lambda item: _has_meaning(item) or hasattr(item, "to_prompt"))
+
+
+def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
+    """Return whether a value is it, or one in its lists, dictionaries and fields, which may contain themselves."""
+    pending, seen = [value], set[int]()
+    while pending:
+        item = pending.pop()
+        if is_it(item):
+            return True
+        if not _is_compound(item) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, Mapping):
+            pending += [*item, *item.values()]
+        elif isinstance(item, _SEQUENCES):
+            pending += item
+        elif isinstance(item, pydantic.RootModel):
+            pending.append(item.root)
+        else:
+            kind: Any = type(item)
+            pending += [getattr(item, field.name) for field in fields_of(kind)]
+    return False
 
 
 def is_attachment(value: Any) -> bool:
@@ -110,7 +141,20 @@ def _inside(value: Any, step: str) -> Iterator[None]:
         _open.reset(token)
 
 
-def _text(value: Any, target: str | None, step: str = "") -> str:
+def _has_meaning(value: Any) -> bool:
+    return isinstance(value, Enum) and not is_skipped(value) and bool(description_of(value))
+
+
+def _has_own(kind: Any) -> bool:
+    """Return whether a type has a ``to_prompt`` of its own, which is not the one that calls `prompt_text`."""
+    method = getattr(kind, "to_prompt", None)
+    return inspect.isfunction(method) and method.__module__ != _MODELS
+
+
+def _text(value: Any, target: str | None, step: str = "", *, is_asking: bool = False) -> str:
+    if not is_asking and target is None and _has_own(type(value)) and all(item is not value for item, _ in _open.get()):
+        with _inside(value, step or type(value).__name__):
+            return str(value.to_prompt())
     if isinstance(value, Enum):
         return text_of_member(value)
     if is_attachment(value):
@@ -118,8 +162,11 @@ def _text(value: Any, target: str | None, step: str = "") -> str:
     if not _is_compound(value):
         return _scalar(value)
     opened = _open.get()
-    if opened and opened[-1][0] is value and _renders_itself(type(value)):  # its own __str__ is asking
-        return _listed(value, target)
+    if opened and opened[-1][0] is value:  # its own __str__ or to_prompt is asking
+        if _renders_itself(type(value)):
+            return _listed(value, target)
+        if _has_own(type(value)):
+            return _record(value, target) if is_record(type(value)) else _scalar(value)
     with _inside(value, step or type(value).__name__):
         if isinstance(value, pydantic.RootModel):
             return _text(value.root, None, ".root")
@@ -174,11 +221,9 @@ def _line(field: RecordField, look: PromptField, value: Any, target: str | None)
 
 
 def _named(key: str, value: Any, step: str) -> str:
-    if isinstance(value, Enum):
-        return _entry(key, label_of(value))
     text = _text(value, None, step)
     kind: Any = type(value)
-    is_listed = is_record(kind) and not _renders_itself(kind) and template_of(kind) is None
+    is_listed = is_record(kind) and not (_renders_itself(kind) or _has_own(kind)) and template_of(kind) is None
     return _entry(key, text, is_block=is_listed or (_is_compound(value) and "\n" in text))
 
 
@@ -192,17 +237,22 @@ def _entry(key: str, text: str, *, is_block: bool = False) -> str:
 def _sequence(value: Any) -> str:
     items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     kept = [(index, item) for index, item in enumerate(items) if not is_attachment(item)]
-    if not any(_is_compound(item) for _, item in kept):
+    if not any(_needs_lines(item) for _, item in kept):
         return json.dumps([_plain(item) for _, item in kept], ensure_ascii=False)
-    texts = [label_of(item) if isinstance(item, Enum) else _text(item, None, f"[{index}]") for index, item in kept]
+    texts = [_text(item, None, f"[{index}]") for index, item in kept]
     return "\n".join([f"- {_indented(text)}" for text in texts])
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:
     keys = [label_of(key) if isinstance(key, Enum) else _indented(str(key)) for key in value]
-    if not any(map(_is_compound, value.values())):
+    if not any(map(_needs_lines, value.values())):
         return json.dumps(dict(zip(keys, map(_plain, value.values()), strict=True)), ensure_ascii=False)
     return "\n".join([_named(key, item, f"[{key!r}]") for key, item in zip(keys, value.values(), strict=True)])
+
+
+def _needs_lines(value: Any) -> bool:
+    """Return whether a value inside another needs lines of its own."""
+    return _is_compound(value) or _has_meaning(value) or _has_own(type(value))
 
 
 def _plain(value: Any) -> Any:

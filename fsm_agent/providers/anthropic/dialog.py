@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.hosted import COMPUTER, action_of
 from fsm_agent.messages.message import (
     PDF,
     Document,
@@ -20,7 +21,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.providers.anthropic.reply import ADDS_TO, WIRE, arguments_object
+from fsm_agent.providers.anthropic.reply import ADDS_TO, TOOLSET, WIRE, arguments_object
 from fsm_agent.providers.attachments import announced, check_visible, misplaced, untakeable
 
 Block = dict[str, Any]
@@ -36,6 +37,7 @@ class Turns(NamedTuple):
     function_names: tuple[str, ...]  # of all calls, in order
     container: str | None  # where the service runs code
     breakpoints: int  # of the cache, in the parts themselves
+    uses_computer: bool  # it holds calls of the toolset of a computer
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
         """Return the system prompt, with ``words`` appended; None if it is empty."""
@@ -70,6 +72,7 @@ class DialogInTurns:
         self._function_names: dict[str, None] = {}
         self._container: str | None = None
         self._breakpoints = 0
+        self._toolsets: dict[str, Any] = {}  # by the id of the call
 
     def feed(self, message: Message) -> list[Any]:
         """Return the turn that the message completes, if any.
@@ -100,7 +103,8 @@ class DialogInTurns:
         if not self._role:
             raise UsageError("there is nothing to answer: the dialog needs a message that is not the system's")
         names = tuple(self._function_names)
-        return Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints)
+        uses_computer = COMPUTER in self._toolsets.values()
+        return Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints, uses_computer)
 
     def _turn(self) -> dict[str, Any]:
         blocks = sorted(self._newest, key=lambda block: block.get("type") != "tool_result")
@@ -131,7 +135,7 @@ class DialogInTurns:
             case FunctionResult() if role in ("user", "tool"):
                 return self._result(part)
             case FunctionCall() if role == "assistant":
-                return self._call(part)
+                return self._call(part, beside.get(TOOLSET))
             case Reasoning():  # reasoning of another provider's model has no signature of this one
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
@@ -145,14 +149,21 @@ class DialogInTurns:
                 raise misplaced(part, role)
         return None
 
-    def _call(self, call: FunctionCall) -> Block:
-        name = wire_name(call.name)
-        self._function_names[name] = None
-        arguments = arguments_object(call.arguments_json)
-        return {"type": "tool_use", "id": self._ids.of_call(call), "name": name, "input": arguments}
+    def _call(self, call: FunctionCall, toolset: Any) -> Block:
+        id = self._ids.of_call(call)
+        if toolset is not None:
+            name, arguments = action_of(call)
+            self._toolsets[id] = toolset
+        else:
+            name, arguments = wire_name(call.name), arguments_object(call.arguments_json)
+            self._function_names[name] = None
+        return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
     def _result(self, result: FunctionResult) -> Block:
-        block: Block = {"type": "tool_result", "tool_use_id": self._ids.of_result(result)}
+        id = self._ids.of_result(result)
+        block: Block = {"type": "tool_result", "tool_use_id": id}
+        if id in self._toolsets:
+            block[TOOLSET] = self._toolsets[id]
         if result.is_error:  # "all content must be type 'text' if 'is_error' is true"
             return {**block, "content": result.text or "{}", "is_error": True}
         if not result.attachments:

@@ -17,7 +17,7 @@ from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
-from fsm_agent.providers.anthropic.tools import betas, hosted_tools
+from fsm_agent.providers.anthropic.tools import TOOLSETS, betas, hosted_tools
 from fsm_agent.providers.codec import Asked, Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.json_codec import JsonCodec
@@ -66,7 +66,7 @@ class Anthropic(JsonCodec):
         if dialog.container:
             body["container"] = dialog.container
         is_offered = request.functions or settings.hosted_tools
-        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog)
+        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog, own)
         body |= _reasoning(settings, max_tokens, model, own)
         if request.output.schema is not None:
             form = encoding.value(request.output, _form)
@@ -154,12 +154,12 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
     return profile.reasoning == "budget" and request.settings.reasoning_effort not in (None, "none")
 
 
-def _withdrawn(dialog: Turns) -> dict[str, Any]:
-    """Return functions that were called but are no longer offered: the service requires their declaration."""
-    if not dialog.function_names:
-        return {}
-    tools = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
-    return {"tools": tools, "tool_choice": {"type": "none"}}
+def _withdrawn(dialog: Turns, profile: AnthropicProfile) -> dict[str, Any]:
+    """Return what was called but is no longer offered: the service requires its declaration."""
+    tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
+    if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
+        tools.append({"type": computer})
+    return {"tools": tools, "tool_choice": {"type": "none"}} if tools else {}
 
 
 def _is_enforced(function: Function, profile: AnthropicProfile, limits: SchemaLimits) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.functions.hosted import COMPUTER, as_action
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -29,6 +30,9 @@ WIRE = "anthropic"
 # An `Opaque` with this key is no block: it holds what the block of the part behind it has beside what the
 # part says (a signature, citations, a caller), or, for a "request", what the next one has to name.
 ADDS_TO = "adds_to"
+# The key of calls of a toolset, whose functions no request declares, and of their results; the toolset of a computer
+# is named "computer".  The types of the SDK 2.12 (November 2026).
+TOOLSET = "toolset_name"
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("end_turn", "stop_sequence"), "stop"),
@@ -93,7 +97,8 @@ class _Block:
             yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
         if kind == "tool_use":
             id = text_or_none(block.get("id"))
-            yield FunctionCall(name=block["name"], arguments_json=str(self.arguments), provider_id=id)
+            call = FunctionCall(name=block["name"], arguments_json=str(self.arguments), provider_id=id)
+            yield as_action(call) if block.get(TOOLSET) == COMPUTER else call
         elif kind == "thinking":
             yield Reasoning(text=text_or_none(block.get("thinking")) or "")
         elif text := text_or_none(block.get("text")):

@@ -22,7 +22,7 @@ BETAS = {
     "computer_20251124": "computer-use-2025-11-24",
     "mcp_toolset": "mcp-client-2025-11-20",
 }
-_TOOLSETS = "computer_toolset_"  # how types begin that have no name and no options
+TOOLSETS = "computer_toolset_"  # how types begin that have no name and no options
 
 
 class EncodedTools(NamedTuple):
@@ -67,7 +67,7 @@ def _tool(tool: HostedTool, type_: str) -> dict[str, Any]:
             return {"type": type_, "name": "web_search", **options}
         case CodeExecution():
             return {"type": type_, "name": "code_execution"}
-        case ComputerUse() if type_.startswith(_TOOLSETS):
+        case ComputerUse() if type_.startswith(TOOLSETS):
             options_of()
             return {"type": type_}
         case ComputerUse():

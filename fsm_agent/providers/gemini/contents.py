@@ -6,7 +6,9 @@ import base64
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.hosted import action_of, is_flagged
 from fsm_agent.messages.message import (
     Document,
     FunctionCall,
@@ -21,6 +23,7 @@ from fsm_agent.messages.sources import url_suffix
 from fsm_agent.providers.anthropic.reply import arguments_object
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible
 from fsm_agent.providers.gemini.reply import WIRE
+from fsm_agent.providers.gemini.tools import IS_ACTION
 from fsm_agent.providers.openai.parts import with_system_text
 
 # Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
@@ -66,6 +69,7 @@ class DialogInContents:
         self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
         self._beside: list[dict[str, Any]] = []
         self._last_role = ""
+        self._actions: dict[str, FunctionCall] = {}  # of a computer, by id, until they have their results
 
     def feed(self, message: Message) -> list[Any]:
         """Return the contents that the message completes.
@@ -120,24 +124,35 @@ class DialogInContents:
     def _model_parts(self, message: Message) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = []
         is_signed = any(call.signature for call in message.function_calls)
+        is_action = False
         for part in message.parts:
             if isinstance(part, Text) and (part.text or part.signature):
                 parts.append(_signed({"text": part.text}, part.signature))
             elif isinstance(part, FunctionCall):
-                parts.append(_signed(_call(part), part.signature or (None if is_signed else UNSIGNED)))
-                is_signed = True
+                if is_action:
+                    self._actions[part.id or part.provider_id or ""] = part
+                parts.append(
+                    _signed(_call(part, is_action=is_action), part.signature or (None if is_signed else UNSIGNED))
+                )
+                is_signed, is_action = True, False
             elif isinstance(part, MEDIA):
                 parts += self._named(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
-                parts.append(part.data)
+                is_action = part.data.get(IS_ACTION) is True if isinstance(part.data, dict) else False
+                parts += [] if is_action else [part.data]
         return parts
 
     def _result(self, result: FunctionResult) -> dict[str, Any]:
         id = {"id": result.provider_id} if result.provider_id else {}
-        response = {"error" if result.is_error else "output": result.text}
+        response: dict[str, Any] = {"error" if result.is_error else "output": result.text}
+        name = result.name
+        if (action := self._actions.pop(result.id or result.provider_id or "", None)) is not None:
+            name, _ = action_of(action)
+            if not result.is_error:
+                response = _screen(result.text, action)
         media = [self._media(part) for part in result.attachments if self._is_in_result(part)]
         parts = {"parts": media} if media else {}
-        return {"functionResponse": {"name": result.name, "response": response, **parts, **id}}
+        return {"functionResponse": {"name": name, "response": response, **parts, **id}}
 
     def _is_in_result(self, part: Image | Document) -> bool:
         return part.data is not None and _media_type(part) in self._in_results
@@ -186,6 +201,20 @@ def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
     return {**part, "thoughtSignature": signature} if signature else part
 
 
-def _call(call: FunctionCall) -> dict[str, Any]:
+def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
     id = {"id": call.provider_id} if call.provider_id else {}
-    return {"functionCall": {"name": call.name, "args": arguments_object(call.arguments_json), **id}}
+    name, arguments = action_of(call) if is_action else (call.name, arguments_object(call.arguments_json))
+    return {"functionCall": {"name": name, "args": arguments, **id}}
+
+
+def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
+    """Return what is said of the screen after an action: an object, such as its URL, as it is, and the confirmation.
+
+    https://ai.google.dev/gemini-api/docs/computer-use (November 2026); `is_flagged` actions are asked of a person.
+    """
+    try:
+        state = pydantic_core.from_json(text)
+    except ValueError:
+        state = None
+    response = state if isinstance(state, dict) else {"output": text}
+    return {**response, "safety_acknowledgement": "true"} if is_flagged(action) else response

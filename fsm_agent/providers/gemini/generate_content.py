@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
 from fsm_agent.providers.codec import Profile, merged
@@ -19,7 +20,7 @@ from fsm_agent.providers.gemini.contents import DialogInContents
 from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.gemini.reply import WIRE, ReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
-from fsm_agent.providers.gemini.tools import check_name, hosted_tools
+from fsm_agent.providers.gemini.tools import check_name, hosted_tools, with_computer_calls
 from fsm_agent.providers.json_codec import JsonCodec
 
 # Prefixes of model names that are complete resource paths.
@@ -86,6 +87,10 @@ class Gemini(JsonCodec):
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
         """Return what collects the reply of one response."""
         return ReplyInParts(headers)
+
+    def attributed(self, reply: Reply, request: Request) -> Reply:
+        """Return the reply with actions of a computer, each a function of its own here, as calls of `COMPUTER`."""
+        return with_computer_calls(reply, request)
 
 
 def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encoding) -> dict[str, Any]:

@@ -7,12 +7,18 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import as_action
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
+from fsm_agent.messages.message import FunctionCall, Opaque, Part
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.reply import WIRE
 from fsm_agent.providers.hosted_tools import set_options, wire_type
 
 _ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
+IS_ACTION = "isAction"  # an opaque part with this key is none of Gemini's: the call behind it is of its computer
 _BEGIN = re.compile("[A-Za-z_]")
 
 
@@ -26,6 +32,24 @@ def hosted_tools(
     """
     types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
     return [{type_: _tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
+
+
+def with_computer_calls(reply: Reply, request: Request) -> Reply:
+    """Return the reply with actions of a computer as calls of `COMPUTER`, each behind an opaque part that says so.
+
+    Actions are functions that no request declares (``click_at``), and there are more with each model:
+    https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
+    """
+    if not any(isinstance(tool, ComputerUse) for tool in request.settings.hosted_tools):
+        return reply
+    declared = {ANSWER, *[function.name for function in request.functions]}
+    parts = list[Part]()
+    for part in reply.message.parts:
+        if isinstance(part, FunctionCall) and part.name not in declared and (action := as_action(part)) is not part:
+            parts += [Opaque(wire=WIRE, data={IS_ACTION: True}), action]
+        else:
+            parts.append(part)
+    return reply.changed(message=reply.message.changed(parts=tuple(parts)))
 
 
 def check_name(function: Function) -> None:

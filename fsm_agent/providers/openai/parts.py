@@ -10,7 +10,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
-from fsm_agent.messages.reply import TokenLogprob
+from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
 
 MAX_LOGPROB = 1e300  # beyond it an integer may be no float
 
@@ -95,7 +95,7 @@ def text_or_none(value: Any) -> str | None:
 
 def first_count(*values: Any) -> int | None:
     """Return the first value that is a count; None if none is."""
-    return next((value for value in values if type(value) is int and value >= 0), None)
+    return next((value for value in values if type(value) is int and 0 <= value <= MOST_TOKENS), None)
 
 
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import BadReply, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
+from fsm_agent.messages.message import Opaque
+from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.parser import Output
 from fsm_agent.providers.adaptations import (
     CHOICES,
@@ -21,11 +23,12 @@ from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.json_codec import JsonCodec
-from fsm_agent.providers.openai.responses_items import WIRE, InputItems
+from fsm_agent.providers.openai.responses_items import WIRE, InputItems, item_type
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import sendable_schema
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_UNANSWERABLE = ("apply_patch_call", "local_shell_call", "oauth_consent_request", "shell_call")  # types of items
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -74,6 +77,20 @@ class OpenAIResponses(JsonCodec):
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
         """Return what collects the reply of one response."""
         return ReplyInItems(headers)
+
+    def attributed(self, reply: Reply, request: Request) -> Reply:
+        """Return the reply.
+
+        Raises:
+            BadReply: It is no empty answer, but asks for what only the caller could do, by a tool of the extra body.
+        """
+        message = reply.message
+        if not message.text and not message.function_calls:
+            kinds = [item_type(part.data) for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+            if asked := [kind for kind in kinds if kind in _UNANSWERABLE and f"{kind}_output" not in kinds]:
+                problem = f"the reply is a {asked[0]!r}, which only its caller could answer, and cannot here"
+                raise BadReply(f"{problem}: a function in place of that tool would be right", retryable=False)
+        return reply
 
 
 def _accepted(profile: Profile) -> frozenset[str]:
@@ -142,7 +159,7 @@ def _server(tool: HostedMCP) -> dict[str, Any]:
     fields = {
         "server_label": tool.label,
         "server_url": tool.url,
-        "require_approval": tool.require_approval,
+        "require_approval": "never" if tool.require_approval == "never" else "always",
         "allowed_tools": list(tool.allowed_tools) or None,
         "authorization": tool.authorization,
         "headers": dict(tool.headers) or None,

@@ -3,6 +3,8 @@
 In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
 received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
 API and to no other.  An item that only this API understands is an opaque part alone.
+
+More than 300 lines, because whatever is read of an item is written here too.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.hosted import COMPUTER
 from fsm_agent.messages.message import (
     Document,
     FunctionCall,
@@ -23,7 +26,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.providers.attachments import MEDIA, check_visible, file_name, misplaced
+from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, with_system_text
@@ -31,6 +34,12 @@ from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_
 WIRE = "openai-responses"
 MAX_ID = 64  # characters of a call's id; longer ones are refused
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
+# Actions of a computer (one, or several in a row) with what a person has to confirm: computer_call and its output in
+# https://developers.openai.com/api/docs/guides/tools-computer-use, and the types of the SDK 3.54 (November 2026).
+_ACTION = ("action", "actions", "pending_safety_checks")
+_UNSEEN = Image.of(  # a transparent pixel: the output of a computer has to be a picture
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 
 _TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 # What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
@@ -57,15 +66,28 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
         content, thought = _hollow(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
         yield from [Reasoning(text=text) for text in (*summaries, *thought)]
-    elif kind in CALLS:
-        yield Opaque(wire=WIRE, data=_without(item, "call_id", "name", CALLS[kind]))
-        yield FunctionCall(
-            name=text_or_none(item.get("name")) or "",
-            arguments_json=as_text(item.get(CALLS[kind])),
-            provider_id=text_or_none(item.get("call_id")),
-        )
+    elif (call := call_of(item)) is not None:
+        of_call = {"computer_call": _ACTION, "mcp_approval_request": ("id",)}.get(kind) or ("name", CALLS[kind])
+        yield Opaque(wire=WIRE, data=_without(item, "call_id", *of_call))
+        yield call
     else:
         yield Opaque(wire=WIRE, data=dict(item))
+
+
+def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
+    """Return the function call that an item is: of a function, a computer, or an MCP server that asks first."""
+    kind = item_type(item)
+    name, id = text_or_none(item.get("name")) or "", text_or_none(item.get("call_id"))
+    if kind in CALLS:
+        return FunctionCall(name=name, arguments_json=as_text(item.get(CALLS[kind])), provider_id=id)
+    if kind == "computer_call":
+        arguments: dict[str, Any] = {key: item[key] for key in _ACTION if item.get(key)}
+        return FunctionCall(name=COMPUTER, arguments_json=as_text(arguments), provider_id=id)
+    if kind == "mcp_approval_request":
+        label, id = text_or_none(item.get("server_label")) or "", text_or_none(item.get("id"))
+        arguments = {"name": name, "arguments": _parsed(item.get("arguments"))}
+        return FunctionCall(name=label, arguments_json=as_text(arguments), provider_id=id)
+    return None
 
 
 class InputItems:
@@ -84,7 +106,7 @@ class InputItems:
         self._is_stored = is_stored
         self._words = words  # None once they have been added
         self._ids = CallIds(most=MAX_ID)
-        self._custom: set[str] = set()  # ids of calls with free-text input
+        self._heads: dict[str, Mapping[str, Any]] = {}  # by id, of calls that are not of plain functions
 
     def feed(self, message: Message) -> list[Any]:
         """Return the items of the next message.
@@ -105,7 +127,7 @@ class InputItems:
         )
 
     def _items_of(self, message: Message) -> Iterator[Any]:
-        yield from [self._result(part) for part in message.parts if isinstance(part, FunctionResult)]
+        yield from [item for part in message.parts if isinstance(part, FunctionResult) for item in self._result(part)]
         yield from self._replied(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
@@ -182,7 +204,7 @@ class InputItems:
             texts = []
         elif kind == "reasoning":
             yield _reasoning_item(head, [part.text for part in parts if isinstance(part, Reasoning)])
-        elif kind in CALLS:
+        elif kind in CALLS or kind in ("computer_call", "mcp_approval_request"):
             yield from [self._call(head, call) for call in calls[:1]]
             calls = calls[1:]
         elif head is not None:
@@ -192,21 +214,51 @@ class InputItems:
         yield from [self._call({"type": "function_call"}, call) for call in calls]
 
     def _call(self, head: Mapping[str, Any], call: FunctionCall) -> dict[str, Any]:
-        id = self._ids.of_call(call)
-        if head["type"] == "custom_tool_call":
-            self._custom.add(id)
+        id, kind = self._ids.of_call(call), head["type"]
+        if kind != "function_call":
+            self._heads[id] = {**head, **call.arguments} if kind == "computer_call" else head
+        if kind == "mcp_approval_request":
+            return {**head, "id": id}
+        if kind == "computer_call":
+            return {**head, "call_id": id, "pending_safety_checks": [], **call.arguments}
+        if kind == "custom_tool_call":
             return {**head, "call_id": id, "name": call.name, "input": call.arguments_json}
         return {**head, "call_id": id, "name": call.name, "arguments": arguments_object(call.arguments_json)}
 
-    def _result(self, result: FunctionResult) -> dict[str, Any]:
+    def _result(self, result: FunctionResult) -> Iterator[dict[str, Any]]:
         id = self._ids.of_result(result)
-        kind = "custom_tool_call_output" if id in self._custom else "function_call_output"
-        if result.attachments:
+        head = self._heads.get(id, {})
+        kind = item_type(head) or "function_call"
+        if kind == "mcp_approval_request":
+            refused = {"reason": result.text} if result.is_error else {}  # a reason to approve is refused
+            approve = not result.is_error
+            yield {"type": "mcp_approval_response", "approval_request_id": id, "approve": approve, **refused}
+        elif kind == "computer_call":
+            yield from self._screen(result, id, head)
+        elif result.attachments:
             words = [{"type": "input_text", "text": result.text}] if result.text else []
             output = [*words, *[self._media(part) for part in result.attachments]]
-            return {"type": kind, "call_id": id, "output": output}
-        # An empty string is refused as null by some services.
-        return {"type": kind, "call_id": id, "output": result.text or "{}"}
+            yield {"type": f"{kind}_output", "call_id": id, "output": output}
+        else:  # an empty string is refused as null by some services
+            yield {"type": f"{kind}_output", "call_id": id, "output": result.text or "{}"}
+
+    def _screen(self, result: FunctionResult, id: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the screen after an action, and what its output cannot hold: words, and further attachments."""
+        rest = list(result.attachments)
+        screen = next((part for part in reversed(rest) if isinstance(part, Image)), None)
+        if screen is not None:
+            check_visible(screen, self._model, images=self._profile.images)
+            rest.remove(screen)
+        shown = {"type": "computer_screenshot", "image_url": (screen or _UNSEEN).data_url()}
+        item: dict[str, Any] = {"type": "computer_call_output", "call_id": id, "output": shown}
+        if not result.is_error and (checks := head.get("pending_safety_checks")):
+            item["acknowledged_safety_checks"] = checks
+        yield item
+        text = result.text.strip()
+        if text or rest:
+            words = f"{announced(result, id)}\n{text}".strip()
+            content = [{"type": "input_text", "text": words}, *[self._media(part) for part in rest]]
+            yield {"role": "user", "content": content}
 
 
 def _grouped(message: Message) -> Iterator[tuple[Any, list[Part]]]:
@@ -251,6 +303,13 @@ def item_type(item: Any) -> str:
 def entries(content: Any) -> list[dict[str, Any]]:
     """Return the entries in the content of an item."""
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+
+
+def _parsed(arguments: Any) -> Any:
+    try:
+        return pydantic_core.from_json(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
 
 
 def as_text(value: Any) -> str:

@@ -21,7 +21,7 @@ from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, Piece, matched, whole_text
-from fsm_agent.providers.openai.responses_items import CALLS, entries, item_parts, item_type
+from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, item_parts, item_type
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("completed", "complete"), "stop"),
@@ -198,12 +198,12 @@ class ReplyInItems:
 
     def _start(self, item: ArrivingItem) -> None:
         """Announce a call as soon as its name is known, with the arguments received so far."""
-        name = text_or_none(item.data.get("name"))
-        if item.kind not in CALLS or item.call is not None or name is None:
+        call = call_of({**item.data, "type": item.kind}) if item.call is None else None
+        if call is None or not call.name:
             return
         item.call = self._calls
         self._calls += 1
-        self._deltas.append(FunctionCallStarted(item.call, name, text_or_none(item.data.get("call_id"))))
+        self._deltas.append(FunctionCallStarted(item.call, call.name, call.provider_id))
         if arguments := "".join(map(str, item.totals.values())):
             self._deltas.append(ArgumentsDelta(item.call, arguments))
 
@@ -214,6 +214,8 @@ class ReplyInItems:
         for piece in PIECES.values():
             if piece.item == item.kind:
                 self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
+        if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
+            self._deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # it arrives in no pieces
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:

@@ -119,8 +119,17 @@ class FolderStore:
         self._holders = Holders(self._path / "holders")
         self._looked = threading.local()  # `vain`: how many changes there were before a claim that found nothing
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        check_new(run, header, agent)
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        check_new(run, header, agent, holder, for_s)
         if follows is not None:
             check_text("the name of a conversation", follows.conversation)
         with self._conversation(follows) as conversation:
@@ -135,15 +144,20 @@ class FolderStore:
                         raise Conflict(follows.conversation, head.run if head is not None else "")
                     if conversation is not None and follows is not None:
                         conversation.move(follows.version + 1, run)
-                    file.write(
+                    state = file.write(
                         Begun(nonce=uuid.uuid4().hex, id=run, agent=agent, at_s=self._clock(), follows=follows),
                         [header],
                     )
+                    lease = None
+                    if holder is not None:
+                        lease = self._take(file, state, holder, for_s, self._holders.instance(self._has_leases))
                     file.commit()
                     sync_folder(self._runs)
                 except BaseException:
                     os.unlink(file.path)
                     raise
+        if lease is not None:
+            return lease
         self._ring()
         return True
 

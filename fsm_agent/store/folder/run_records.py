@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fsm_agent._internal.values import Tagged, Value
+from fsm_agent._internal.values import Tagged, Value, decoder_of
 from fsm_agent.machine.process import Question
 from fsm_agent.store.store import Head, Lease, Post, Rest, Run
 
@@ -72,7 +72,7 @@ Record: TypeAlias = Begun | Claimed | Renewed | Posted | Appended
 
 _SNAPSHOT = re.compile(r"(?:[a-z0-9%~_-]+\.[0-9]+)?")  # a name in the folder of snapshots, and no path out of it
 _BEGINNING = b'{"kind":"run","nonce":"'
-_decoder = msgspec.json.Decoder(Record)
+_decoder = decoder_of(Record)
 
 
 class Asked(Value, frozen=True):
@@ -98,6 +98,7 @@ class State(Value, frozen=True, kw_only=True):
     state: str = ""
     is_ended: bool = False
     rest_s: float | None = 0.0  # when it is due, as the last rest said
+    heeds: str | None = None  # the same
     due_since_s: float
     updated_s: float
     posts: tuple[Post, ...] = ()
@@ -109,7 +110,7 @@ class State(Value, frozen=True, kw_only=True):
         """Unix time from which the run is due; 0.0: now; None: never, as it is."""
         if self.is_ended:
             return None
-        return 0.0 if self.posts or self.until_s is not None else self.rest_s
+        return 0.0 if self.until_s is not None or _is_woken(self.posts, self.heeds) else self.rest_s
 
     def is_due(self, at_s: float) -> bool:
         """Return True if the run is due at this Unix time, held or not."""
@@ -249,11 +250,15 @@ def folded(state: State | None, record: Record, size: int) -> State:
     raise DamagedError(f"at byte {state.size}: {record!r:.200} cannot follow")
 
 
+def _is_woken(posts: Sequence[Post], heeds: str | None) -> bool:
+    return any(heeds is None or post.key == heeds for post in posts)
+
+
 def _posted(state: State, post: Post) -> State:
     if (asked := state.asked.get(post.key)) is not None:
         state = state.changed(asked={**state.asked, post.key: Asked(asked.question, post.by, post.at_s)})
     since_s = state.due_since_s
-    if state.due_s is None or state.due_s > post.at_s:
+    if _is_woken((post,), state.heeds) and (state.due_s is None or state.due_s > post.at_s):
         since_s = post.at_s
     return state.changed(posts=(*state.posts, post), due_since_s=since_s)
 
@@ -278,7 +283,8 @@ def _appended(state: State, record: Appended, size: int) -> State:
             "state": rest.state,
             "is_ended": rest.is_ended,
             "rest_s": rest.due_s,
-            "due_since_s": rest.due_s if rest.due_s and not posts else record.at_s,
+            "heeds": rest.heeds,
+            "due_since_s": rest.due_s if rest.due_s and not _is_woken(posts, rest.heeds) else record.at_s,
             "updated_s": record.at_s,
             "asked": {question.key: kept.get(question.key, Asked(question)) for question in rest.questions},
         }

@@ -24,7 +24,7 @@ class KeptRun:
     """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
 
     __slots__ = (
-        *("agent", "asked", "created_s", "due_s", "fence", "returned_at", "header", "holder", "is_ended", "n"),
+        *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended", "n"),
         *("name", "ticket", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
         *("_lines", "_unread"),
     )
@@ -39,6 +39,7 @@ class KeptRun:
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
         self.due_s: float | None = 0.0  # as the last rest said
+        self.heeds: str | None = None  # the same
         self.created_s = self.updated_s = now_s
         self.fence = self.tries = self.ticket = 0
         self.holder, self.since_s = "", 0.0
@@ -90,7 +91,12 @@ def shown_due_s(kept: KeptRun) -> float | None:
     """Return the time at which a run is due, as `Run.due_s` says it."""
     if kept.is_ended:
         return None
-    return 0.0 if kept.posts or kept.until_s is not None else kept.due_s
+    return 0.0 if kept.until_s is not None or is_woken(kept) else kept.due_s
+
+
+def is_woken(kept: KeptRun) -> bool:
+    """Return whether a run has an unread post that it heeds."""
+    return bool(kept.posts) and (kept.heeds is None or any(post.key == kept.heeds for post in kept.posts.values()))
 
 
 def row_of(kept: KeptRun, now_s: float) -> Run:

@@ -11,7 +11,15 @@ from concurrent.futures import Future
 from fsm_agent.store import refusals
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
-from fsm_agent.store.memory.kept_run import KeptRun, asked_now, is_repeated, open_questions, row_of, shown_due_s
+from fsm_agent.store.memory.kept_run import (
+    KeptRun,
+    asked_now,
+    is_repeated,
+    is_woken,
+    open_questions,
+    row_of,
+    shown_due_s,
+)
 from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -37,8 +45,17 @@ class MemoryStore:
         self._waiting = 0
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        check_new(run, header, agent)
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        check_new(run, header, agent, holder, for_s)
         if follows is not None:
             check_text("the name of a conversation", follows.conversation)
         with self._lock:
@@ -53,6 +70,8 @@ class MemoryStore:
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
             self._runs[run] = kept = KeptRun(run, header, agent, now_s)
+            if holder is not None:
+                return self._take(kept, holder, for_s, now_s)
             self._make_due(kept, now_s)
         return True
 
@@ -79,11 +98,7 @@ class MemoryStore:
             else:
                 kept = self._get(run)
                 self._check_free(kept, clock_s)
-            kept.fence += 1
-            kept.tries += 1
-            kept.holder, kept.since_s, kept.until_s = holder, clock_s, clock_s + for_s
-            self._queue.hold(kept, kept.until_s)
-            return Lease(kept.name, kept.agent, holder, kept.fence, clock_s, kept.until_s, kept.n, kept.tries)
+            return self._take(kept, holder, for_s, clock_s)
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
@@ -173,8 +188,9 @@ class MemoryStore:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
             self._last_post += 1
+            was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
-            if kept.until_s is None and len(kept.posts) == 1:
+            if kept.until_s is None and is_woken(kept) > was_woken:
                 self._make_due(kept, now_s)
             else:
                 self._tell()
@@ -231,6 +247,13 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: what is in memory goes with the store."""
 
+    def _take(self, kept: KeptRun, holder: str, for_s: float, now_s: float) -> Lease:
+        kept.fence += 1
+        kept.tries += 1
+        kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
+        self._queue.hold(kept, kept.until_s)
+        return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
+
     def _get(self, run: str) -> KeptRun:
         if (kept := self._runs.get(run)) is None:
             raise refusals.unknown(run)
@@ -262,7 +285,7 @@ class MemoryStore:
 
     def _give_back(self, kept: KeptRun, rest: Rest) -> None:
         kept.until_s = None
-        kept.state, kept.is_ended = rest.state, rest.is_ended
+        kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
@@ -270,7 +293,7 @@ class MemoryStore:
         kept.ticket = 0
         if rest.is_ended:
             return
-        if kept.posts or due_s == 0.0:
+        if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)

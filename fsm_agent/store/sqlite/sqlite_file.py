@@ -29,9 +29,9 @@ _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
 # Of a run, `due` is as in `Run.due_s`, and `queued` the time since when it is due or from which on it will be; `until`
-# is null while nobody holds the run, and stays when the time is over; `unread` counts its posts, so that a giving-back
-# and a post that meet both change this row; `given_back` is the entry behind which the append was that gave it back.
-# The header is the entry 0.
+# is null while nobody holds the run, and stays when the time is over; `heeds` is as in `Rest`; `unread` counts its
+# posts, so that a giving-back and a post that meet both change this row; `given_back` is the entry behind which the
+# append was that gave it back.  The header is the entry 0.
 #
 # The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones, so that an append
 # writes the page where the lines of its run end, and none of an index.  It leaves the row of the run alone, too: there,
@@ -95,6 +95,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX run_held",
         "CREATE INDEX run_held ON run (instance, until, due) WHERE until IS NOT NULL",
     ),
+    (  # those that go on were looked for among all that have ended
+        "ALTER TABLE run ADD COLUMN heeds TEXT",
+        "CREATE INDEX run_open ON run (agent) WHERE is_ended = 0",
+    ),
 )
 
 
@@ -144,7 +148,7 @@ def explained(path: Path) -> Iterator[None]:
     """Have the errors of SQLite name the file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for what it quotes of a damaged file
         raise StoreError(f"the store {str(path)!r} failed: {error}") from error
 
 

@@ -42,6 +42,9 @@ SELECT name FROM agents WHERE name IS NOT NULL"""
 NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
 NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
 
+# The agent and the moment of a run as a list compares them: SQLite has no index for an expression, and takes another.
+BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
+
 _PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # those of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
@@ -187,15 +190,21 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
     _ask(connection, key, rest.questions)
     if rest.is_ended:
         due_s = queued_s = None
-    elif unread or rest.due_s == 0.0:
+    elif rest.due_s == 0.0 or (unread and _is_woken(connection, key, rest.heeds)):
         due_s, queued_s = 0.0, min(now_s, rest.due_s or now_s)
     else:
         due_s = queued_s = rest.due_s
     connection.execute(
-        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, until = NULL, given_back = ?, updated = ?,"
-        " tries = tries * ? WHERE key = ?",
-        (rest.state, rest.is_ended, due_s, queued_s, n, now_s, rest.due_s == 0.0, key),
+        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, heeds = ?, until = NULL, given_back = ?,"
+        " updated = ?, tries = tries * ? WHERE key = ?",
+        (rest.state, rest.is_ended, due_s, queued_s, rest.heeds, n, now_s, rest.due_s == 0.0, key),
     )
+
+
+def _is_woken(connection: Connection, key: int, heeds: str | None) -> bool:
+    """Return whether a run with unread posts has one that it heeds."""
+    heeded = "SELECT 1 FROM post WHERE run = ? AND key = ?"
+    return heeds is None or connection.execute(heeded, (key, heeds)).fetchone() is not None
 
 
 def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> None:
@@ -222,7 +231,8 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
 
 def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: float) -> None:
     """Put a letter into the box of a run."""
-    row = connection.execute("SELECT key, is_ended FROM run WHERE id = ?", (run,)).fetchone()
+    found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
+    row = connection.execute(found, (run,)).fetchone()
     if row is None:
         raise refusals.unknown(run)
     if row[1]:
@@ -240,8 +250,9 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
         "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
     )
     connection.execute(
-        "UPDATE run SET unread = unread + 1, due = 0.0, queued = min(coalesce(queued, ?), ?) WHERE key = ?",
-        (now_s, now_s, row[0]),
+        "UPDATE run SET unread = unread + 1, due = iif(:is_heeded, 0.0, due),"
+        " queued = iif(:is_heeded, min(coalesce(queued, :now_s), :now_s), queued) WHERE key = :key",
+        {"key": row[0], "now_s": now_s, "is_heeded": row[2] or row[3] is None or row[3] == key},
     )
 
 
@@ -267,13 +278,29 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
 
 
 def select(
-    connection: Connection, agent: str | None, conditions: dict[str, Sequence[object]], limit: int, now_s: float
+    connection: Connection,
+    agent: str | None,
+    conditions: dict[str, Sequence[object]],
+    limit: int,
+    now_s: float,
+    *,
+    by: str = "updated",
 ) -> list[Run]:
-    """Return the rows for which all these SQL conditions hold, the last changed first."""
+    """Return the rows for which all these SQL conditions hold, the last changed first.
+
+    Args:
+        connection: To the store.
+        agent: Only this agent's.
+        conditions: The values in each, by condition.
+        limit: At most so many.
+        now_s: Unix time.
+        by: By which index rows are found: "updated", that of the "open" ones, or that of "question"; see `BY`.
+    """
+    name_of_agent, moment = BY[by]
     also = "".join([f" AND {condition}" for condition in conditions])
     free = (
-        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE agent = ? AND until IS NULL{also}"
-        " ORDER BY updated DESC, key DESC LIMIT ?"
+        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE {name_of_agent} = ? AND until IS NULL{also}"
+        f" ORDER BY {moment} DESC, key DESC LIMIT ?"
     )
     held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
     values = [value for values in conditions.values() for value in values]

@@ -71,15 +71,32 @@ class SqliteStore:
         self._holders = Holders(self._path.with_name(self._path.name + ".holders"))
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
-    def create(self, run: str, header: str, *, agent: str, follows: Head | None = None) -> bool:
-        check_new(run, header, agent)
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        check_new(run, header, agent, holder, for_s)
         if follows is not None:
             check_text("the name of a conversation", follows.conversation)
-        is_new: bool = self._writer.run(
-            lambda connection: runs.create(connection, run, header, agent, follows, self._clock())
-        )
-        self._changes.add()
-        return is_new
+        instance = "" if holder is None else self._holders.instance(self._has_leases)
+
+        def write(connection: sqlite3.Connection) -> Lease | bool | None:
+            now_s = self._clock()
+            is_new = runs.create(connection, run, header, agent, follows, now_s)
+            if not is_new or holder is None:
+                return is_new
+            return runs.take(connection, runs.Claim(holder, for_s, run, (), now_s, now_s, frozenset()), instance)
+
+        begun: Lease | bool = self._writer.run(write)
+        if begun is True:
+            self._changes.add()
+        return begun
 
     def claim(
         self,
@@ -186,13 +203,14 @@ class SqliteStore:
         if agent is not None:
             check_text("the name of an agent", agent)
         if ended is not None:
-            conditions["is_ended = ?"] = [ended]
+            conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
         if asked:
             conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
         if due_before is not None:
             conditions["due < ?"] = [due_before]
         with self._reading() as connection:
-            return runs.select(connection, agent, conditions, max(0, limit), self._clock())
+            by = "question" if asked else "open" if ended is False else "updated"
+            return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
         check_text("the name of a conversation", conversation)

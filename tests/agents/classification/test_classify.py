@@ -313,15 +313,17 @@ class TestKept:
     def test_a_run_that_has_ended_is_returned(self, tmp_path: Path) -> None:
         first = token_reply({"un": 0.6, "dis": 0.4}, {"happy": 0.75, "sure": 0.25})
         with Script(first, token_reply({"dis": 1.0}, {"like": 0.9, "agree": 0.1})) as script:
-            agent = Agent(script, store=str(tmp_path / "runs.db"))
+            agent = Agent(script, name="clerk", store=str(tmp_path / "runs.db"))
             found = agent.classify("How?", TestShared.NAMES, run_id="x")
         with Script() as nobody:
-            again = Agent(nobody, store=str(tmp_path / "runs.db")).classify("How?", TestShared.NAMES, run_id="x")
+            again = Agent(nobody, name="clerk", store=str(tmp_path / "runs.db")).classify(
+                "How?", TestShared.NAMES, run_id="x"
+            )
         assert again.probabilities == found.probabilities
 
     def test_votes_have_runs_of_their_own(self, tmp_path: Path) -> None:
         with Script("a", "b", "b") as script:
-            agent = Agent(script, store=str(tmp_path / "runs.db"))
+            agent = Agent(script, name="clerk", store=str(tmp_path / "runs.db"))
             agent.classify("Which?", AB, votes=3, run_id="x")
             assert {item.id for item in agent.runs.store.list()} == {"x", "x.2", "x.3"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import threading
@@ -17,7 +18,17 @@ import pytest
 from pydantic import BaseModel
 from support import fake_command
 
-from fsm_agent import Agent, CallFailed, CommandClient, JsonFields, Limits, register_client
+from fsm_agent import (
+    Agent,
+    CallFailed,
+    CommandClient,
+    HostedMCP,
+    JsonFields,
+    Limits,
+    Payload,
+    WebSearch,
+    register_client,
+)
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
@@ -48,6 +59,11 @@ each_way = pytest.mark.parametrize("way", WAYS)
 def running(code: str, *arguments: str, **options: Any) -> CommandClient:
     """Return a client of a Python program."""
     return CommandClient([*PYTHON, f"import os, sys, time, json\n{code}", *arguments], name="fake", **options)
+
+
+def answer_of(client: CommandClient, way: str, request: Request) -> str:
+    reply = ask(client, way, request=request)[-1]
+    return str(reply.message.text).strip()
 
 
 def is_alive(pid: int) -> bool:
@@ -314,12 +330,58 @@ def test_needs_that_a_command_cannot_meet_are_refused() -> None:
     with pytest.raises(UsageError, match=r"can call no functions.*'now'"):
         Agent(client, functions=[now]).call("When?")
     picture = Image(url="https://example.org/x.png", media_type="image/png")
-    with pytest.raises(UsageError, match="no images"):
+    with pytest.raises(UsageError, match=r"takes text alone, and not Image\("):
         ask(client, "complete", request=Request(messages=(Message.of("user", "Look", picture),)))
+    server = HostedMCP("docs", "https://docs.example/mcp")
+    with pytest.raises(UsageError, match="takes no hosted_tools"):
+        ask(client, "complete", request=REQUEST.changed(settings=Settings(hosted_tools=(server,))))
     with pytest.raises(UsageError, match="logprobs"):
         ask(client, "complete", request=REQUEST.changed(settings=Settings(top_logprobs=2)))
     reply = ask(client, "complete", request=REQUEST.changed(settings=Settings(temperature=0.5, max_tokens=9)))[-1]
     assert [note.partition("=")[0] for note in reply.adapted] == ["temperature", "max_tokens"]
+
+
+@pytest.mark.spec("2.28: a backend without images is warned of, and the text is sent")
+def test_of_a_payload_with_a_picture_the_text_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(running("print(sys.stdin.read())"))
+    task = Payload.text("What is this?").with_image("https://example.org/x.png").with_document(b"A note.")
+    with caplog.at_level(logging.WARNING, "fsm_agent"):
+        assert [agent.call(task).output for _ in range(2)] == ["What is this?\nA note."] * 2
+    (record,) = caplog.records
+    assert "takes no images and no PDFs: it is sent the rest" in record.getMessage()
+
+
+@pytest.mark.spec("2.36: a backend that cannot tune warns")
+def test_what_a_command_cannot_be_told_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(temperature=0.5, max_tokens=9, hosted_tools=(WebSearch(),))
+    agent = Agent(running("print('x')"), settings=settings)
+    with caplog.at_level(logging.WARNING, "fsm_agent"):
+        agent.call("One")
+        agent.call("Two")
+    options = [record.getMessage().partition(": ")[2].partition(" was")[0] for record in caplog.records]
+    assert options == ["temperature=0.5", "max_tokens=9", "WebSearch()"]
+
+
+@each_way
+def test_half_a_surrogate_pair_is_replaced_in_arguments_as_on_standard_input(way: str) -> None:
+    show = "print(sys.argv[1:] or sys.stdin.read())"
+    system, user = Message.of("system", "s\udc80"), Message.of("user", "a\ud83db")
+    request = Request(messages=(system, user))
+    assert answer_of(running(show, "{system}", "{prompt}"), way, request) == "['s?', 'a?b']"
+    assert answer_of(running(show), way, request).split() == ["s?", "a?b"]
+
+
+def test_a_password_in_a_url_of_the_environment_is_not_shown() -> None:
+    env = {**os.environ, "DATABASE": "postgres://app:hunter22@db.example/shop", "PROXY_URL": "http://u:p%40ss@proxy"}
+    script = "print(os.environ['DATABASE'], os.environ['PROXY_URL'], 'hunter22 p@ss', file=sys.stderr); sys.exit(3)"
+    client = CommandClient([sys.executable, "-c", f"import os, sys; {script}"], env=env)
+    with pytest.raises(ProviderError) as caught:
+        ask(client, "complete")
+    shown = str(caught.value)
+    assert "hunter22" not in shown
+    assert "p%40ss" not in shown
+    assert "p@ss" not in shown
+    assert "db.example/shop" in shown
 
 
 def test_the_environment_is_given_and_no_error_shows_its_keys() -> None:

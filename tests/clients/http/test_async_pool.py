@@ -14,6 +14,7 @@ import httpx
 import pytest
 from support.fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
+from support.uncollected import uncollected
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection
@@ -362,12 +363,15 @@ def test_many_at_once_take_time_in_proportion() -> None:
                 counted += 1
                 return count
 
-            sys.settrace(count)
-            for _ in range(10):
-                got = pool._ledger.borrow(origin)
-                assert got in connections
-                pool.give_back(got)
-            sys.settrace(None)
+            with uncollected():
+                sys.settrace(count)
+                try:
+                    for _ in range(10):
+                        got = pool._ledger.borrow(origin)
+                        assert got in connections
+                        pool.give_back(got)
+                finally:
+                    sys.settrace(None)
             await pool.aclose()
 
         await main()

@@ -28,6 +28,7 @@ from test_pools import in_threads
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http import ledger, sync_connection, sync_pool
 from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
+from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing.client_requests import REQUEST
 
 TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -214,6 +215,60 @@ def test_one_that_idles_too_long_is_closed_when_another_is_asked_for() -> None:
         threading.Event().wait(0.1)
         post(pool, there)
         assert here.wait_until_all_closed()
+
+
+def test_one_that_idles_too_long_is_closed_though_a_newer_one_is_used() -> None:
+    with FaultServer(WHOLE) as server, pool_of(idle_s=0.5) as pool:
+        first, second = begin(pool, server), begin(pool, server)
+        read(first)
+        older = next(iter(pool._ledger._idle.values()))[0]
+        read(second)
+        older.idle_since_s -= 1.0
+        post(pool, server)
+        assert older not in pool._ledger.connections
+        assert len(pool._ledger.connections) == 1
+
+
+def test_one_that_is_granted_to_whoever_gives_up_at_that_moment_is_lent_again() -> None:
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        holder, waiting = begin(pool, server), threading.Event()
+
+        class Leaving(Abort):
+            """It gives up when the connection has been granted, and before that is looked at."""
+
+            def add(self, end: Callable[[], None]) -> None:
+                read(holder)
+                waiting.set()
+                raise Aborted
+
+        request = Asked(f"{server.base_url}/x", b"{}")
+        request.abort = Leaving()
+        with pytest.raises(Aborted):
+            pool.send(request)
+        assert waiting.is_set()
+        assert post(pool, server)
+        assert server.n_connections == 1, "it is as good as before"
+
+
+def test_a_dead_address_takes_its_share_of_the_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(WHOLE) as server, pool_of() as pool, socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        crowd = [socket.socket() for _ in range(4)]
+        for one in crowd:  # whoever comes later is not answered
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        here = ("127.0.0.1", int(server.base_url.rpartition(":")[2].partition("/")[0]))
+        kinds = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        found = [(*kinds, full.getsockname()), (*kinds, here)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        begun_s = time.monotonic()
+        try:
+            assert read(begin(pool, server, connect=1.6))
+            assert time.monotonic() - begun_s < 1.6, "half of it"
+        finally:
+            for one in crowd:
+                one.close()
 
 
 def test_a_reply_that_nobody_reads_costs_its_connection() -> None:

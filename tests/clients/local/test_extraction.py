@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from bench.small_model_extraction import counted
 from pydantic import BaseModel, Field
+from support.own_texts import TEXTS as OWN_TEXTS
 
 from fsm_agent import Agent, Limits, Prompt, Settings
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 
+BENCH = Path(__file__).parents[2] / "bench"
 needs_model = pytest.mark.skipif(
     find_model() is None or importlib.util.find_spec("xllamacpp") is None,
     reason=f"no local model or engine: {command_to_fetch()}",
@@ -56,3 +63,45 @@ def test_fifty_texts_give_fifty_valid_values():
     assert not any(result.repairs or result.record.parse_errors for result in found), "valid as they come"
     right = sum(result.output.age == 20 + n for n, result in enumerate(found))
     assert right >= 30, f"valid and made up: only {right} ages are those of the texts"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@needs_model
+def test_typed_answers_are_copied_and_nothing_is_made_up(capsys: pytest.CaptureFixture[str]):
+    counts = counted(OWN_TEXTS, "copied")
+    with capsys.disabled():
+        print(f"\nof {len(OWN_TEXTS)} texts: {counts}")
+    assert counts.made_up == 0
+    assert counts.refused == sum(text.values is None for text in OWN_TEXTS)
+    assert counts.right >= 14
+
+
+@needs_model
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("script", ["small_model_functions.py", "small_model_extraction.py"])
+def test_the_scripts_that_the_docs_name_run_on_two_cases(script: str, tmp_path: Path):
+    function = {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {"type": "integer", "default": 0}},
+            "required": ["a", "b"],
+        },
+    }
+    arguments = {name: {"accept": [value], "optional": name == "c"} for name, value in (("a", 3), ("b", 4), ("c", 0))}
+    case = {
+        "id": "add",
+        "category": "simple",
+        "question": [{"role": "user", "content": "Please add 3 and 4."}],
+        "functions": [function],
+        "expected_calls": [{"name": "add", "arguments": arguments}],
+    }
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text(f"{json.dumps(case)}\n" * 2)
+    command = [sys.executable, str(BENCH / script), "--limit", "2"]
+    command += [str(cases), "--ways", "guided"] if script == "small_model_functions.py" else ["--ways", "copied"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert " of 2 " in run.stdout

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.hub_server import HubServer
+from support.hub_server import REVISION, HubServer
 
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.hub import HubModel, cached_models, fetch, find_cached, hub_model, remove
@@ -183,13 +184,50 @@ def test_a_damaged_file_is_removed_and_named(fetched: Fetches):
     assert fetched("hf:o/one").read_bytes() == SMALL
 
 
-def test_a_hub_that_names_a_file_outside_the_cache_does_not_have_it_removed(fetched: Fetches, tmp_path: Path):
+def everything_in(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("etag", ["../../../dear", "../../../victim", "..", "/etc/victim", "x" * 64, "A" * 40])
+def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, cache: Path, tmp_path: Path, etag: str):
     (tmp_path / "dear").write_bytes(b"GGUF, and dear")
-    fetched.server.etag = "../../../dear"
-    with pytest.raises(ConfigError, match="damaged"):
+    before = everything_in(tmp_path) | {cache}
+    fetched.server.etag = etag
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the ETag .* is no checksum"):
         fetched("hf:o/one")
-    assert (tmp_path / "dear").exists()
-    assert find_cached(hub_model("hf:o/one")) is None
+    assert everything_in(tmp_path) <= before
+    assert (tmp_path / "dear").read_bytes() == b"GGUF, and dear"
+
+
+@pytest.mark.parametrize("commit", ["../../../../pwn", "main", "a" * 41])
+def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_path: Path, commit: str):
+    before = everything_in(tmp_path)
+    fetched.server.commit = commit
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the (revision|commit) .* is no checksum"):
+        fetched("hf:o/one")
+    fetched.server.listing = json.dumps(
+        {"id": "o/one", "sha": REVISION, "siblings": [{"rfilename": "one.Q8_0.gguf"}]}
+    ).encode()
+    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the commit .* is no checksum"):
+        fetched("hf:o/one")
+    assert everything_in(tmp_path) == before
+
+
+def test_a_refused_response_leaves_no_check_behind(fetched: Fetches):
+    fetched.server.etag = ".."
+    with pytest.raises(ConfigError):
+        fetched("hf:o/one")
+    import huggingface_hub
+
+    assert huggingface_hub.get_session().event_hooks["response"] == []
+    fetched.server.etag = None
+    assert fetched("hf:o/one").read_bytes() == SMALL
+
+
+def test_a_name_of_a_file_cannot_command_the_terminal(fetched: Fetches):
+    fetched.server.repos = {"o/odd": {"m\x1b[31m\u202e.gguf": SMALL}}
+    fetched("hf:o/odd")
+    assert all(line.isprintable() for line in fetched.said)
 
 
 def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Path):

@@ -105,9 +105,12 @@ first:
   name: tea
   price: 1.5
 tags: ["a, b", "c"]
-levels: {"x": 1, "y": null, "mood": "good"}
+levels:
+  x: 1
+  y: null
+  mood: good: In high spirits
 due: 2026-01-31
-mood: good
+mood: good: In high spirits
 total: €1.50
 note: null
 paid: true
@@ -192,8 +195,11 @@ def test_everything_inside_is_printed_in_order():
         ([], "[]"),
         ({}, "{}"),
         ([[1], [2]], "- [1]\n- [2]"),
-        ([Item("a", 1), Mood.GOOD], "- name: a\n  price: 1\n- good"),
-        ([Mood.GOOD], '["good"]'),
+        ([Item("a", 1), Mood.GOOD], "- name: a\n  price: 1\n- good: In high spirits"),
+        ([Mood.GOOD], "- good: In high spirits"),
+        ((Mood.GOOD, 1), "- good: In high spirits\n- 1"),
+        ({"a": [Mood.GOOD]}, "a: - good: In high spirits"),
+        ([Mood.BAD, Level.LOW], '["bad", "LOW"]'),
         ({"a\nb": Item("a", 1)}, "a\n  b:\n  name: a\n  price: 1"),
         ({Mood.GOOD: Item("a", 1)}, "good:\n  name: a\n  price: 1"),
         (Mood.GOOD, "good: In high spirits"),
@@ -211,6 +217,28 @@ def test_everything_inside_is_printed_in_order():
 )  # fmt: skip
 def test_any_value_has_a_text(value, text):
     assert prompt_text(value) == text
+
+
+class Own(PromptModel):
+    name: str
+
+    def to_prompt(self, mode=None):
+        return f"<{super().to_prompt(mode)}>"
+
+
+def test_a_prompt_of_its_own_is_its_text_wherever_it_stands():
+    own, text = Own(name="a"), "<name: a>"
+    assert prompt_text(own) == own.to_prompt() == text
+    assert prompt_text([own, (own,)]) == f"- {text}\n- - {text}"
+    assert prompt_text({"x": own}) == f"x: {text}"
+    assert prompt_text(Node(name="n", parent=own)) == f"name: n\nparent: {text}\nchildren: []"
+    assert render("{{ x }} {{ xs }}", {"x": own, "xs": {"y": [own]}}) == f"{text} y: - {text}"
+
+
+def test_what_a_template_prints_may_contain_itself():
+    loop = [1]
+    loop += [loop, loop]
+    assert render("{{ x }}", {"x": loop}) == "[1, [...], [...]]"
 
 
 class Printed(PromptModel):

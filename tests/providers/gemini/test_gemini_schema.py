@@ -400,4 +400,5 @@ def test_any_schema_is_said_or_refused(schema: dict[str, Any]) -> None:
         said = gemini_schema(schema)
     except UsageError:
         return
-    json.dumps(said)
+    assert json.loads(json.dumps(said)) == said
+    assert gemini_schema(said) == said, "what has been said once is said again as it is"

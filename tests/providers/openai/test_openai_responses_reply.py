@@ -537,7 +537,10 @@ def test_any_reply_can_be_sent_back(response: dict[str, Any]) -> None:
         reply = whole(json.dumps(response).encode())
     except ProviderError:
         return
-    json.dumps(items(reply.message))
+    sent = items(reply.message)
+    assert json.loads(json.dumps(sent)) == sent
+    calls = [item for item in sent if item.get("type") in ("function_call", "custom_tool_call")]
+    assert [item["name"] for item in calls] == [call.name for call in reply.message.function_calls]
 
 
 GROWING: dict[str, tuple[Any, ...]] = {

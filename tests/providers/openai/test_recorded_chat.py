@@ -9,11 +9,10 @@ import pytest
 from support.chat_bodies import CODEC
 from support.recorded_requests import built, meaning, unbuildable
 from support.recordings import LOCAL, RECORDED, needs_local, needs_recorded, sample
-from wire_check import CODECS, Case, cases, problems
+from wire_check import Case, cases, problems
 
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.openai.chat import OpenAIChat
 
 
 @cache
@@ -46,10 +45,6 @@ def test_recorded_requests_mean_what_ours_do() -> None:
         compared += 1
     assert compared > 0.9 * len(recorded())
     assert left_out <= {"tools that the server runs", "the functions of the time before tools"}
-
-
-def test_every_codec_is_checked() -> None:
-    assert isinstance(CODECS["openai_chat"], OpenAIChat)
 
 
 def local_outcome(path: Path) -> Reply | ProviderError | None:

@@ -12,14 +12,13 @@ from pydantic import TypeAdapter
 from support.paths import SHARED
 from support.recorded_inputs import Body, built, meaning, without_messages_between_calls
 from support.response_bodies import CODEC
-from wire_check import CODECS, Case, cases, decoded, problems
+from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 
 TOLD = ("message", "reasoning", "function_call", "custom_tool_call")  # items that everybody understands
 RECORDED = SHARED / "wire"
@@ -176,7 +175,3 @@ def test_a_conversation_is_told_as_it_was() -> None:
                 assert {**wanted, **{key: got[key] for key in wanted if key in got}} == wanted
                 compared += 1
     assert compared > 20
-
-
-def test_every_codec_is_checked() -> None:
-    assert isinstance(CODECS["openai_responses"], OpenAIResponses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from support.uncollected import uncollected
 
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.store import Lease, Rest, Store
@@ -46,11 +49,12 @@ def calls(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    sys.setprofile(see)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
+    with uncollected():
+        sys.setprofile(see)
+        try:
+            action()
+        finally:
+            sys.setprofile(None)
     return count
 
 
@@ -110,6 +114,7 @@ def test_tickets_that_were_left_behind_are_dropped():
     tracemalloc.start()
     try:
         drive(10_000)
+        gc.collect()
         grown_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

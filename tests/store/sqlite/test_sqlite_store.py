@@ -323,6 +323,37 @@ def test_one_refused_among_many_leaves_the_others(store: SqliteStore):
     assert store.append(leases[2], 0, ["line"]) == 0  # nothing of it is in the way
 
 
+def test_a_transaction_that_breaks_leaves_nothing_of_its_group(store: SqliteStore):
+    leases = [held(store, f"r{i}") for i in range(3)]
+
+    def breaks(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")  # as SQLite does by itself when the disk is full
+        raise sqlite3.OperationalError("database or disk is full")
+
+    appends = [store._append(lease, 0, ["line"], None, (), None) for lease in leases]
+    with pytest.raises(StoreError, match="database or disk is full"):
+        store._commit([appends[0], breaks, appends[1], appends[2]])
+    assert [len(store.load(f"r{i}").lines) for i in range(3)] == [0, 0, 0]
+    assert store.append(leases[0], 0, ["line"]) == 0
+
+
+def test_a_commit_is_forced_to_the_disk(store: SqliteStore):
+    with store._connections.one() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("schema", [b"\xff\xfe", b"\x80("])
+def test_a_file_whose_schema_is_damaged_is_named(path: Path, schema: bytes):
+    with closing(SqliteStore(path)):
+        pass
+    data = path.read_bytes()
+    at = data.index(b"CREATE TABLE conversation")
+    path.write_bytes(data[:at] + schema + data[at + len(schema) :])
+    with pytest.raises(StoreError, match=re.escape(str(path))), closing(SqliteStore(path)) as store:
+        store.head("c")
+
+
 # Forks
 
 
@@ -523,6 +554,27 @@ def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     assert reads
     assert all("INDEX run_" in step for step in reads), steps
     assert not any("TEMP B-TREE FOR ORDER" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("wish", [{"ended": False}, {"asked": True}, {"asked": True, "agent": "a1"}], ids=str)
+def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowded: SqliteStore, wish: dict[str, object]):
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+
+    with crowded._connections.one() as connection:
+        connection.execute("UPDATE run SET is_ended = 1, due = NULL WHERE key > 10")
+        connection.execute(
+            "INSERT INTO question SELECT key, 'k', 'approval', '{}', '[]', '', NULL FROM run WHERE key <= 10"
+        )
+        connection.set_progress_handler(step, 1)
+    found = crowded.list(**wish)  # type: ignore[arg-type]
+    with crowded._connections.one() as connection:
+        connection.set_progress_handler(None, 0)
+    assert 3 <= len(found) <= 10
+    assert 0 < count < 20_000, "it reads a row of each that has ended"
 
 
 def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crowded: SqliteStore):

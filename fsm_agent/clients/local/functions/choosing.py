@@ -15,7 +15,8 @@ from fsm_agent.messages.reply import Reply
 
 MAX_TOKENS = 60  # of a question that are scored: its end
 MAX_SCORED = 8  # functions: of more, those that code finds likeliest
-THRESHOLD = 4.0  # nats, and as much for a shared word
+THRESHOLD = 6.0  # nats; see docs/providers.md for what it was chosen by
+UNSCORED_THRESHOLD = 4.0  # where only shared words and the like speak for a function
 PER_WORD, MOST_WORDS = 4.0, 3
 PER_NUMBERS = 6.0  # for or against, when the numbers that it needs are there or not
 PER_ENUM = 4.0  # of which a value is mentioned
@@ -29,20 +30,24 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
     if len(functions) > MAX_SCORED:
         functions = sorted(functions, key=lambda function: -hints(question, function))[:MAX_SCORED]
     gains = yield from explained(question, functions)
-    scores = [gain + hints(question, function) for gain, function in zip(gains, functions, strict=True)]
+    scores = [hints(question, function) for function in functions]
+    if gains:
+        scores = [gain + score for gain, score in zip(gains, scores, strict=True)]
     best = max(range(len(functions)), key=lambda index: scores[index])
-    return functions[best] if must or scores[best] > THRESHOLD else None
+    threshold = THRESHOLD if gains else UNSCORED_THRESHOLD
+    return functions[best] if must or scores[best] > threshold else None
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
     """Return how much likelier, in nats, each function makes the question than a function that does something.
 
     Only letters of ASCII are scored: a token of the others may be a part of a letter, which the server cannot report.
+    The list is empty for a question that is mostly of others.
     """
     folded = unicodedata.normalize("NFKD", question.text).encode("ascii", "ignore").decode()
     folded = "".join([letter if letter.isprintable() else " " for letter in folded])
     if sum(map(str.isalpha, folded)) * 2 < sum(map(str.isalpha, question.text)):
-        return [0.0] * len(functions)
+        return []
     ids = json.loads((yield tokens(folded)).message.text)[-MAX_TOKENS:]
     forced = "root ::= " + " ".join([f"<[{id}]>" for id in ids])
     likelihoods = list[float]()

@@ -42,18 +42,29 @@ _EXAMPLES = (  # worked, with functions of no test
 )
 
 
-def filled(question: Question, function: Function) -> Generator[Step, Reply, dict[str, Any]]:
-    """Return the arguments of a function: the required ones, and those others that the question states."""
+def filled(
+    question: Question, function: Function, *, copies_only: bool = False
+) -> Generator[Step, Reply, dict[str, Any]]:
+    """Return the arguments of a function: the required ones, and those others that the question states.
+
+    Args:
+        question: The question.
+        function: The function.
+        copies_only: A number or text that the question does not hold is None, instead of one that the model makes up.
+    """
     fields, reading = fields_of(function), Reading(question)
-    yield from _fill(reading, question, function, [field for field in fields if field.is_required])
+    required = [field for field in fields if field.is_required]
+    if copies_only:
+        required.sort(key=lambda field: field.kind == "string" and not field.enum)  # numbers are no part of a name
+    yield from _fill(reading, question, function, required, copies_only)
     for field in fields:
         if not field.is_required and reading.states(field, fields):
-            yield from _fill(reading, question, function, [field])
-    return reading.arguments
+            yield from _fill(reading, question, function, [field], copies_only)
+    return {field.name: reading.arguments[field.name] for field in fields if field.name in reading.arguments}
 
 
 def _fill(
-    reading: Reading, question: Question, function: Function, fields: Sequence[Field]
+    reading: Reading, question: Question, function: Function, fields: Sequence[Field], copies_only: bool
 ) -> Generator[Step, Reply, None]:
     """Fill in the fields one after the other; the model sees those before."""
     written = _prompt(question, function, fields) + "{"
@@ -62,9 +73,10 @@ def _fill(
         written += (", " if index else "") + quoted(field.name) + ":"
         value, is_read = reading.value(field, later)
         if not is_read:
-            grammar = Grammar(question, reading.phrases(field, later), reading.used).of(field.schema)
-            reply = yield completion(written, grammar, MAX_TOKENS)
-            value = reading.tidied(field, _loaded(reply.message.text))
+            grammar = Grammar(question, reading.phrases(field, later), reading.used)
+            if grammar.can_copy(field.schema) or not copies_only:
+                reply = yield completion(written, grammar.of(field.schema), MAX_TOKENS)
+                value = reading.tidied(field, _loaded(reply.message.text))
         written += " " + quoted(value)
         reading.take(field, value)
 

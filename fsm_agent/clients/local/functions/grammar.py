@@ -34,6 +34,19 @@ class Grammar:
             ["%llguidance {}", f"start: {start}", *[f"{name}: {body}" for body, name in self._rules.items()]]
         )
 
+    def can_copy(self, schema: Mapping[str, Any]) -> bool:
+        """Return True if the question holds a value of this schema, or the schema names all values."""
+        if schema.get("enum"):
+            return True
+        match type_of(schema):
+            case "integer" | "number" as kind:
+                return bool(self._numbers(kind))
+            case "array":
+                return self.can_copy(schema.get("items") or {})
+            case "string":
+                return bool(without(self._phrases, self._used))
+        return True
+
     def _rule(self, body: str, kind: str = "r") -> str:
         return self._rules.setdefault(body, f"{kind}{len(self._rules)}")  # terminals have capitals
 

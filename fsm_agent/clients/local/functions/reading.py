@@ -43,8 +43,11 @@ class Reading:
         if field.enum or isinstance(value, bool):
             return
         for item in value if isinstance(value, list) else [value]:
-            is_number = isinstance(item, int | float)
-            self.used.append(as_json(item) if is_number else item if isinstance(item, str) else quoted(item))
+            if isinstance(item, int | float):
+                shown = [number for number in self._question.numbers if as_json(item) in number.values]
+                self.used += [as_json(item), *[self._question.text[number.start : number.end] for number in shown]]
+            else:
+                self.used.append(item if isinstance(item, str) else quoted(item))
 
     def states(self, field: Field, others: Sequence[Field]) -> bool:
         """Return True if the question states this optional argument, beside those that are filled in."""

@@ -1,4 +1,4 @@
-"""One reply of a model that does not call functions by itself, made of several requests.
+"""One reply of a model that neither calls functions nor keeps to a text by itself, made of several requests.
 
 Pure: `Guided` says which request is next, and is told its reply.  The client sends them; `driven` and `adriven` are the
 loops.
@@ -12,11 +12,12 @@ from contextlib import aclosing, closing
 from typing import NamedTuple
 
 from fsm_agent.clients.local.functions.choosing import chosen
+from fsm_agent.clients.local.functions.extraction import extracted, is_extraction
 from fsm_agent.clients.local.functions.filling import filled
 from fsm_agent.clients.local.functions.grammar import quoted
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.clients.local.functions.wire import Step
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -30,7 +31,9 @@ from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.providers.adaptations import offered_functions
 from fsm_agent.providers.codec import Profile
 
+MAX_TYPED_TOKENS = 256  # of a typed answer, unless the settings say otherwise: the model may never end a string
 MAX_CHECKED_CHARS = 200  # of a result: the answer has to contain one that is no longer
+_BOUND = f"a typed answer ends after {MAX_TYPED_TOKENS} tokens, unless settings.max_tokens says otherwise"
 _ANSWER = "Answer the question with the result in one short sentence."
 _WORD = re.compile(r"\w+(?:\.\d+)?")
 
@@ -45,11 +48,16 @@ class Made(NamedTuple):
     is_streamed: bool = False  # its deltas have been passed on
 
 
+def needs_guidance(request: Request) -> bool:
+    """Return True for a request that one question to the model does not answer well."""
+    return bool(request.functions) or not request.output.is_text
+
+
 class Guided:
     """The requests behind one reply, in order.
 
     Args:
-        request: The request, which offers functions.
+        request: The request, which `needs_guidance`.
         profile: The capabilities of the model.
     """
 
@@ -119,12 +127,12 @@ async def adriven(
 def _made(request: Request, profile: Profile) -> Making:
     """Choose: answer from results, call a function, or answer without one."""
     messages = request.messages
-    plain = request.changed(functions=(), tool_choice="auto")
+    plain = request.changed(functions=(), tool_choice="auto", settings=_bounded(request))
     if messages and messages[-1].role == "tool":
         return (yield from _answered(plain))
     functions, choice = offered_functions(request, profile)
     asked = next((message.text for message in reversed(messages) if message.role == "user"), "").strip()
-    if choice != "none" and asked:
+    if functions and choice != "none" and asked:
         question = Question(asked)
         if function := (yield from chosen(question, functions, choice != "auto")):
             arguments = yield from filled(question, function)
@@ -132,8 +140,20 @@ def _made(request: Request, profile: Profile) -> Making:
                 finish="tool_calls"
             )
             return Made(called, f"{function.name!r} was chosen and filled in step by step: the model calls none itself")
+    if is_extraction(request):
+        reply = yield from extracted(request)
+        return Made(reply, f"the fields of {request.output.name!r} were copied from the task, one by one")
     reply = yield Step(plain, is_answer=True)
-    return Made(reply, "the model was asked without functions: none explains the question", is_streamed=True)
+    note = "the model was asked without functions: none explains the question"
+    return Made(reply, note if functions else _BOUND, is_streamed=True)
+
+
+def _bounded(request: Request) -> Settings:
+    """Return the settings of a request whose reply ends."""
+    settings = request.settings
+    if request.output.is_text or settings.max_tokens is not None:
+        return settings
+    return settings.changed(max_tokens=MAX_TYPED_TOKENS)
 
 
 def _answered(plain: Request) -> Making:

@@ -10,16 +10,22 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
+from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.clients.local.functions.choosing import THRESHOLD
+from fsm_agent.clients.local.functions.extraction import is_flat, source_text
+from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions.function import Function
@@ -108,9 +114,11 @@ class LlamaServer:
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def completed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return a completion: a likelihood if that is asked, otherwise a copied text."""
+        """Return a completion: a likelihood if that is asked, otherwise a copied text or number."""
         usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-        choice: dict[str, Any] = {"index": 0, "text": ' "Lisbon"', "finish_reason": "stop"}
+        number = re.search(r'r\d+: "(\d+)"', body.get("grammar", ""))
+        text = f" {number[1]}" if number else ' "Lisbon"'
+        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": "stop"}
         if body.get("logprobs"):
             logprob = LIKELY if "weather" in body["prompt"] else UNLIKELY
             choice["logprobs"] = {"content": [{"token": "x", "logprob": logprob, "top_logprobs": []}] * 3}
@@ -243,12 +251,140 @@ class TestAnswers:
         assert reply.message.text == "fetch_weather failed: no such city"
         assert server.paths == []
 
-    def test_a_typed_answer_is_held_to_its_schema(self, server: LlamaServer):
+    def test_a_typed_answer_from_results_is_held_to_its_schema(self, server: LlamaServer):
         server.answer = "7"
         with client_of(server) as client:
             request = with_result("7 degrees").changed(output=Output(int))
             client.complete(request)
         assert "response_format" in server.chats[0]
+
+
+class Order(BaseModel):
+    """An order of goods."""
+
+    customer: str
+    quantity: int
+    urgent: bool = False
+
+
+class Basket(BaseModel):
+    orders: list[Order]
+
+
+def extraction(text: str, output: Any = Order, **changes: Any) -> Request:
+    return Request(messages=[Message.of("user", text)], output=Output(output), **changes)
+
+
+class TestTypedAnswers:
+    def test_a_flat_object_is_copied_field_by_field(self, server: LlamaServer):
+        with client_of(server) as client:
+            reply = client.complete(extraction("Extract the order: Lisbon wants 12 lamps, urgent."))
+        assert json.loads(reply.message.text) == {"customer": "Lisbon", "quantity": 12, "urgent": True}
+        assert server.paths == ["/v1/completions"] * 2, "the flag is read off by code"
+        assert reply.adapted[0].startswith("the fields of 'Order' were copied from the task")
+
+    def test_all_four_methods_agree(self, server: LlamaServer):
+        request = extraction("Lisbon wants 12 lamps.")
+
+        async def asynchronous() -> list[Any]:
+            async with client_of(server) as client:
+                return [await client.acomplete(request), [item async for item in client.astream(request)]]
+
+        with client_of(server) as client:
+            whole, streamed = client.complete(request), [*client.stream(request)]
+        awaited, astreamed = asyncio.run(asynchronous())
+        assert whole == awaited == streamed[-1] == astreamed[-1]
+        assert streamed == astreamed
+        assert streamed[0] == TextDelta(whole.message.text)
+
+    def test_what_the_text_does_not_hold_is_null(self, server: LlamaServer):
+        with client_of(server) as client:
+            reply = client.complete(extraction("Lisbon wants lamps."))
+        assert json.loads(reply.message.text)["quantity"] is None
+
+    def test_an_agent_fails_by_name_where_the_text_lacks_a_value(self, server: LlamaServer):
+        with (
+            Agent(client_of(server), output=Order) as agent,
+            pytest.raises(CallFailed, match="quantity: Input should be"),
+        ):
+            agent.call("Lisbon wants lamps.")
+
+    def test_no_field_is_copied_from_the_exception_branch(self, server: LlamaServer):
+        branch = [Message.of("assistant", "{}"), Message.of("user", "Your answer has 99 problems in Oslo.")]
+        request = extraction("Lisbon wants 12 lamps.")
+        with client_of(server) as client:
+            again = client.complete(request.changed(messages=[*request.messages, *branch], branch_length=2))
+            assert json.loads(again.message.text) == {"customer": "Lisbon", "quantity": 12}
+
+    @pytest.mark.parametrize(
+        ("output", "changes", "limit"),
+        [
+            (Basket, {}, MAX_TYPED_TOKENS),
+            (list[str], {}, MAX_TYPED_TOKENS),
+            (Order, {"mode": "native"}, MAX_TYPED_TOKENS),
+            (Basket, {"settings": Settings(max_tokens=7)}, 7),
+        ],
+    )
+    def test_any_other_typed_answer_has_an_end(
+        self, server: LlamaServer, output: Any, changes: dict[str, Any], limit: int
+    ):
+        with client_of(server) as client:
+            client.complete(extraction("Lisbon wants 12 lamps.", output, **changes))
+        assert server.paths == ["/v1/chat/completions"]
+        assert server.chats[0]["max_tokens"] == limit
+        assert server.chats[0]["response_format"]["json_schema"]["name"]
+
+    def test_text_has_no_limit_of_ours(self, server: LlamaServer):
+        with client_of(server) as client:
+            client.complete(Request(messages=[Message.of("user", "Tell me a story.")]))
+        assert "max_tokens" not in server.chats[0]
+
+    def test_functions_are_chosen_before_the_answer_is_copied(self, server: LlamaServer):
+        with client_of(server) as client:
+            called = client.complete(ASKED.changed(output=Output(Order)))
+            answered = client.complete(
+                extraction("Is it nice in Lisbon at 12?").changed(functions=FUNCTIONS[1:]),
+            )
+        assert called.message.function_calls
+        assert json.loads(answered.message.text) == {"customer": "Lisbon", "quantity": 12}
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ("Extract the order as JSON.\nText: Two lamps.", "Two lamps."),
+        ("Extract the order.\nUse EUR.\nText:\nTwo lamps.\nNote: soon.", "Two lamps.\nNote: soon."),
+        ("Please extract name, age and city: Ann, 7, Bern", "Ann, 7, Bern"),
+        ("Read this mail.\n\nDear team,\ntwo lamps.", "Dear team,\ntwo lamps."),
+        ("Who is this about? Ann is 7.", "Ann is 7."),
+        ("Get the trip out of this: Bern to Rome", "Bern to Rome"),
+        ("Find a flight from Bern to Rome.", "Find a flight from Bern to Rome."),
+        ("Ann: 7 years.\nText: no", "Ann: 7 years.\nText: no"),
+        ("Extract the order.", "Extract the order."),
+        ("", ""),
+    ],
+)
+def test_the_instruction_is_no_part_of_the_text(task: str, text: str):
+    assert source_text(task) == text
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Order, True),
+        (
+            TypedDict("Row", {"name": "str | None", "tags": "list[str]", "kind": 'Literal["a", "b"]', "day": "date"}),
+            True,
+        ),
+        (Basket, False),
+        (TypedDict("Row", {"size": "int | str"}), False),
+        (TypedDict("Row", {"inner": "Order"}), False),
+        (TypedDict("Row", {"pair": "tuple[int, str]"}), False),
+        (TypedDict("Row", {"any": "dict[str, int]"}), False),
+    ],
+)
+def test_flat_objects_are_told_from_others(output: Any, expected: bool):
+    assert is_flat(Output(output).schema or {}) is expected
 
 
 class TestEnds:

@@ -1,0 +1,104 @@
+"""The attributes of a class of agents: which of them its agents are made with, and which are refused.
+
+An attribute that is ignored may be an approver that is never asked.  So what looks like an argument of an agent is one,
+or an error of the class statement; all else is the class's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+from fsm_agent._internal.registry import path_of
+from fsm_agent.agents.agent import ARGUMENTS
+from fsm_agent.agents.arguments import agent_words
+from fsm_agent.agents.config.agent_config import AgentConfig
+from fsm_agent.agents.config.building import KEYS_ALONE
+from fsm_agent.errors import ConfigError
+from fsm_agent.foreign_names import CLASS_WORDS
+
+KNOWN = (*ARGUMENTS, *KEYS_ALONE)
+_CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings", "masking")
+METHODS = ("approve", "stop_when", "system")  # what may be defined in the body of a class, with a self
+_CLOSENESS = 0.85  # from which on a name is taken for another that is misspelt: "aprove", and not "score" for "store"
+_MISSING: Any = object()
+
+
+def check_attributes(cls: type, base: type) -> None:
+    """Refuse attributes of a class that nothing would read: misspelt ones, and those of other libraries.
+
+    Args:
+        cls: A class of agents; those of its bases that are none are checked with it.
+        base: `AgentBase`.
+
+    Raises:
+        ConfigError: It names the first, and what is probably meant.
+    """
+    known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
+    mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
+    for owner in (cls, *mixins):
+        for name, value in vars(owner).items():
+            if name.startswith("_") or name in known or hasattr(base, name):
+                continue
+            if (right := _meant(name, value, owner, known)) is not None:
+                raise ConfigError(f"{path_of(cls)} has no use for {name!r}: {right}")
+        said = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
+        try:
+            AgentConfig.of({name: value for name, value in said.items() if not isinstance(value, property | None)})
+        except ConfigError as error:
+            raise ConfigError(f"{path_of(cls)}: {error}") from error
+
+
+def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
+    """Return what is right in the place of an attribute; None: it is the class's own."""
+    word = CLASS_WORDS.get(name) or agent_words().get(name)
+    near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
+    if _is_defined(value, name, owner):
+        named = word and word.partition(" ")[0]
+        if named not in (*METHODS, "expertise") and near not in METHODS:
+            return None
+    if word is not None:
+        return f"here that is {word}"
+    return near and f"did you mean {near!r}?  (One of your own needs another name.)"
+
+
+def _is_defined(value: Any, name: str, owner: type) -> bool:
+    """Return whether an attribute is a method, or the like, that the body of a class defines."""
+    if isinstance(value, FunctionType):
+        return is_method(value, name, owner)
+    is_written_there = getattr(value, "__qualname__", "") == f"{owner.__qualname__}.{name}"
+    return is_written_there or isinstance(value, staticmethod | classmethod | property | cached_property)
+
+
+def is_method(function: FunctionType, name: str, owner: type) -> bool:
+    """Return whether a function was defined in the body of a class, and not elsewhere: then it takes a ``self``."""
+    is_own = function.__qualname__ == f"{owner.__qualname__}.{name}" and function.__module__ == owner.__module__
+    return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
+
+
+def arguments_of(agent: Any) -> dict[str, Any]:
+    """Return the arguments that the class of an agent says, by name.
+
+    Each is taken as it is: ``approve = ask_me`` is the function, though Python would make a method of it.  A function
+    that is defined in the body of the class is a method.
+    """
+    found = {name: _taken(agent, name) for name in KNOWN}
+    return {name: value for name, value in found.items() if value is not _MISSING}
+
+
+def _taken(agent: Any, name: str) -> Any:
+    value = inspect.getattr_static(agent, name, _MISSING)
+    if hasattr(type(value), "__get__") and name in KEYS_ALONE:
+        return _MISSING  # a property of the class's own
+    if not isinstance(value, FunctionType):
+        return getattr(agent, name) if hasattr(type(value), "__get__") else value
+    if not any(is_method(value, name, owner) for owner in type(agent).__mro__ if name in vars(owner)):
+        return value
+    method = getattr(agent, name)
+    if name == "system" and not inspect.signature(method).parameters:
+        return lambda deps: method()
+    return method

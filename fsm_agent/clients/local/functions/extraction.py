@@ -1,0 +1,79 @@
+"""Typed answers of a small model: each field of a flat object is copied from the text of the task.
+
+Left to itself under a schema, such a model makes up values, and may never end a string.  What fills in the arguments of
+functions reads numbers and enums off the text, and lets the model choose which of its words are copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from fsm_agent.clients.local.functions.fields import resolved
+from fsm_agent.clients.local.functions.filling import filled
+from fsm_agent.clients.local.functions.grammar import quoted
+from fsm_agent.clients.local.functions.question import Question
+from fsm_agent.clients.local.functions.wire import Step
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.reply import Reply
+
+_SCALARS = ("string", "integer", "number", "boolean")
+_INSTRUCTION = (
+    re.compile(  # in front of the text: "Extract the order: …", "Who is it about? …", "Get the name out of this: …"
+        r"(?:please\s+)?(?:(?:extract|read|identify|parse|fill)\b[^\n]*?(?:[.:?!]\s|\n)"
+        r"|(?:what|who|which|where|when|how)\b[^\n?]*\?\s"
+        r"|(?:find|get|give|return|take|collect|list)\b[^\n:.?!]*:\s)",
+        re.I,
+    )
+)
+_LABEL = re.compile(
+    r"^(?:text|input|message|e-?mail|mail|document|letter|note|review|article|content)\s*:", re.I | re.M
+)
+
+
+def is_extraction(request: Request) -> bool:
+    """Return True if the answer is a flat object, and the task asks for no mode of its own."""
+    output = request.output
+    return request.mode is None and not output.is_text and not output.is_wrapped and is_flat(output.schema or {})
+
+
+def is_flat(schema: Mapping[str, Any]) -> bool:
+    """Return True for an object of texts, numbers, flags, enums and lists of them; any of these may be null."""
+    whole = resolved(schema, schema)
+    properties = whole.get("properties")
+    if not properties or "anyOf" in schema or "oneOf" in schema:
+        return False
+    return all(
+        _is_simple(field)
+        or (field["type"] == "array" and _is_simple(field.get("items") or {}) and "prefixItems" not in field)
+        for field in properties.values()
+    )
+
+
+def _is_simple(field: Mapping[str, Any]) -> bool:
+    choices = [one for union in ("anyOf", "oneOf") for one in field.get(union) or () if one.get("type") != "null"]
+    return field.get("type") in _SCALARS and len(choices) < 2
+
+
+def extracted(request: Request) -> Generator[Step, Reply, Reply]:
+    """Return the object as a reply.  What the text does not hold is null: nothing is made up.
+
+    The exception branch is not read: its words are about the answer, and a field copied from there would be wrong.
+    """
+    messages = request.messages[: len(request.messages) - request.branch_length]
+    task = next((message.text for message in reversed(messages) if message.role == "user"), "")
+    schema = request.output.schema or {}
+    form = Function(name=request.output.name, description=str(schema.get("description", "")), parameters=schema)
+    values = yield from filled(Question(source_text(task)), form, copies_only=True)
+    return Reply.of(quoted(values)).changed(finish="stop")
+
+
+def source_text(task: str) -> str:
+    """Return a task without the instruction in front of its text; all of it, if it has none."""
+    if not (instruction := _INSTRUCTION.match(task)):
+        return task
+    label = _LABEL.search(task, instruction.end())
+    text = task[(label or instruction).end() :].strip()
+    return text or task

@@ -1,0 +1,67 @@
+"""An upgrade of the runs of a flow whose states have other names by now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import shown
+
+_OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
+_OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
+
+
+def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an upgrade in which states have new names, such as ``upgrades={1: renamed(person="customer")}``.
+
+    They are renamed wherever the record of a run names them: where it stands, in what it waits for, among members, and
+    in every step of its trace.  Data, answers and flows inside, which have upgrades of their own, stay as they are.
+
+    Args:
+        states: New names by old ones; two states may change theirs with each other.
+
+    Raises:
+        FlowError: There is none, or one is no name of a state.
+    """
+    if not states:
+        raise FlowError("renamed was given no states: new names by old ones, as in renamed(old='new'), would be right")
+    for old, new in states.items():
+        if not isinstance(new, str) or not new.isidentifier():
+            raise FlowError(f"renamed was given {old}={shown(new)}: a name as Python has them would be right")
+
+    def upgrade(record: dict[str, Any]) -> dict[str, Any]:
+        stands = record.get("state", "")
+        return {**_renamed(record, states, _OF_STEP), "state": states.get(stands, stands)}
+
+    return upgrade
+
+
+def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, Any]:
+    """Return the record of a run, or of members, whose keys have a certain form, with the new names."""
+
+    def named(key: str) -> str:
+        found = pattern.fullmatch(key)
+        if found is None or found[2] not in states:
+            return key
+        return f"{found[1]}{states[found[2]]}{found[3] or ''}"
+
+    made = dict(record)
+    for part in ("once", "children", "settled"):
+        if part in made:
+            made[part] = {named(key): value for key, value in made[part].items()}
+    for key, child in made.get("children", {}).items():
+        if "begun" in child and "flow" not in child:  # members, whose states are states of this flow
+            made["children"][key] = _renamed(child, states, _OF_MEMBER)
+    is_of_flow = pattern is _OF_STEP
+    if "trace" in made:
+        made["trace"] = [_step(step, states if is_of_flow else {}, named) for step in made["trace"]]
+    if (ending := made.get("ending")) is not None:
+        made["ending"] = {**ending, "state": states.get(ending["state"], ending["state"])}
+    return made
+
+
+def _step(step: Mapping[str, Any], states: Mapping[str, str], named: Callable[[str], str]) -> dict[str, Any]:
+    ends = {end: states.get(step[end], step[end]) for end in ("source", "to")}
+    return {**step, **ends, **({"key": named(step["key"])} if step.get("key", "begin") != "begin" else {})}

@@ -1,0 +1,109 @@
+"""Functions that answer what tools of the provider ask of the caller.
+
+Most hosted tools run at the provider.  A computer does not: its actions are calls of the function `COMPUTER`, which is
+answered from outside unless the agent has a function of that name.  An MCP server that asks first makes calls of a
+function with its label: to approve one is to let the provider run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.errors import PromptError
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.hosted_tool import ComputerUse, HostedMCP, HostedTool
+from fsm_agent.messages.message import FunctionCall
+
+COMPUTER = "computer"
+ACTION = "action"  # the argument of `COMPUTER` that says what to do, where that is a name
+_HARMLESS = (None, "regular", "allowed")
+
+
+def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has_approver: bool) -> dict[str, Function]:
+    """Return the functions that answer the tools, by name.
+
+    Args:
+        tools: The tools.
+        functions: The functions of the agent, of which one may be its computer.
+        has_approver: There is an approver, who is asked about each call whose policy does not exempt it.
+
+    Raises:
+        PromptError: A function has the name of an MCP server that asks first.
+    """
+    own = {function.name: function for function in functions}
+    answers = dict[str, Function]()
+    for tool in tools:
+        if isinstance(tool, ComputerUse):
+            answers[COMPUTER] = _computer(own.get(COMPUTER), has_approver=has_approver)
+        elif isinstance(tool, HostedMCP) and tool.require_approval != "never":
+            if tool.label in own:
+                raise PromptError(
+                    f"the function {tool.label!r} has the name of the MCP server {tool.label!r}, whose calls are"
+                    " approved under it: another label or name would be right"
+                )
+            answers[tool.label] = Function(
+                name=tool.label,
+                parameters={"type": "object"},
+                call=_approved,
+                blocking=False,
+                needs_approval=has_approver or tool.require_approval != "auto",
+                repeatable=True,
+            )
+    return answers
+
+
+def declared(functions: tuple[Function, ...], tools: Sequence[HostedTool]) -> tuple[Function, ...]:
+    """Return the functions to declare to the model: it knows its provider's computer without a declaration."""
+    if any(isinstance(tool, ComputerUse) for tool in tools):
+        return tuple([function for function in functions if function.name != COMPUTER])
+    return functions
+
+
+def _computer(own: Function | None, *, has_approver: bool) -> Function:
+    """Return the function for actions of a computer: each is new, however often it was asked for before."""
+    function = own or Function(name=COMPUTER, parameters={"type": "object"})
+    needs: bool | Callable[..., bool] | None = function.needs_approval
+    if needs is None:
+        needs = True if has_approver else is_flagged
+    return replace(function, needs_approval=needs, repeatable=True)
+
+
+def is_run_as_requested(function: Function) -> bool:
+    """Return whether the provider runs it, with the arguments that the model has given and no others."""
+    return function.call is _approved
+
+
+def as_action(call: FunctionCall) -> FunctionCall:
+    """Return the call of a provider's own function for an action, as a call of `COMPUTER`; itself if it is broken."""
+    try:
+        arguments = pydantic_core.from_json(call.arguments_json or "{}")
+    except ValueError:
+        return call
+    if not isinstance(arguments, dict):
+        return call
+    text = pydantic_core.to_json({ACTION: call.name, **arguments}).decode()
+    return call.changed(name=COMPUTER, arguments_json=text)
+
+
+def action_of(call: FunctionCall) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of the function that `as_action` was given."""
+    arguments = call.arguments
+    if call.name != COMPUTER or not isinstance(arguments.get(ACTION), str):
+        return call.name, arguments
+    return arguments.pop(ACTION), arguments
+
+
+def is_flagged(call: FunctionCall) -> bool:
+    """Return whether the provider wants a person to confirm this action of a computer."""
+    arguments = call.arguments
+    decision = arguments.get("safety_decision")
+    word = decision.get("decision") if isinstance(decision, Mapping) else decision
+    return bool(arguments.get("pending_safety_checks")) or word not in _HARMLESS
+
+
+def _approved(**_: Any) -> str:
+    """Return the result of a call that has been approved, and that the provider runs."""
+    return "approved"

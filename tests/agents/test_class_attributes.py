@@ -1,0 +1,308 @@
+"""Is what a class of agents says what its agents are made with, or refused?"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from fsm_agent import (
+    Agent,
+    AgentBase,
+    ConfigError,
+    Denied,
+    KeepLastN,
+    Limits,
+    Masking,
+    MemoryStore,
+    Price,
+    Prompt,
+    ResultPipeline,
+    Settings,
+    function,
+)
+from fsm_agent.agents.config.agent_config import AgentConfig, keys_of
+from fsm_agent.agents.config.attributes import KNOWN
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.testing import Script, call
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    with AGENTS.scoped():
+        yield
+
+
+@function
+def erase(path: str) -> str:
+    """Erase a file."""
+    erased.append(path)
+    return "gone"
+
+
+erased: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_erased():
+    erased.clear()
+
+
+def refuse(call: Any) -> bool:
+    return False
+
+
+def stop_at_once(context: Any) -> str:
+    return "enough"
+
+
+def system_of(deps: Any) -> str:
+    return f"You serve {deps}."
+
+
+class Told:
+    def on_done(self, event: Any) -> None: ...
+
+
+# For each argument of an agent: what a class says, and what an agent of it is then made with.
+SAID: dict[str, Any] = {
+    "model": Script(),
+    "system": system_of,
+    "functions": (erase,),
+    "output": int,
+    "prompt": Prompt("Do this: {{ task }}", path="do/this"),
+    "name": "cleaner",
+    "limits": Limits(rounds=2, deadline_s=9),
+    "settings": Settings(temperature=0.5),
+    "stop_when": stop_at_once,
+    "approve": refuse,
+    "masking": Masking(keep_rounds=7),
+    "processors": (KeepLastN(3),),
+    "results": ResultPipeline(),
+    "prices": Price(input_micro_usd=1, output_micro_usd=2),
+    "hooks": (Told(),),
+    "store": MemoryStore(),
+    "world": {"threads": 3},
+    "profile": "creative",
+    "system_path": "clean/system",
+    "prompts": "prompts",
+}
+
+
+def class_with(**attributes: Any) -> Any:
+    return type("Cleaner", (AgentBase,), {"expertise": "You clean.", **attributes})
+
+
+def made_with(cls: Any, **options: Any) -> Agent[Any, Any]:
+    (agent,) = cls(**{"client": Script()} | options).agents.values()
+    return agent
+
+
+def test_the_table_has_every_argument_of_an_agent_and_every_key_of_a_configuration():
+    assert SAID.keys() == set(KNOWN)
+    assert set(inspect.signature(Agent).parameters) <= SAID.keys()
+    refused = {"$schema", "agent_type", "client", "global", "agent_configs"}  # each has a test below, or another use
+    assert set(keys_of(AgentConfig)) - refused <= SAID.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in inspect.signature(Agent).parameters if name != "prompt"])
+@pytest.mark.parametrize("way", ["attribute", "static method", "inherited", "of a mixin"])
+def test_each_argument_of_an_agent_is_an_attribute_of_its_class(name, way):
+    value = SAID[name]
+    if way == "static method" and not callable(value):
+        pytest.skip("is no function")
+    attribute = staticmethod(value) if way == "static method" else value
+    if way == "inherited":
+        cls = type("Sub", (class_with(**{name: attribute}),), {})
+    elif way == "of a mixin":
+        cls = type("Sub", (type("Mixin", (), {name: attribute}), AgentBase), {"expertise": "You clean."})
+    else:
+        cls = class_with(**{name: attribute})
+    agent = made_with(cls, **({"client": None} if name == "model" else {}))
+    assert getattr(agent, name) == value
+
+
+def test_the_prompt_of_a_class_asks_for_the_task():
+    script = Script("1")
+    class_with(prompt=SAID["prompt"])(client=script).call("tidy")
+    assert script.requests[0].messages[-1].text == "Do this: tidy"
+
+
+def test_a_profile_is_a_preset_under_the_settings():
+    agent = made_with(class_with(profile="deterministic", settings={"temperature": 0.2}))
+    assert (agent.settings.temperature, agent.settings.seed) == (0.2, 1)
+
+
+def test_a_system_prompt_and_a_task_are_found_by_their_paths(tmp_path):
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean/system.jinja").write_text("You polish.")
+    (tmp_path / "clean/task.jinja").write_text("Polish {{ task }}.")
+    script = Script("Done.")
+    class_with(prompts=str(tmp_path), system_path="clean/system", prompt="clean/task")(client=script).call("it")
+    assert [message.text for message in script.requests[0].messages] == ["You polish.", "Polish it."]
+
+
+@pytest.mark.parametrize("ask", [refuse, staticmethod(refuse), lambda call: False])
+def test_an_approver_of_a_class_is_asked(ask):
+    cls = class_with(functions=[erase], approve=ask)
+    cls(client=Script(call("erase", path="/"), "Nothing was done.")).call("tidy")
+    assert erased == []
+
+
+def test_functions_that_the_body_defines_are_methods():
+    class Careful(AgentBase, register=False):
+        functions = (erase,)
+        reason = "never"
+
+        def system(self) -> str:
+            return f"You are {self.name}."
+
+        def approve(self, call: Any) -> Any:
+            return Denied(self.reason)
+
+        def stop_when(self, context: Any) -> str | None:
+            return f"{self.name} has seen enough" if context.iteration > 1 else None
+
+    script = Script(call("erase", path="/"), call("erase", path="/etc"))
+    result = Careful(client=script, name="careful").as_agent().call("tidy")
+    assert result.ending.detail == "careful has seen enough"
+    assert erased == []
+    assert script.requests[0].messages[0].text == "You are careful."
+    assert "never" in script.requests[1].messages[-1].parts[0].text
+
+
+def test_system_may_be_a_method_of_the_deps():
+    class Serving(AgentBase, register=False):
+        def system(self, deps: str) -> str:
+            return f"{self.name} serves {deps}."
+
+    script = Script("Yes.")
+    Serving(client=script, name="it").call("?", deps="Ann")
+    assert script.requests[0].messages[0].text == "it serves Ann."
+
+
+def test_nearer_is_the_configuration_then_that_of_the_sub_agent_then_arguments():
+    cls = class_with(limits=Limits(rounds=1, handoffs=1, parallel=1, recalls=1), settings={"temperature": 0.1})
+    config = {
+        "global": {"limits": {"handoffs": 2, "parallel": 2, "recalls": 2}},
+        "limits": {"parallel": 3, "recalls": 3},
+        "agent_configs": {"Cleaner": {"limits": {"recalls": 4}}},
+    }
+    limits = made_with(cls, config=config, settings={"temperature": 0.7}).limits
+    assert (limits.rounds, limits.handoffs, limits.parallel, limits.recalls) == (1, 2, 3, 4)
+    assert made_with(cls, config=config, settings={"temperature": 0.7}).settings.temperature == 0.7
+    assert made_with(cls, approve=refuse).approve is refuse
+
+
+def test_of_several_sub_agents_each_has_what_the_class_says():
+    class Pair(AgentBase, register=False):
+        agent_group = {"one": {"limits": Limits(rounds=1)}, "other": {"model": "openai:m"}}  # noqa: RUF012
+        approve = refuse
+        limits = Limits(recalls=0)
+        model = "openai:gpt-5-mini"
+
+        def call(self, task: str, **kwargs: Any) -> str:
+            return ""
+
+    pair = Pair()
+    assert [agent.approve for agent in pair.agents.values()] == [refuse, refuse]
+    assert [agent.model for agent in pair.agents.values()] == ["openai:gpt-5-mini", "openai:m"]
+    assert (pair.agents["one"].limits.rounds, pair.agents["other"].limits.recalls) == (1, 0)
+    assert [agent.model for agent in Pair(model="openai:x").agents.values()] == ["openai:x"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("aprove", refuse, "did you mean 'approve'?"),
+        ("approver", refuse, "here that is approve = …"),
+        ("require_approval", True, "here that is approve = …"),
+        ("hook", [], "did you mean 'hooks'?"),
+        ("expertice", "You clean.", "did you mean 'expertise'?"),
+        ("max_retries", 5, r"here that is limits = Limits\(recalls=…, parse_retries=…\)"),
+        ("default_inner", "Ollama", "here that is model = 'provider:model', or a client"),
+        ("client", Script(), "here that is model = 'provider:model', or a client"),
+        ("client_name", "x", "here that is model = "),
+        ("output_type", int, "here that is output = …"),
+        ("deps", 3, "here that is deps=… of call"),
+        ("tools", [], r"here that is functions = \[…\]"),
+        ("temperature", 0, r"here that is temperature=… of settings=Settings\(…\)"),
+        ("rounds", 0, r"here that is rounds=… of limits=Limits\(…\)"),
+        ("api_key", "k", "here that is model = client_for"),
+        ("base_url", "k", "here that is model = client_for"),
+        ("config", {}, "here that is the attributes of the class themselves"),
+        ("global", {}, "here that is the attributes of the class themselves"),
+        ("agent_configs", {}, "here that is agent_group"),
+        ("agents", {}, "here that is agent_group"),
+        ("instructions", "You clean.", "here that is expertise = …"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"call": lambda self, task: task}])
+@pytest.mark.parametrize("of_mixin", [False, True])
+def test_what_nothing_would_read_is_an_error_of_the_class_statement(name, value, says, more, of_mixin):
+    bases: Any = (type("Mixin", (), {name: value}), AgentBase) if of_mixin else (AgentBase,)
+    with pytest.raises(ConfigError, match=f"has no use for '{name}': {says}"):
+        type("Sub", bases, more if of_mixin else {**more, name: value})
+
+
+def test_a_gate_under_another_name_is_refused_as_a_method_too():
+    with pytest.raises(ConfigError, match=r"did you mean 'approve'\?"):
+
+        class Misspelt(AgentBase, register=False):
+            expertise = "You clean."
+
+            def aprove(self, call: Any) -> bool:
+                return False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("profile", "creativ", "profile: no preset is called 'creativ'"),
+        ("limits", {"rouds": 3}, "limits.rouds is unknown: did you mean 'rounds'?"),
+        ("settings", 3, "settings: 3 is no table"),
+    ],
+)
+def test_a_value_that_cannot_be_right_is_an_error_of_the_class_statement(name, value, says):
+    with pytest.raises(ConfigError, match=says):
+        class_with(**{name: value})
+
+
+def test_all_else_is_the_class_s_own():
+    class Own(AgentBase, register=False):
+        expertise = "You count."
+        score = 3
+        tone = "friendly"
+        page_limit = 5
+        model_path = "m.bin"
+
+        def tools(self) -> list[str]:
+            return []
+
+        @property
+        def history(self) -> list[str]:
+            return []
+
+    assert Own(client=Script("1")).call("?") == "1"
+
+
+@pytest.mark.parametrize("name", ["approve", "limits", "hooks", "name"])
+def test_what_its_agents_were_made_with_cannot_be_set_later(name):
+    agent = class_with()(client=Script())
+    with pytest.raises(AttributeError, match=rf"{name} of 'Cleaner' cannot be set: .*changed\({name}=…\)"):
+        setattr(agent, name, SAID[name])
+
+
+def test_it_may_be_set_before():
+    class Careful(AgentBase, register=False):
+        functions = (erase,)
+
+        def __init__(self, **options: Any) -> None:
+            self.approve = refuse
+            super().__init__(**options)
+
+    careful = Careful(client=Script(call("erase", path="/"), "no", call("erase", path="/"), "no"))
+    careful.call("tidy")
+    careful.changed(limits={"rounds": 1}).call("tidy")
+    assert erased == []

@@ -1,0 +1,305 @@
+"""Are the data that actions make of the types of their fields, and does a step look at what it changes alone?"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, make_dataclass, replace
+from itertools import product
+from typing import Annotated, Any, Literal, NamedTuple, NewType
+
+import pydantic
+import pytest
+from support.flow_runs import LOOPS, Driver
+from test_costs import count
+
+from fsm_agent import Begun, Dialog, MemoryStore, SnapshotError
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Flow, FlowError, each, end, execute, gather, snapshot, subflow, wait
+from fsm_agent.flows.definition.data_values import Misfit
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str = ""
+    size: float = 0.0
+
+
+@dataclass(frozen=True)
+class Twin:
+    name: str = ""
+
+
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    n: Annotated[int, pydantic.Field(ge=0)] = 0
+    text: str = ""
+
+
+class Judged(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    n: int = 0
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def _is_even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("odd")
+        return value
+
+
+class Secret(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    hidden: str = pydantic.Field(default="", exclude=True)
+    key: pydantic.SecretStr = pydantic.SecretStr("")
+
+
+Hours = NewType("Hours", int)
+PAIR, MODEL = Pair(0, ""), Model()
+
+
+@dataclass(frozen=True)
+class Data:
+    n: int = 0
+    text: str = ""
+    score: float | None = None
+    color: Color = Color.RED
+    items: tuple[Item, ...] = ()
+    pair: Pair = PAIR
+    both: tuple[int, str] = (0, "")
+    by_name: Mapping[str, Item] = field(default_factory=dict)
+    model: Model = MODEL
+    dialog: Dialog = field(default_factory=Dialog)
+    inner: Data | None = None
+
+
+@execute
+def step(d: Data) -> int:
+    return d.n + 1
+
+
+def written(**changes: Any) -> Flow[Data]:
+    def write(d: Data, a: int) -> Data:
+        return replace(d, **changes)
+
+    return Flow("f", Data, start=step, rows=[step.done(end("over"), do=write)])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"n": "x"}, "'x' in Data.n: int would be right"),
+    ({"n": float("nan")}, "nan in Data.n: int would be right"),
+    ({"n": None}, "None in Data.n: JSON of int would be right: input: Input should be a valid integer"),
+    ({"text": b"x"}, "b'x' in Data.text: str would be right"),
+    ({"text": "\ud800"}, r"'\ud800' in Data.text: JSON of str would be right: Error serializing to JSON"),
+    ({"score": "x"}, "'x' in Data.score: float | None would be right"),
+    ({"score": float("inf")}, "inf in Data.score: JSON of float would be right: input: Input should be a valid number"),
+    ({"color": "red"}, "'red' in Data.color: Color would be right"),
+    ({"items": ["a"]}, "['a'] in Data.items: tuple[test_flow_data.Item, ...] would be right"),
+    ({"items": (Item(), "a")}, "'a' in Data.items[1]: Item would be right"),
+    ({"items": (Item(), Item(5))}, "5 in Data.items[1].name: str would be right"),  # type: ignore[arg-type]
+    ({"pair": Pair("x", "")}, "'x' in Data.pair.left: int would be right"),  # type: ignore[arg-type]
+    ({"both": (1, 2)}, "2 in Data.both[1]: str would be right"),
+    ({"both": (1, "a", 2)}, "(1, 'a', 2) in Data.both"),
+    ({"by_name": {"a": Item(size="x")}}, "'x' in Data.by_name['a'].size: float would be right"),  # type: ignore[arg-type]
+    ({"by_name": {5: Item()}}, "5 in Data.by_name[5]: str would be right"),
+    ({"model": Model().model_copy(update={"n": "x"})}, "'x' in Data.model.n"),
+    ({"model": Model().model_copy(update={"n": -1})}, "-1 in Data.model.n: JSON of int would be right: "),
+    (
+        {"model": Model().model_copy(update={"txet": ""})},
+        "Model(n=0, text='') in Data.model, and Model has no 'txet'",
+    ),
+    ({"dialog": "hello"}, "'hello' in Data.dialog"),
+    ({"inner": Data(inner=Data(n="x"))}, "'x' in Data.inner.inner.n: int would be right"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("changes", "problem"), WRONG, ids=[problem for _, problem in WRONG])
+def test_a_value_of_another_type_is_refused_where_it_is_written(
+    changes: dict[str, Any], problem: str, stored: bool
+) -> None:
+    flow = replace(written(**changes), store=MemoryStore() if stored else None)
+    run = flow.seed(Data(items=(Item(),)))
+    with pytest.raises(FlowError) as error:
+        flow.run(run)
+    where = "flow 'f': the action write of the row step --done--> over returned "
+    assert str(error.value).startswith(f"{where}{problem}")
+    assert run.state == "step"
+
+
+@LOOPS
+def test_every_driver_says_so_and_the_run_stays_where_it_was(driven: Driver) -> None:
+    run = written(n="x").seed(Data())
+    with pytest.raises(
+        FlowError, match=r"the action write of the row step --done--> over returned 'x' in Data\.n: int"
+    ):
+        driven(run.flow, run)
+    assert (run.state, run.data) == ("step", Data())
+
+
+def test_in_flows_inside_and_among_members_too() -> None:
+    inner = written(n="x")
+    nested = subflow("nested", inner, lambda d: Data(d.n))
+    other = subflow("other", inner, lambda d: Data(d.n))
+
+    def items(d: Data) -> tuple[Data, ...]:
+        return (d,)
+
+    for state in (nested, gather("both", nested, other), each("every", nested, items)):
+        around = Flow("around", Data, start=state, rows=[state.done(end("over"))])  # type: ignore[attr-defined]
+        with pytest.raises(FlowError, match=r"flow 'f': the action write of the row .* returned 'x' in Data\.n: int"):
+            around.call(Data())
+
+
+def test_a_flow_inside_does_not_begin_with_them() -> None:
+    nested = subflow("nested", written(n=1), lambda d: Data("x"))  # type: ignore[arg-type]
+    around = Flow("around", Data, start=nested, rows=[nested.done(end("over"))])
+    with pytest.raises(FlowError, match=r"flow 'f' was given 'x' in Data\.n: int would be right"):
+        around.call(Data())
+
+
+def test_what_an_action_leaves_as_it_was_is_its_own_affair() -> None:
+    """Data that a run was restored with are right already, and nothing that is shared with them is read again."""
+    run = written(text="new").seed(Data(items=(Item(),)))
+    run.advance("begin", Begun(at_s=0.0))
+    odd = Item(size="x")  # type: ignore[arg-type]
+    run.record = run.record.changed(data=Data(items=(odd,)))
+    run.give(step, 1)
+    assert run.data.items == (odd,)
+
+
+VALUES: list[Any] = [
+    *[None, True, 0, 2**70, 1.5, -0.0, float("nan"), "", "a", "aaaa", "é", "\ud800", b"x", b"\xff"],
+    *[Color.RED, (), (1,), (1, "a"), ("a", 1), (1, (2,)), ["a"], {"a": 1}, {1: "a"}, frozenset(["a"])],
+    *[Item(), Twin(), Item(5), Item("a", "x"), (Item(), Item("a")), (Item(), "a"), {"a": Item()}, {"a": Item(1)}],  # type: ignore[arg-type]
+    *[PAIR, Pair("a", 1), Model(n=3), Model.model_construct(n=-3), Judged(n=2), Judged.model_construct(n=3)],  # type: ignore[arg-type]
+    *[Secret(), Secret(hidden="x"), Secret(key=pydantic.SecretStr("sk-secret"))],
+    *[datetime.date(2026, 1, 1), decimal.Decimal("1.10"), decimal.Decimal("nan")],
+]
+KINDS: list[Any] = [
+    *[int, str, bool, float, bytes, Color, Hours, Item, Pair, Model, Judged, Secret, datetime.date, decimal.Decimal],
+    *[Item | None, int | None, int | str, float | Item, Item | Pair, Item | Twin, Literal["a"], Literal["a"] | None],
+    *[tuple[Item, ...], tuple[Item | None, ...], tuple[int, ...], tuple[int, str], tuple[int, tuple[int, ...]]],
+    *[Mapping[str, int], Mapping[str, Item], Mapping[int, str], frozenset[str]],
+    *[Annotated[int, pydantic.Field(gt=0)], Annotated[str, pydantic.Field(max_length=3)]],
+]
+
+
+def test_what_is_refused_is_what_could_not_be_written() -> None:
+    """With all that is written and read again as the judge, for each type and value."""
+    refused = 0
+    flows = [(kind, _flow_on(make_dataclass("Made", [("value", kind, None)], frozen=True))) for kind in KINDS]
+    for (kind, flow), value in product(flows, VALUES):
+        data = flow.data(value)
+        is_right = _passes(flow.data_json, data)
+        refused += not is_right
+        for before in (None, flow.data(VALUES[2]), flow.data((Item(),))):
+            if before is None or before.value is not value:
+                assert _passes(flow.check_values, data, before) is is_right, (kind, value, before)
+    assert 1000 < refused < len(KINDS) * len(VALUES) - 60
+
+
+def _flow_on(data: Any) -> Flow[Any]:
+    asking = wait(int, name="asking")(lambda d: "?")
+    return Flow("f", data, start=asking, rows=[asking.done(end("over"))])
+
+
+def _passes(check: Callable[..., Any], *given: Any) -> bool:
+    try:
+        check(*given)
+    except (OutcomeError, Misfit):
+        return False
+    return True
+
+
+def test_a_value_that_every_type_takes_is_looked_at_when_it_is_written() -> None:
+    made = make_dataclass("Made", [("value", Any, None)], frozen=True)
+    asking = wait(int, name="asking")(lambda d: "?")
+    flow = Flow("f", made, start=asking, rows=[asking.done(end("over"), do=lambda d, a: made(value=object()))])
+    run = flow.seed(made())
+    run.advance("begin", Begun(at_s=0.0))
+    run.give(asking, 1)
+    assert run.state == "over"
+    with pytest.raises(SnapshotError, match="Unable to serialize unknown type"):
+        snapshot(run)
+
+
+# What it costs
+
+
+@dataclass(frozen=True)
+class Large:
+    n: int
+    text: str
+    items: tuple[str, ...]
+    parts: tuple[Item, ...]
+    limit: int = 50
+
+
+LARGE = Large(
+    0, "é" * 2_000_000, tuple(f"item {n}" * 10 for n in range(20_000)), tuple(Item(str(n)) for n in range(20_000))
+)
+
+
+@execute
+def counting(d: Large) -> int:
+    return d.n + 1
+
+
+def is_over(d: Large, n: int) -> bool:
+    return n >= d.limit
+
+
+def keep(d: Large, n: int) -> Large:
+    return replace(d, n=n)
+
+
+def add(d: Large, n: int) -> Large:
+    return replace(d, n=n, items=(*d.items, str(n)), parts=(*d.parts, Item(str(n))))
+
+
+def loop_of(action: Any) -> Flow[Large]:
+    rows = [counting.done(end("over"), when=is_over, do=action), counting.done(counting, do=action)]
+    return Flow("large", Large, start=counting, rows=rows)
+
+
+def test_a_step_copies_and_writes_nothing_that_it_leaves_as_it_was() -> None:
+    run = loop_of(keep).seed(LARGE)
+    run.advance("begin", Begun(at_s=0.0))
+    run.give(counting, 1)
+    tracemalloc.start()
+    for n in range(2, 10):
+        run.give(counting, n)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 300_000  # of 9 MB
+    assert run.data.text is LARGE.text
+
+
+def test_a_step_costs_what_it_changes() -> None:
+    """As many calls of functions, whether ten items or ten thousand are there already."""
+
+    def calls(size: int) -> int:
+        small = replace(LARGE, items=LARGE.items[:size], parts=LARGE.parts[:size])
+        run = loop_of(add).seed(small)
+        run.advance("begin", Begun(at_s=0.0))
+
+        async def steps() -> None:
+            for n in range(1, 20):
+                run.give(counting, n)
+
+        return count(steps).calls
+
+    assert calls(10_000) == calls(10)

@@ -1,0 +1,368 @@
+"""Does time pass as it should by the system's clock: two timers in a row, whatever is around them, whoever drives?
+
+Every feature that concerns time stands twice in a row in a flow, which is driven alone, under a deadline, in a subflow
+and among members.  Its way and its data must be the same under all drivers, and no timer may fire before its time, as
+one does that takes the end of the timer before for its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Function, Limits, MemoryStore, Overloaded, Retries, SqliteStore
+from fsm_agent.flows import (
+    Flow,
+    FlowLimits,
+    call,
+    each,
+    end,
+    execute,
+    gather,
+    pause,
+    race,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Done
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asked
+
+SHORT_S = 0.04  # what a timer lasts
+FAR_S = 30.0  # one that must not fire
+LATE_S = 3.0  # how late the end may come, on a busy machine
+
+REAL = {"clock": SystemClock()}
+
+
+@dataclass(frozen=True)
+class Log:
+    """What has come, in order."""
+
+    entries: tuple[str, ...] = ()
+
+
+def noted(text: str) -> Callable[[Log, Any], Log]:
+    return lambda log, _: Log((*log.entries, text))
+
+
+over = end("over")
+
+
+def flow_of(*states: Any, **options: Any) -> Flow[Log]:
+    """Return a flow of states in a row, each of which notes how it ended."""
+    rows = []
+    for state, following in zip(states, [*states[1:], over], strict=True):
+        events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")
+        events += ["elapsed"] * (state.within_s is not None)
+        rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
+    return Flow("timed", Log, start=states[0], rows=rows, world=REAL, **options)
+
+
+FREE = threading.Event()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freed() -> Generator[None]:
+    """Let go of what was left behind in threads."""
+    yield
+    FREE.set()
+
+
+class Silent(Script):
+    """A model that does not answer."""
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        FREE.wait(FAR_S)
+        return super().complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        await asyncio.sleep(FAR_S)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        yield self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        yield await self.acomplete(request)
+
+
+async def too_long(log: Any) -> str:
+    """Work."""
+    await asyncio.sleep(FAR_S)
+    return "never"
+
+
+def too_long_in_a_thread(log: Any) -> str:
+    """Work."""
+    FREE.wait(FAR_S)
+    return "never"
+
+
+async def a_while(log: Any) -> str:
+    """Work."""
+    await asyncio.sleep(SHORT_S)
+    return "fine"
+
+
+def a_while_in_a_thread(log: Any) -> str:
+    """Work."""
+    time.sleep(SHORT_S)
+    return "fine"
+
+
+def asking(name: str, model: Script, limits: Limits | None = None, *functions: Any, **options: Any) -> Any:
+    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=REAL)
+    return call(agent, name=name, **options)(lambda _: "Go.")
+
+
+# Flows of timers in a row; of each, so many runs share the models and functions
+
+
+def pauses(runs: int) -> Flow[Log]:
+    return flow_of(*[pause(f"nap{n}", SHORT_S) for n in "123"])
+
+
+def polling(runs: int) -> Flow[Log]:
+    """A function that is run again after each pause, until it has found something."""
+    check, nap = execute(a_while_in_a_thread, name="check"), pause("nap", SHORT_S)
+
+    def is_early(log: Log, _: Any) -> bool:
+        return len(log.entries) < 2
+
+    rows = [
+        check.done(nap, when=is_early, do=noted("not yet")),
+        check.done(over, do=noted("found")),
+        nap.elapsed(check),
+    ]
+    return Flow("timed", Log, start=check, rows=rows, world=REAL)
+
+
+def questions(runs: int) -> Flow[Log]:
+    return flow_of(*[wait(int, name=f"ask{n}", within_s=SHORT_S)(lambda _: "?") for n in "12"], pause("nap", SHORT_S))
+
+
+def calls(runs: int) -> Flow[Log]:
+    return flow_of(*[asking(f"call{n}", Silent(), within_s=SHORT_S) for n in "12"], pause("nap", SHORT_S))
+
+
+def coroutines(runs: int) -> Flow[Log]:
+    return flow_of(*[execute(name=f"work{n}", within_s=SHORT_S)(too_long) for n in "12"], pause("nap", SHORT_S))
+
+
+def plain_functions(runs: int) -> Flow[Log]:
+    works = [execute(name=f"work{n}", within_s=SHORT_S)(too_long_in_a_thread) for n in "12"]
+    return flow_of(*works, execute(name="last", within_s=FAR_S)(a_while_in_a_thread))
+
+
+def subflows(runs: int) -> Flow[Log]:
+    inner = flow_of(pause("far", FAR_S))
+    return flow_of(*[subflow(f"sub{n}", inner, lambda log: log, within_s=SHORT_S) for n in "12"], pause("nap", SHORT_S))
+
+
+def deadlines_of_subflows(runs: int) -> Flow[Log]:
+    inner = flow_of(pause("far", FAR_S), limits=FlowLimits(deadline_s=SHORT_S))
+    return flow_of(*[subflow(f"sub{n}", inner, lambda log: log) for n in "12"], pause("nap", SHORT_S))
+
+
+def deadlines_of_calls(runs: int) -> Flow[Log]:
+    """One waits for its model, the other for a function."""
+    limits, slow = Limits(deadline_s=SHORT_S), Function(name="slow", call=partial(too_long_in_a_thread, None))
+    second = asking("call2", Script(*[asked("slow")] * runs), limits, slow)
+    return flow_of(asking("call1", Silent(), limits), second, pause("nap", SHORT_S))
+
+
+def backoffs(runs: int) -> Flow[Log]:
+    busy = [Overloaded("busy", retry_after_s=SHORT_S)] * 2 * runs
+    model = Script(*busy, *["fine"] * runs)
+    return flow_of(asking("call1", model, Limits(recalls=len(busy))), execute(name="work", within_s=FAR_S)(a_while))
+
+
+def timeouts(runs: int) -> Flow[Log]:
+    """Functions of an agent: two that take too long, and one that does not."""
+    functions = [
+        Function(name="slow", call=partial(too_long, None), timeout_s=SHORT_S),
+        Function(name="slow_too", call=partial(too_long_in_a_thread, None), timeout_s=SHORT_S),
+        Function(name="quick", call=partial(a_while, None), timeout_s=FAR_S),
+    ]
+    replies = ["slow", "slow_too", "quick"]
+
+    def reply(request: Request) -> Any:
+        results = [part.text for message in request.messages if message.role == "tool" for part in message.parts]
+        if len(results) < len(replies):
+            return asked(replies[len(results)])
+        return ", ".join(text.partition(":")[0] for text in results)
+
+    working = asking("working", Script(*[reply] * 4 * runs), Limits(), *functions)
+    last = execute(a_while, name="last")
+    rows = [working.done(last, do=lambda _, found: Log((found,))), last.done(over, do=noted("last done"))]
+    return Flow("timed", Log, start=working, rows=rows, world=REAL)
+
+
+def timeouts_of_states(runs: int) -> Flow[Log]:
+    works = [execute(name=f"work{n}", timeout_s=SHORT_S)(too_long_in_a_thread) for n in "12"]
+    return flow_of(*works, execute(name="last", timeout_s=FAR_S)(a_while))
+
+
+def retries(runs: int) -> Flow[Log]:
+    """Functions that fail twice in each run."""
+
+    patient = Retries(attempts=2 * runs + 1, delay_s=SHORT_S, max_delay_s=SHORT_S, jitter=0.0)
+
+    def working(name: str) -> Any:
+        tries: list[int] = []
+
+        @execute(name=name, retries=patient, within_s=FAR_S)
+        def flaky(log: Any) -> str:
+            tries.append(1)
+            if len(tries) <= 2 * runs:
+                raise ConnectionError("not yet")
+            return "fine"
+
+        return flaky
+
+    return flow_of(working("work1"), working("work2"))
+
+
+TIMED: dict[str, tuple[Callable[[int], Flow[Log]], list[str], int]] = {  # what it comes to, and after how many times
+    "pauses": (pauses, ["nap1 elapsed", "nap2 elapsed", "nap3 elapsed"], 3),
+    "polling": (polling, ["not yet", "not yet", "found"], 5),
+    "questions": (questions, ["ask1 elapsed", "ask2 elapsed", "nap elapsed"], 3),
+    "calls": (calls, ["call1 elapsed", "call2 elapsed", "nap elapsed"], 3),
+    "coroutines": (coroutines, ["work1 elapsed", "work2 elapsed", "nap elapsed"], 3),
+    "plain functions": (plain_functions, ["work1 elapsed", "work2 elapsed", "last done"], 3),
+    "subflows": (subflows, ["sub1 elapsed", "sub2 elapsed", "nap elapsed"], 3),
+    "deadlines of subflows": (deadlines_of_subflows, ["sub1 failed", "sub2 failed", "nap elapsed"], 3),
+    "deadlines of calls": (deadlines_of_calls, ["call1 failed", "call2 failed", "nap elapsed"], 3),
+    "backoffs": (backoffs, ["call1 done", "work done"], 3),
+    "timeouts of functions": (timeouts, ["TimeoutError, TimeoutError, fine", "last done"], 4),
+    "timeouts of states": (timeouts_of_states, ["work1 failed", "work2 failed", "last done"], 3),
+    "retries": (retries, ["work1 done", "work2 done"], 4),
+}
+
+
+# What is around the timers; what it comes to is what they come to
+
+
+def itself(log: Log) -> Log:
+    return log
+
+
+def the_first(logs: tuple[Log, ...]) -> Log:
+    return logs[0]
+
+
+def the_only(logs: tuple[Log, ...]) -> Log:
+    """Return what all members have come to."""
+    (log,) = set(logs)
+    return log
+
+
+def around(work: Any, found: Callable[[Any], Log], **options: Any) -> Flow[Log]:
+    rows = [work.done(over, do=lambda _, answer: found(answer))]
+    return Flow("around", Log, start=work, rows=rows, world=REAL, **options)
+
+
+def as_state(flow: Flow[Log], name: str = "timed", **options: Any) -> Any:
+    return subflow(name, flow, itself, **options)
+
+
+def just_so(flow: Flow[Log]) -> Flow[Log]:
+    return flow
+
+
+def under_a_deadline(flow: Flow[Log]) -> Flow[Log]:
+    return replace(flow, limits=FlowLimits(deadline_s=FAR_S))
+
+
+def in_a_subflow_with_a_time(flow: Flow[Log]) -> Flow[Log]:
+    return around(as_state(flow, within_s=FAR_S), itself)
+
+
+def in_a_flow_under_a_deadline(flow: Flow[Log]) -> Flow[Log]:
+    return under_a_deadline(around(as_state(flow), itself))
+
+
+def beside_other_timers(flow: Flow[Log]) -> Flow[Log]:
+    return around(gather("both", as_state(flow), as_state(pauses(1), "other")), the_first)
+
+
+def in_a_race_with_a_far_one(flow: Flow[Log]) -> Flow[Log]:
+    return around(race("either", as_state(flow), as_state(flow_of(pause("far", FAR_S)), "other")), itself)
+
+
+def among_its_like(flow: Flow[Log]) -> Flow[Log]:
+    return around(each("every", as_state(flow), lambda log: [log] * 3), the_only)
+
+
+AROUND: list[Callable[[Flow[Log]], Flow[Log]]] = [
+    just_so,
+    under_a_deadline,
+    in_a_subflow_with_a_time,
+    in_a_flow_under_a_deadline,
+    beside_other_timers,
+    in_a_race_with_a_far_one,
+    among_its_like,
+]
+
+
+# Who drives
+
+
+def by_call(flow: Flow[Log]) -> Any:
+    return flow.call(Log())
+
+
+def by_acall(flow: Flow[Log]) -> Any:
+    return asyncio.run(flow.acall(Log()))
+
+
+def by_stream(flow: Flow[Log]) -> Any:
+    (done,) = [event for event in flow.stream(Log()) if isinstance(event, Done)]
+    return done.result
+
+
+def by_astream(flow: Flow[Log]) -> Any:
+    async def main() -> Any:
+        return [event async for event in flow.astream(Log())][-1]
+
+    return asyncio.run(main()).result
+
+
+DRIVERS = [by_call, by_acall, by_stream, by_astream]
+
+
+@pytest.mark.parametrize("timed", TIMED)
+def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_drives(timed: str, tmp_path: Path) -> None:
+    make, entries, times = TIMED[timed]
+
+    def driven(put: Callable[[Flow[Log]], Flow[Log]], drive: Callable[[Flow[Log]], Any], store: Any) -> Any:
+        flow = replace(put(make(3 if put is among_its_like else 1)), store=store)
+        began = time.monotonic()
+        found = drive(flow).data
+        took_s = time.monotonic() - began
+        is_right = times * SHORT_S - 0.01 <= took_s < times * SHORT_S + LATE_S
+        return list(found.entries), "in time" if is_right else f"after {took_s:.2f} s"
+
+    assert driven(just_so, by_call, SqliteStore(tmp_path / "runs.db")) == (entries, "in time")
+    with ThreadPoolExecutor(64) as threads:
+        tried = {}
+        for put in AROUND:
+            for drive in DRIVERS:
+                tried[put.__name__, drive.__name__] = threads.submit(driven, put, drive, None)
+            for drive in (by_call, by_acall):
+                tried[put.__name__, f"{drive.__name__}, stored"] = threads.submit(driven, put, drive, MemoryStore())
+        found = {which: one.result() for which, one in tried.items()}
+    assert found == dict.fromkeys(tried, (entries, "in time"))

@@ -1,0 +1,92 @@
+"""Does a recorder take each letter once, and know when its run is another's?"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import msgspec
+import pytest
+from support.kept_runs import Noting, definition_of
+
+from fsm_agent._internal.values import to_json
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.keeping import Options
+from fsm_agent.lifecycle.outcomes import Cancelled, Injected, Outcome, Stopped
+from fsm_agent.messages.message import Message
+from fsm_agent.store.errors import LeaseLost
+from fsm_agent.store.recorder import Posted, StoreRecorder
+from fsm_agent.testing import Script
+
+RUN = "r1"
+
+
+class Driver:
+    """What a recorder asks of its driver: it is told to look for letters, or to let go of a request as well."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def notice(self) -> None:
+        self.told.append("notice")
+
+    def wake(self) -> None:
+        self.told.append("wake")
+
+
+def begun(store: Noting) -> tuple[Agent[Any, Any], StoreRecorder]:
+    agent = Agent(Script("fine"), store=store, name="a")
+    _, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id=RUN)), definition_of(agent))
+    assert recorder is not None
+    return agent, recorder
+
+
+def message(text: str) -> Outcome:
+    return Injected(messages=(Message.of("user", text),))
+
+
+def test_a_letter_is_opened_once_however_often_it_is_fetched():
+    agent, recorder = begun(Noting())
+    agent.runs.answer(RUN, {"": message("hello")})
+    recorder.fetch()
+    recorder.fetch()
+    assert len(recorder.letters) == 1
+
+
+def test_a_letter_that_comes_while_a_batch_is_written_is_fetched():
+    def post(append: int) -> None:
+        if append == 1:
+            agent.runs.answer(RUN, {"": message("meanwhile")})
+
+    agent, recorder = begun(Noting(post))
+    recorder.insist()
+    recorder.write()
+    assert len(recorder.letters) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "told"),
+    [
+        ("", Cancelled(reason="enough"), "wake"),
+        ("", Stopped(reason="enough"), "wake"),
+        ("", message("hello"), "notice"),
+        ("model:0", Stopped(reason="enough"), "notice"),  # it answers one effect, and ends no other
+        ("child#1/", Cancelled(reason="enough"), "wake"),
+    ],
+)
+def test_only_what_ends_a_process_lets_go_of_its_request(key: str, outcome: Outcome, told: str):
+    agent, recorder = begun(Noting())
+    driver: Any = Driver()
+    recorder._driver = weakref.ref(driver)
+    agent.runs.store.post(RUN, "", to_json(Posted(key, msgspec.Raw(to_json(outcome).encode()))))
+    recorder.fetch()
+    assert driver.told == [told]
+
+
+def test_a_run_that_was_given_back_well_is_not_lost():
+    _, recorder = begun(Noting())
+    recorder.finish(is_stopped=True)
+    recorder.write()
+    recorder.lose(LeaseLost("another has claimed it since"))
+    assert recorder.lost is None
+    assert not recorder.is_behind

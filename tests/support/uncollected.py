@@ -1,0 +1,22 @@
+"""A part of a test in which the garbage collector does nothing, so that no work of its own is counted."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect what earlier tests left, and then nothing more: the work of a ``__del__`` would be counted."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,50 @@
+"""May many threads be the first to use everything, at the same time?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support import cold_start
+from support.paths import SUPPORT, TESTS
+
+PROCESSES = 300
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A store with runs that wait for 32 threads."""
+    path = tmp_path_factory.mktemp("prepared") / "runs.db"
+    cold_start.prepare(str(path))
+    return path
+
+
+def outcome(prepared: Path, folder: Path, *parts: str) -> str:
+    """What a fresh OS process says; "" is right."""
+    path = folder / "runs.db"
+    shutil.copy(prepared, path)
+    command = [sys.executable, "-X", "faulthandler", str(SUPPORT / "cold_start.py"), str(path), *parts]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    for file in folder.iterdir():
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    return f"{done.returncode}: {done.stdout}{done.stderr}" if done.returncode else ""
+
+
+def test_32_threads_use_everything_first_at_once(prepared, tmp_path):
+    assert outcome(prepared, tmp_path) == ""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, capsys):
+    parts = [(), *[(part.__name__,) for part in cold_start.PARTS]]
+    found = Counter(outcome(prepared, tmp_path, *parts[n % len(parts)]) for n in range(PROCESSES))
+    with capsys.disabled():
+        print(f"{PROCESSES} fresh processes of {cold_start.THREADS} threads: {found.pop('', 0)} as they should be")
+    assert not found, "\n".join(found)
