@@ -140,8 +140,8 @@ class AgentCall(Driven, Generic[Out]):
     __slots__ = (
         "_effects",
         "_folded",
+        "_newest",
         "_output",
-        "_seen",
         "after",
         "args",
         "change",
@@ -196,7 +196,7 @@ class AgentCall(Driven, Generic[Out]):
         self.journal = None
         self.change: Change | None = None
         self._effects: tuple[Effect, ...] | None = None
-        self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
+        self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
         self._folded = 0
         self._output: Any = _UNPARSED
 
@@ -287,7 +287,7 @@ class AgentCall(Driven, Generic[Out]):
         document = "" if self.journal is None else self.encode(key, outcome)
         if type(outcome) is Replied:
             gate = Gate(self.has_approver, self.deps)
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
         else:
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
@@ -410,7 +410,7 @@ class AgentCall(Driven, Generic[Out]):
         """Be in the state of an earlier record."""
         self.step = record.trace[-1] if record.trace else NEVER
         self._output, self.problem = _UNPARSED, None
-        self._seen, self._folded = set(), 0
+        self._newest, self._folded = None, 0
         self._effects = None
         self.record, self.state = record, record.state
 
@@ -663,18 +663,22 @@ class AgentCall(Driven, Generic[Out]):
         keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
 
-    def _succeeded(self) -> set[str]:
-        """Return the fingerprints of the calls that succeeded: derived from the record, each call processed once."""
-        calls = self.record.function_calls
-        if self._folded == len(calls) and self.view is None:
-            return self._seen
+    def _ran_last(self) -> tuple[str, ...]:
+        """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round.
+
+        Anything else that has run since may have changed what a call would find, and so may any other function of the
+        same round.  Derived from the record, each call processed once.
+        """
+        calls, newest = self.record.function_calls, self._newest
         for f in calls.since(self._folded):
-            if f.succeeded:
-                self._seen.add(f.fingerprint)
-        self._folded = len(calls)
-        if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
-            return self._seen - {f.fingerprint for f in calls if f.id in hidden}
-        return self._seen
+            if f.was_run and not f.is_cached:
+                has_company = newest is not None and _round_of(newest) == _round_of(f)
+                is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
+                newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
+        self._folded, self._newest = len(calls), newest
+        if newest is None or (self.view is not None and newest.id in self.view.masked_calls(self.record)):
+            return ()  # nothing has run, or the model does not see its result
+        return (newest.fingerprint,)
 
 
 # By state: what the call waits for there.
@@ -684,6 +688,10 @@ _WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...
     State.TOOL_INTERRUPT: AgentCall._round,
     State.BACKOFF: AgentCall._nap,
 }
+
+
+def _round_of(f: FunctionCall) -> str:
+    return f.id.partition(".")[0]
 
 
 def _problem(answer: Answer) -> str:

@@ -206,7 +206,7 @@ def _configuration(r: CallRecord) -> object:
         None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
     )
     waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
-    succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
+    succeeded = frozenset(f.name for f in r.function_calls if f.succeeded), str(_stands(r))
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
     once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
@@ -385,13 +385,20 @@ def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecor
     if call.name == "fetch":
         login = next((f for f in calls if f.name == "login"), None)
         return _succeeded(before, "login") or (login is not None and _runs(login, calls, before))
-    return call.name in ("tick", "pay") or not _succeeded(before, call.name, call.arguments)
+    return call.name in ("tick", "pay") or (call.name, call.arguments) != _stands(before)
 
 
-def _succeeded(r: CallRecord, name: str, arguments: dict[str, Any] | None = None) -> bool:
-    calls = [*r.function_calls, *r.round] if arguments is None else r.function_calls
-    found = [f for f in calls if f.name == name and f.was_run and f.error is None]
-    return any(arguments is None or f.arguments == arguments for f in found)
+def _succeeded(r: CallRecord, name: str) -> bool:
+    return any(f.name == name and f.was_run and f.error is None for f in (*r.function_calls, *r.round))
+
+
+def _stands(r: CallRecord) -> tuple[str, dict[str, Any]] | None:
+    """The call whose result stands, since nothing has run after it or beside it."""
+    ran = [f for f in r.function_calls if f.was_run]
+    newest = [f for f in ran if f.id.partition(".")[0] == ran[-1].id.partition(".")[0]]
+    distinct = {(f.name, f.arguments_json) for f in newest}
+    is_one = len(distinct) == 1 and all(f.error is None for f in newest)
+    return (newest[0].name, newest[0].arguments) if is_one else None
 
 
 def _refused(r: CallRecord) -> list[str]:
