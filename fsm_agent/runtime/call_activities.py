@@ -158,7 +158,7 @@ class FunctionRun(Activity):
         run: The run, once it has begun.
     """
 
-    __slots__ = ("is_brief", "is_instant", "run", "since_s", "takes_thread", "timeout_s")
+    __slots__ = ("is_brief", "is_instant", "is_quick", "run", "since_s", "takes_thread", "timeout_s")
 
     run_class = Run
 
@@ -171,6 +171,7 @@ class FunctionRun(Activity):
         function: Function = self.effect.function
         self.timeout_s = function.timeout_s
         self.is_brief = not (function.takes_context or self.effect.is_once)
+        self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
         self.takes_thread = function.takes_thread
         self.is_instant = self.effect.is_once and self.key not in self.driver.begun  # it is in doubt, and not run
         return function.call is not None

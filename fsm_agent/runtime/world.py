@@ -97,8 +97,8 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         backoff: How long to wait before a recall when the provider does not specify it: a `tenacity` wait; None:
             twice as long each time up to a minute after a rate limit, a second longer each time up to half a minute
             after other failures, both times a random number from 0 to 1.
-        threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
-            driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
+        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver,
+            one that runs beside nothing has none where nothing could end the wait for it.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: What the tokens of the client's models cost: a `Price`, or a mapping by what a reply names as its model
