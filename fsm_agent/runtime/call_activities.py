@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
@@ -34,6 +35,9 @@ else:
     logging = deferred("logging")
 
 
+LEEWAY_S = 0.1  # that a request may take beyond its limit, in which a client can raise that it was late
+
+
 @activity_of(Begin)
 class Beginning(Activity):
     """The start of a call."""
@@ -45,11 +49,34 @@ class Beginning(Activity):
 
 @activity_of(CallModel)
 class ModelRequest(Activity):
-    """A request to the model."""
+    """A request to the model.
 
-    __slots__ = ()
+    A client that heeds its timeout raises what was late; of one that does not the driver lets go.
+    """
+
+    __slots__ = ("since_s", "timeout_s")
 
     process: AgentCall
+
+    def prepare(self) -> bool:
+        limit_s = self.process.record.limits.request_s
+        self.timeout_s = None if limit_s is None else limit_s + LEEWAY_S
+        return True
+
+    def begin(self) -> None:
+        if self.timeout_s is not None:
+            self.since_s = time.monotonic()
+
+    def allowed_s(self) -> float | None:
+        """Return how many seconds the client has: the limit of a request, or what is left until the deadline."""
+        left_s, limit_s = time_left(self.process, self.world), self.process.record.limits.request_s
+        if left_s is None or limit_s is None:
+            return limit_s if left_s is None else left_s
+        return min(limit_s, left_s)
+
+    def timed_out(self) -> ModelFailed:
+        error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
+        return model_failed(self.effect, error, self.world)
 
     def announcement(self) -> Sequence[Event]:
         shown = self.effect.request.messages
@@ -211,6 +238,16 @@ class FunctionRun(Activity):
             return
         self.run.cancel()
         super().let_go()
+
+
+def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
+    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
+    delay_s = error.retry_after_s
+    if delay_s is None:
+        delay_s = world.delay_s(effect.attempt, error)
+    report = error.report()
+    report = report.changed(model=report.model or world.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

@@ -6,10 +6,12 @@ import asyncio
 import functools
 import threading
 import time
+from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from typing import Any, cast
 
 import pytest
+import tenacity
 from support.drivers import (
     DRIVERS,
     Driver,
@@ -31,6 +33,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State
@@ -444,6 +447,59 @@ def test_a_request_that_takes_too_long_has_failed_and_the_model_is_asked_again(d
     assert (one.result().output, len(script.requests), one.record.recalls) == (42, 3, 1)
     (failure,) = one.result().failures
     assert (failure.report.kind, failure.report.message) == ("TimedOut", "no reply within 5.0 s")
+
+
+class Deaf(Script):
+    """A model that takes no notice of a timeout, and answers its first requests late."""
+
+    def __init__(self, *entries: Any, late: int) -> None:
+        super().__init__(*entries)
+        self.late = late
+        self.free = threading.Event()
+
+    def is_late(self, request: Request) -> bool:
+        self.requests.append(request)
+        return len(self.requests) <= self.late
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_late(request):
+            self.free.wait(30)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        if self.is_late(request):
+            yield TextDelta("4")
+            self.free.wait(30)
+        yield from super().stream(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_late(request):
+            await asyncio.sleep(30)
+        return super().complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        if self.is_late(request):
+            yield TextDelta("4")
+            await asyncio.sleep(30)
+        for item in super().stream(request):
+            yield item
+
+
+@pytest.mark.spec("4.30: a time limit for a step")
+@anyhow
+@pytest.mark.parametrize("deadline_s", [None, 30.0])
+def test_a_request_ends_in_time_although_its_client_goes_on(driven: Driver, deadline_s: float | None):
+    script = Deaf(call("add", a=1, b=2), "42", late=2)
+    one = seed(limits=Limits(request_s=0.05, recalls=2, deadline_s=deadline_s))
+    began = time.monotonic()
+    try:
+        driven(one, script, backoff=tenacity.wait_none())
+    finally:
+        script.free.set()
+    assert one.result().output == 42
+    assert 0.1 <= time.monotonic() - began < 5
+    reports = [(f.report.kind, f.report.message, f.report.model) for f in one.result().failures]
+    assert reports == [("TimedOut", "no reply within 0.05 s", "script")] * 2
 
 
 @anyhow
