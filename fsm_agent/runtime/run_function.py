@@ -34,8 +34,11 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     import asyncio
     import logging
+
+    from fsm_agent.runtime import backoff as waits
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
+    waits = deferred("fsm_agent.runtime.backoff")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -297,7 +300,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
             if _is_worth_it(error, retries, run):
                 _log_raised(error, run)
                 error.__traceback__ = None  # one that is kept, to be raised again and again, would gather them all
-                yield _delay_s(retries, run)
+                yield waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error)
                 if not run.is_cancelled:
                     run.attempt += 1
                     continue
@@ -310,11 +313,6 @@ def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
-
-
-def _delay_s(retries: Retries, run: Run) -> float:
-    doubled = retries.delay_s * 2.0 ** min(run.attempt - 1, 1000)  # floats end at 2 ** 1023
-    return min(doubled, retries.max_delay_s) * (1 - retries.jitter * run.world.random())
 
 
 def _value(run: Run) -> Any:
