@@ -718,7 +718,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a task that is a number": (
         lambda: Orchestrator([agent()]).call(3),
-        "FlowError: the task is 3: a text would be right",
+        "FlowError: the task is 3: a text or a Payload would be right",
     ),
     "agent.system = …": (
         lambda: setattr(agent(), "system", "x"),

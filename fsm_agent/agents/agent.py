@@ -148,11 +148,11 @@ class Agent(Driving[Deps, Out], Classifying):
         listed = sources(self.functions)
         is_fixed = not any(hasattr(type(item), "functions") for item in listed)
         functions = functions_of(listed) if is_fixed else listed
-        given: Any = self.prompt.given or self.prompt
-        output = self.output if given.output is str and given.parser is None else given.output
-        lent = {} if given.functions else {"functions": functions if is_fixed else ()}
-        prompt = given.extend(path=given.path or self.name, output=output, **lent)
-        vars(prompt)["given"] = given
+        own: Any = self.prompt.source or self.prompt
+        output = self.output if own.output is str and own.parser is None else own.output
+        lent = {} if own.functions else {"functions": functions if is_fixed else ()}
+        prompt = own.extend(path=own.path or self.name, output=output, **lent)
+        vars(prompt)["source"] = own
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
         check_system(self.system)

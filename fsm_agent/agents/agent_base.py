@@ -170,8 +170,8 @@ class AgentBase(Classifying, Generic[Out]):
             vars(self).pop(made, None)  # of the agent that this is a changed copy of
         self.config = AgentConfig.of(config, **overrides)
         self._client = client
-        said = arguments_of(self)
-        self.name = str(self.config.value("name") or said.get("name") or kind_of(type(self)) or type(self).__name__)
+        defaults = arguments_of(self)
+        self.name = str(self.config.value("name") or defaults.get("name") or kind_of(type(self)) or type(self).__name__)
         group = tuple(self.agent_group) or (self.name,)
         self._check_group(group)
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
@@ -179,8 +179,10 @@ class AgentBase(Classifying, Generic[Out]):
             named = ", ".join(map(repr, sorted(unknown)))
             raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
         self._made: list[Client] = []
-        said["prompt"] = self._task_prompt(said)
-        self.agents: dict[str, Agent[Any, Any]] = {name: self._agent(name, clients.get(name), said) for name in group}
+        defaults["prompt"] = self._task_prompt(defaults)
+        self.agents: dict[str, Agent[Any, Any]] = {
+            name: self._agent(name, clients.get(name), defaults) for name in group
+        }
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ARGUMENTS and "agents" in vars(self):
@@ -203,15 +205,15 @@ class AgentBase(Classifying, Generic[Out]):
                 problem = f": it names {name!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
                 raise self.config.error(("agent_configs", name), problem)
 
-    def _agent(self, name: str, client: Client | None, said: Mapping[str, Any]) -> Agent[Any, Any]:
+    def _agent(self, name: str, client: Client | None, defaults: Mapping[str, Any]) -> Agent[Any, Any]:
         """Return a sub-agent.
 
         Args:
             name: Its name in the group.
             client: Asks the model, whatever the configuration says.
-            said: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
+            defaults: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
         """
-        options = dict(said)
+        options = dict(defaults)
         if len(self.agent_group) > 1:
             del options["output"], options["prompt"]
         elif not options.keys() & {"system", "system_path"}:
@@ -224,12 +226,12 @@ class AgentBase(Classifying, Generic[Out]):
             self._made.append(agent.model)
         return agent
 
-    def _task_prompt(self, said: Mapping[str, Any]) -> Prompt[Any]:
+    def _task_prompt(self, defaults: Mapping[str, Any]) -> Prompt[Any]:
         """Return the prompt of tasks that are given in words."""
-        prompt = self.config.prompt or said["prompt"] or TASK
+        prompt = self.config.prompt or defaults["prompt"] or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
-                prompt = prompt_of(self.config, prompt, said.get("prompts"))
+                prompt = prompt_of(self.config, prompt, defaults.get("prompts"))
         if not isinstance(prompt, Prompt):
             raise self.config.error(("prompt",), f": {prompt!r:.80} is no prompt: its path would be right")
         if "task" not in prompt.variables:

@@ -132,7 +132,7 @@ class Prompt(Generic[Out]):
     in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
     is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
-    given: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
+    source: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
     made_of: Prompt | None = field(init=False, repr=False, default=None)  # the prompt whose sources were asked for this
 
     if TYPE_CHECKING:

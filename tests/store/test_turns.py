@@ -127,7 +127,7 @@ class TestTurns:
         )
         assert shown(read)[-1] == "assistant: Bye, Ada."
         assert broken_round(read) == ""
-        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "clerk", "clerk", "agent"]
+        assert [run.agent for run in agent.conversation("c").turns()] == ["other", "clerk", "clerk", "clerk"]
         assert len(agent.conversation("c").turns(2)) == 2
 
     def test_one_object_reads_what_is_new_alone(self, store, monkeypatch):

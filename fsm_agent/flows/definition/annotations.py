@@ -51,8 +51,8 @@ def check_annotations(flow: Flow[Any]) -> None:
                 continue
             here = f"{where}: the {what} of the row {row!r}"
             _check_count(here, function, f"(data, {_SECOND.get(row.trigger, 'None')})")
-            _check_given(here, function, 0, flow.data, "the data of the flow")
-            _check_given(here, function, 1, _answer_kind(row), "its answer")
+            _check_parameter(here, function, 0, flow.data, "the data of the flow")
+            _check_parameter(here, function, 1, _answer_kind(row), "its answer")
             _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
 
 
@@ -62,7 +62,7 @@ def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None
     for function, returned, result in _bodies(state):
         if not isinstance(state, FunctionState):  # which is checked where it is declared
             _check_count(here, function, "(data)")
-        _check_given(here, function, 0, data, what)
+        _check_parameter(here, function, 0, data, what)
         _check_returned(here, function, returned, result)
     if isinstance(state, EachState):
         _check_work(where, state.member, _item_of(state.over), f"an item of {state.name}")
@@ -119,7 +119,7 @@ def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
         raise FlowError(f"{here}: {name} takes ({', '.join(signature.parameters)}): {takes} would be right") from None
 
 
-def _check_given(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
+def _check_parameter(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
     name = _parameter(function, index)
     hint = _hint(function, name) if name else Any
     if not fits(kind, hint):

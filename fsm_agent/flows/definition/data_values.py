@@ -42,8 +42,8 @@ class Misfit(Exception):
 
     def words(self, kind: type) -> str:
         """Return the value, its place in data of a type, and what would be right."""
-        place = f" in {kind.__name__}{self.path}" if self.path else ""
-        return f"{shown(self.value)}{place}{self.problem}"
+        where = f" in {kind.__name__}{self.path}" if self.path else ""
+        return f"{shown(self.value)}{where}{self.problem}"
 
 
 class Leaf:

@@ -230,7 +230,7 @@ class TestAStepThatFails:
     def test_lets_nothing_through(self, way: Way, name: str, fail, step, caplog: pytest.LogCaptureFixture):
         results = ResultPipeline(**{name: step(fail)}, extraction_threshold=0, inline_threshold=0)
         script, ran, heard = Script(call("account", id=1), "ok"), [], []
-        agent = self.agent(script, results, ran, store=MemoryStore())
+        agent = self.agent(script, results, ran, name="clerk", store=MemoryStore())
         one = agent.seed("Look.", run_id="r")
         way(agent, one, heard)
         (asked,) = one.result().function_calls
