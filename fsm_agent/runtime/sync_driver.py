@@ -112,7 +112,7 @@ class SyncDriver(Reconciler):
         self._room.release()
 
     def start(self, activity: Activity) -> None:
-        is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
+        is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
         self.active[activity.key] = activity
         needs_thread = self.is_timed or not self._is_brief or (self._may_be_ended and not activity.is_quick)
         if is_alone and not needs_thread and not activity.is_abortable:

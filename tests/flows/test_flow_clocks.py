@@ -6,16 +6,18 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver
+from support.flow_runs import DRIVERS, LOOPS, Driver
 
 from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
+    FlowRun,
     FlowSuspended,
     call,
     each,
@@ -56,6 +58,12 @@ class Slow(Script):
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         yield await self.acomplete(request)
+
+
+def by_call(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    """Drive another run of the flow, which no one else has, without threads for functions."""
+    replace(flow, world={**flow.world, "threads": 0}).call(one.data)
+    return []
 
 
 napping = pause("napping", 50)
@@ -210,6 +218,24 @@ class TestFakeClock:
         began = clock.now()
         driven(flow, run)
         assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(0.2)])
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    @pytest.mark.parametrize("driven", [*DRIVERS[:-1], by_call])
+    def test_a_delay_that_another_member_waits_for_passes(self, is_first: bool, driven: Driver) -> None:
+        """A clock that stands still while a function runs goes on when the delay has passed in real time."""
+        clock, again = FakeClock(), threading.Event()
+        model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        found = list[bool]()
+
+        @execute
+        def working(n: bool) -> None:
+            found.append(again.wait(10))
+
+        both = gather("both", *([working, asking] if is_first else [asking, working]))
+        flow = Flow("f", bool, start=both, rows=[both.done(over)], world={"clock": clock})
+        driven(flow, flow.seed(False))
+        assert found == [True]
 
 
 @pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])
