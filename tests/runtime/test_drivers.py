@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -27,11 +28,13 @@ from support.drivers import (
     seed,
     world,
 )
+from support.teams import Solo, Stage, Team, TeamRecord
 from support.walks import PROMPT, add, assert_sendable, parse, tick
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
@@ -45,6 +48,7 @@ from fsm_agent.messages.event import (
     FunctionCallStarted,
     FunctionEnded,
     FunctionStarted,
+    Inside,
     LoopDetected,
     RequestStarted,
     Stepped,
@@ -57,7 +61,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import Delayed, Script, ScriptError, call
 
 
@@ -606,6 +610,102 @@ def test_an_interrupt_while_others_run_ends_the_children():
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
 
+class TestStoppedFunctions:
+    """A function whose wait ends with its driver has no outcome yet: the next driver runs it again."""
+
+    @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
+    @pytest.mark.parametrize("kind", ["plain", "coroutine"])
+    def test_between_two_attempts(self, kind: str, stopped: str):
+        waits, runs = threading.Event(), list[int]()
+
+        class Clock(SystemClock):
+            def sleep(self, delay_s: float) -> None:
+                waits.set()
+                super().sleep(delay_s)
+
+            async def asleep(self, delay_s: float) -> None:
+                waits.set()
+                await super().asleep(delay_s)
+
+        def busy_once() -> str:
+            runs.append(1)
+            if len(runs) == 1:
+                raise ConnectionError("busy")
+            return "fine"
+
+        async def waiting() -> str:
+            return busy_once()
+
+        again = Retries(delay_s=30.0, max_delay_s=30.0, jitter=0.0)
+        work = Function.of(busy_once if kind == "plain" else waiting, name="work", retries=again)
+        self.stop_and_go_on(work, waits, stopped, clock=Clock())
+        assert len(runs) == 2
+
+    @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
+    def test_inside_of_an_agent_call_of_its_own(self, stopped: str):
+        waits = threading.Event()
+
+        class Slow(Script):
+            def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                if not waits.is_set():
+                    waits.set()
+                    SystemClock().sleep(30.0)
+                return super().complete(request)
+
+        inner = Agent(Slow("fine", "fine"), name="inner")
+
+        def ask() -> str:
+            return str(inner.call("Go.").output)
+
+        self.stop_and_go_on(Function.of(ask, name="work"), waits, stopped)
+
+    def stop_and_go_on(self, work: Function, waits: threading.Event, stopped: str, **changes: Any) -> None:
+        class Lingering(Script):
+            """A model that takes a moment to be left: in it, other waits end."""
+
+            def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                if not self.requests:
+                    self.requests.append(request)
+                    SystemClock().sleep(30.0)
+                    time.sleep(0.03)
+                return super().complete(request)
+
+            async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                self.requests.append(request)
+                try:
+                    await asyncio.sleep(30.0)
+                finally:
+                    await asyncio.sleep(0.03)
+                return Reply.of("never")
+
+        within = World.of(Script(call("work"), "done"), **changes)
+        beside = Solo(prompt=Prompt("x"), world=World.of(Lingering("one", "two")))
+        team = Team(
+            TeamRecord(), {"works": Solo(prompt=Prompt("x", functions=(work,)), world=within), "beside": beside}
+        )
+
+        def interrupt() -> None:
+            assert waits.wait(20)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        async def astop() -> None:
+            task = asyncio.create_task(arun(team, within))
+            assert await asyncio.to_thread(waits.wait, 20)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        if stopped == "asyncio":
+            asyncio.run(astop())
+        else:
+            threading.Thread(target=interrupt).start()
+            with pytest.raises(KeyboardInterrupt):
+                run(team, within)
+        assert [e.key for e in team.effects] == ["works/run:1.0", "beside/model:0"]
+        run(team, world(Script()))
+        assert team.record.ended["works"].function_calls[0].result == "fine"
+
+
 @pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
@@ -707,6 +807,70 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
         assert next(events) == TextDelta("x")
     events.close()
     assert made <= 2 * MAX_BACKLOG + 2
+
+
+def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():
+    made = 0
+
+    class Endless:
+        name = "endless"
+
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            nonlocal made
+            while made < 100 * MAX_BACKLOG:
+                made += 1
+                yield TextDelta("x")
+
+    async def main() -> None:
+        member = Solo(prompt=Prompt("x"), world=World(client=Endless()))
+        events = adrive(Team(TeamRecord(), {"one": member, "other": member}), World(client=Endless()))
+        while not isinstance(getattr(await anext(events), "event", None), TextDelta):
+            pass
+        for _ in range(10):
+            await asyncio.sleep(0)  # for what they must not do
+        assert made <= MAX_BACKLOG + 3
+        await events.aclose()
+
+    asyncio.run(main())
+
+
+@everywhere
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, driven: Driver):
+    """Those that wait for room go on when others have gone, whatever became of their events."""
+    text = " ".join(["x"] * 3 * MAX_BACKLOG)
+
+    class Cut(Script):
+        """Its request takes too long when it has said so much."""
+
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+            if len(self.requests) == 0 and is_cut:
+                self.requests.append(request)
+                yield from [TextDelta("x")] * 2 * MAX_BACKLOG
+                SystemClock().sleep(30.0)
+                return
+            yield from super().stream(request)
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            if len(self.requests) == 0 and is_cut:
+                self.requests.append(request)
+                for _ in range(2 * MAX_BACKLOG):
+                    yield TextDelta("x")
+                await asyncio.sleep(30.0)
+                return
+            for item in super().stream(request):
+                yield item
+
+    limits = Limits(request_s=0.05) if is_cut else Limits()
+    members = {
+        "cut": Solo(prompt=Prompt("x"), limits=limits, world=World.of(Cut(text), backoff=tenacity.wait_none())),
+        **{name: Solo(prompt=Prompt("x"), world=World.of(Script(text))) for name in ("one", "other")},
+    }
+    team = Team(TeamRecord(), members)
+    events = driven(team, Script())
+    assert team.record.state is Stage.DONE
+    said = [event.path for event in events if isinstance(event, Inside) and isinstance(event.event, TextDelta)]
+    assert said.count("one") == said.count("other") == 3 * MAX_BACKLOG
 
 
 @everywhere
