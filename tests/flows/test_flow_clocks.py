@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.flow_runs import DRIVERS, LOOPS, Driver
 
-from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
+from fsm_agent import Agent, FolderStore, Function, MemoryStore, Overloaded, Returned, SqliteStore, Worker
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
@@ -33,7 +33,8 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import Delayed, FakeClock, Script
+from fsm_agent.testing import call as asked
 
 over, late = end("over"), end("late")
 
@@ -114,6 +115,22 @@ class TestEarlierDeadline:
         run = flow.seed(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
+
+    @LOOPS
+    @pytest.mark.parametrize(("deadline_s", "within_s", "state"), [(5000, 8000, "Expired"), (8000, 5000, "late")])
+    def test_the_earlier_of_the_time_of_a_state_and_the_deadline_of_its_flow_counts(
+        self, deadline_s: float, within_s: float, state: str, driven: Driver
+    ) -> None:
+        clock, noted = FakeClock(), list[int]()
+        note = Function(name="note", call=lambda: noted.append(1))
+        model = Script(Delayed(6000, asked("note")), "too late", clock=clock)
+        asking = call(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
+        rows = [asking.done(over), asking.elapsed(late)]
+        limits = FlowLimits(deadline_s=deadline_s)
+        flow = Flow("f", int, start=asking, rows=rows, limits=limits, world={"clock": clock})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, noted) == (state, [])
 
     @LOOPS
     def test_the_deadline_of_one_member_leaves_the_pause_of_another(self, driven: Driver) -> None:

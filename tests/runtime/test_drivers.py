@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from support.drivers import (
     DRIVERS,
     Driver,
     anyhow,
+    busy_threads,
     by_adrive,
     by_arun,
     by_arun_unheard,
@@ -26,6 +28,7 @@ from support.drivers import (
     by_threads,
     everywhere,
     seed,
+    until_threads_rest,
     world,
 )
 from support.teams import Solo, Stage, Team, TeamRecord
@@ -59,7 +62,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
-from fsm_agent.runtime.reconciler import MAX_BACKLOG
+from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import Delayed, Script, ScriptError, call
@@ -807,6 +810,90 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
         assert next(events) == TextDelta("x")
     events.close()
     assert made <= 2 * MAX_BACKLOG + 2
+
+
+def test_a_stream_that_waits_for_room_ends_with_its_driver():
+    made, is_full, busy = 0, threading.Event(), busy_threads()
+
+    class Endless:
+        name = "endless"
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            nonlocal made
+            while True:
+                made += 1
+                if made == MAX_BACKLOG + 2:  # the driver has taken one, and the rest fills the room
+                    is_full.set()
+                yield TextDelta("x")
+
+    events = drive(seed(), World(client=Endless()))
+    while not isinstance(next(events), TextDelta):
+        pass
+    assert is_full.wait(10)
+    events.close()
+    until_threads_rest(busy)
+
+
+def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind():
+    told = list[Any]()
+
+    class Stubborn(Script):
+        begun = threading.Event()
+
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            self.requests.append(request)
+            if len(self.requests) == 2:
+                self.begun.set()
+            try:
+                await asyncio.sleep(30.0)
+            finally:
+                await asyncio.sleep(2 * GRACE_S)
+                raise ValueError("too late")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        model = Stubborn()
+        member = Solo(prompt=Prompt("x"), world=World.of(model))
+        team = Team(TeamRecord(), {"one": member, "other": member})
+        driver = asyncio.create_task(arun(team, world(Script())))
+        assert await asyncio.to_thread(model.begun.wait, 10)
+        team.cancel("enough")
+        await driver
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(left) == 2
+        await asyncio.wait(left)
+        left.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(main())
+    assert told == []
+
+
+def test_what_a_function_returned_is_not_kept_for_a_call_that_has_ended_meanwhile(caplog: pytest.LogCaptureFixture):
+    busy, go = busy_threads(), threading.Event()
+
+    def quick() -> str:
+        """Return at once."""
+        return "fine"
+
+    def late() -> str:
+        """Return when the driver is held up."""
+        go.wait(10)
+        return "late"
+
+    one = seed(Prompt("x", functions=(quick, late)))
+    events = drive(one, world(Script([call("quick"), call("late")])))
+    for event in events:
+        if isinstance(event, FunctionEnded):
+            break
+    go.set()
+    until_threads_rest(busy)
+    one.advance("", Cancelled(reason="by hand"))
+    events.close()
+    assert (one.record.ending.reason, one.record.ending.detail) == (Reason.CANCELLED, "by hand")
+    assert [f.result for f in one.record.function_calls] == ["fine", None]
+    assert caplog.text == ""
 
 
 def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():

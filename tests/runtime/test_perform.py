@@ -221,6 +221,18 @@ def test_a_failure_of_the_transport_is_one_whatever_raises_it(
     assert over.record.ending.error.retryable
 
 
+@anyhow
+def test_a_stream_that_breaks_behind_the_reply_has_answered(driven: Driver):
+    class BreaksLate(Raising):
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
+            yield from super().stream(request)
+            raise ConnectionResetError("peer")
+
+    one = seed()
+    driven(one, BreaksLate(OSError(), failures=0))
+    assert (one.result().output, one.result().failures) == (42, ())
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), httpx.InvalidURL("x"), StopAsyncIteration()])
 @anyhow
 def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(driven: Driver, error: Exception):
