@@ -52,9 +52,12 @@ class ModelRequest(Activity):
     """A request to the model.
 
     A client that heeds its timeout raises what was late; of one that does not the driver lets go.
+
+    Attributes:
+        allowed_s: How many seconds the client has, by the limit of a request and the deadline; None: neither is set.
     """
 
-    __slots__ = ("since_s", "timeout_s")
+    __slots__ = ("allowed_s", "since_s", "timeout_s")
 
     process: AgentCall
 
@@ -64,15 +67,10 @@ class ModelRequest(Activity):
         return True
 
     def begin(self) -> None:
-        if self.timeout_s is not None:
+        self.allowed_s = time_left(self.process, self.world)
+        if (limit_s := self.process.record.limits.request_s) is not None:
+            self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
             self.since_s = time.monotonic()
-
-    def allowed_s(self) -> float | None:
-        """Return how many seconds the client has: the limit of a request, or what is left until the deadline."""
-        left_s, limit_s = time_left(self.process, self.world), self.process.record.limits.request_s
-        if left_s is None or limit_s is None:
-            return limit_s if left_s is None else left_s
-        return min(limit_s, left_s)
 
     def timed_out(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")

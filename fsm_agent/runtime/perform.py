@@ -101,7 +101,7 @@ def _(effect: Begin, activity: Activity) -> Begun:
 def _(effect: CallModel, activity: ModelRequest) -> Any:
     if effect.refusal is not None:
         return _refused(effect.refusal, activity.world)
-    timeout_s = activity.allowed_s()
+    timeout_s = activity.allowed_s
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
@@ -113,7 +113,7 @@ def _(effect: CallModel, activity: ModelRequest) -> Any:
 def _(effect: CallModel, activity: ModelRequest) -> Any:
     if effect.refusal is not None:
         return _refused_async(effect.refusal, activity.world)
-    timeout_s = activity.allowed_s()
+    timeout_s = activity.allowed_s
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
