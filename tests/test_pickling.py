@@ -217,11 +217,13 @@ def test_what_cannot_be_sent_is_missed_when_it_is_needed(why):
     assert (type(same), str(same), same.call.record) == (CallSuspended, str(error), error.call.record)
     (effect,) = same.call.effects
     assert (effect.key, effect.call.name) == ("ask:1.0", "erase")
-    same.call.advance(effect.key, Approved())
     with pytest.raises(UsageError, match=r"without its prompt 'agent' \(.+\): agent.restore\(snapshot\(call\)\)"):
-        _ = same.call.effects
+        same.call.advance(effect.key, Approved())
+    assert same.call.record == error.call.record
     agent = Agent(Script("done"), functions=[erase])
-    assert agent.run(agent.restore(snapshot(same.call))).text == "done"
+    restored = agent.restore(snapshot(same.call))
+    restored.advance(effect.key, Approved())
+    assert agent.run(restored).text == "done"
 
 
 class Unloadable:
@@ -234,9 +236,8 @@ class Unloadable:
 def test_what_cannot_be_loaded_is_missed_when_it_is_needed():
     same = sent(suspended([erase], deps=Unloadable()))
     assert type(same) is CallSuspended
-    same.call.advance("ask:1.0", Approved())
     with pytest.raises(UsageError, match="invalid literal for int"):
-        _ = same.call.effects
+        same.call.advance("ask:1.0", Approved())
 
 
 def test_the_dialog_of_a_failure_can_always_be_sent_again():

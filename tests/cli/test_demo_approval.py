@@ -119,7 +119,7 @@ class TestBad:
     def test_whoever_stops_watching_ends_the_second_process(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         reach = Reach(options=("--model", "openai-compatible:stub"))
-        items = approved_elsewhere(Agent(Script(ERASE)), prompt(), reach)
+        items = approved_elsewhere(Agent(Script(ERASE), name="eraser"), prompt(), reach)
         started = next(item for item in items if isinstance(item, Remark) and "which runs" in item.text)
         items.close()
         with pytest.raises(ProcessLookupError):
@@ -132,7 +132,7 @@ class TestReach:
         with StubServer(["It is gone."]) as stub:
             options = ("--model", "llamacpp:stub", "--base-url", stub.base_url)
             reach = Reach(options=options, environment={"LLAMA_API_KEY": "sk-of-the-demo"})
-            items = list(approved_elsewhere(Agent(Script(ERASE)), prompt(), reach))
+            items = list(approved_elsewhere(Agent(Script(ERASE), name="eraser"), prompt(), reach))
         assert finding(items).problem == ""
         assert "sk-of-the-demo" not in repr(items) + repr(reach)
         assert "LLAMA_API_KEY" not in os.environ

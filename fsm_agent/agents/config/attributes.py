@@ -46,9 +46,9 @@ def check_attributes(cls: type, base: type) -> None:
                 continue
             if (right := _meant(name, value, owner, known)) is not None:
                 raise ConfigError(f"{path_of(cls)} has no use for {name!r}: {right}")
-        said = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
+        settings = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
         try:
-            AgentConfig.of({name: value for name, value in said.items() if not isinstance(value, property | None)})
+            AgentConfig.of({name: value for name, value in settings.items() if not isinstance(value, property | None)})
         except ConfigError as error:
             raise ConfigError(f"{path_of(cls)}: {error}") from error
 
