@@ -204,8 +204,8 @@ class AsyncDriver(Reconciler):
             async for item in work:
                 if type(item) in activity.effect.outcomes:
                     return item
-                self._put(activity, item)
                 await room.acquire()
+                self._put(activity, item)
         finally:
             await work.aclose()
         raise AssertionError(f"{activity.key}: it ended without an outcome")

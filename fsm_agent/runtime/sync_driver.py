@@ -147,9 +147,12 @@ class SyncDriver(Reconciler):
         activity.stream = work
         outcome = None
         try:
-            while not child.future.cancelled():
-                self._put(activity, next(work))
+            while True:
+                event = next(work)
                 self._room.acquire()
+                if child.future.cancelled():
+                    break
+                self._put(activity, event)
         except StopIteration as end:
             outcome = end.value
         finally:

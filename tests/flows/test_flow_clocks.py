@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,27 @@ class TestFakeClock:
         flow = Flow("f", bool, start=both, rows=[both.done(over)], world={"clock": clock})
         driven(flow, flow.seed(False))
         assert found == [True]
+
+    @LOOPS
+    def test_it_passes_although_functions_before_it_wait_for_a_thread(self, driven: Driver) -> None:
+        """Taken up when the delay has begun, with fewer threads than functions."""
+        clock, again, found = FakeClock(), threading.Event(), list[bool]()
+        model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+
+        @execute
+        def working(n: int) -> None:
+            found.append(again.wait(10))
+
+        several = each("several", working, lambda n: [1, 2])
+        both = gather("both", asking, several)
+        flow = Flow("f", int, start=both, rows=[both.done(over)], world={"clock": clock, "threads": 1})
+        run = flow.seed(1)
+        with closing(flow.stream(run)) as events:
+            while getattr(getattr(next(events), "event", None), "to", "") != "Backoff":
+                pass
+        driven(flow, run)
+        assert (run.state, set(found)) == ("over", {True})
 
 
 @pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])

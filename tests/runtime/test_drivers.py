@@ -8,8 +8,8 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing, suppress
 from typing import Any, cast
 
 import pytest
@@ -34,6 +34,7 @@ from support.drivers import (
 from support.teams import Solo, Stage, Team, TeamRecord
 from support.walks import PROMPT, add, assert_sendable, parse, tick
 
+from fsm_agent import flows
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
@@ -65,7 +66,7 @@ from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import SystemClock, World
-from fsm_agent.testing import Delayed, Script, ScriptError, call
+from fsm_agent.testing import Delayed, FakeClock, Script, ScriptError, call
 
 
 def rich_script() -> Script:
@@ -521,6 +522,22 @@ def test_the_shorter_of_the_limits_of_a_request_and_of_the_call_counts(driven: D
 
 @pytest.mark.spec("1.12: it is checked between two steps")
 @anyhow
+def test_a_deadline_that_was_waited_for_has_passed_although_the_clock_stands_still(driven: Driver):
+    free = threading.Event()
+
+    def stuck() -> None:
+        """Wait."""
+        free.wait(10)
+
+    one, clock = seed(Prompt("x", functions=(stuck,)), limits=Limits(deadline_s=0.05)), FakeClock()
+    try:
+        driven(one, Script(call("stuck")), clock=clock)
+    finally:
+        free.set()
+    assert (one.record.ending.reason, clock.sleeps) == (Reason.EXPIRED, [])
+
+
+@anyhow
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
     one = seed(limits=Limits(deadline_s=5.9))
@@ -870,53 +887,104 @@ def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind
     assert told == []
 
 
-def test_what_a_function_returned_is_not_kept_for_a_call_that_has_ended_meanwhile(caplog: pytest.LogCaptureFixture):
-    busy, go = busy_threads(), threading.Event()
+class TestReturnedWhenStopped:
+    """What a function had returned when its driver was stopped, before the driver has taken it."""
 
-    def quick() -> str:
-        """Return at once."""
-        return "fine"
+    def stopped_behind(self, is_async: bool, end: Callable[[AgentCall], object] = lambda one: None) -> AgentCall:
+        """Return a call of two functions whose driver was stopped when the first was done, and the second had returned.
 
-    def late() -> str:
-        """Return when the driver is held up."""
-        go.wait(10)
-        return "late"
+        Args:
+            is_async: Under asyncio.
+            end: Called before the driver is stopped.
+        """
+        busy, go = busy_threads(), threading.Event()
 
-    one = seed(Prompt("x", functions=(quick, late)))
-    events = drive(one, world(Script([call("quick"), call("late")])))
-    for event in events:
-        if isinstance(event, FunctionEnded):
-            break
-    go.set()
-    until_threads_rest(busy)
-    one.advance("", Cancelled(reason="by hand"))
-    events.close()
-    assert (one.record.ending.reason, one.record.ending.detail) == (Reason.CANCELLED, "by hand")
-    assert [f.result for f in one.record.function_calls] == ["fine", None]
-    assert caplog.text == ""
+        def quick() -> str:
+            """Return at once."""
+            return "fine"
+
+        def late() -> str:
+            """Return when the driver is held up."""
+            go.wait(10)
+            return "late"
+
+        one = seed(Prompt("x", functions=(quick, late)))
+        within = world(Script([call("quick"), call("late")]))
+
+        def hold_up() -> None:
+            go.set()
+            until_threads_rest(busy)
+            end(one)
+
+        async def main() -> None:
+            async with aclosing(adrive(one, within)) as events:
+                async for event in events:
+                    if isinstance(event, FunctionEnded):
+                        break
+                hold_up()
+
+        if is_async:
+            asyncio.run(main())
+        else:
+            with closing(drive(one, within)) as events:
+                while not isinstance(next(events), FunctionEnded):
+                    pass
+                hold_up()
+        return one
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_it_is_kept(self, is_async: bool):
+        one = self.stopped_behind(is_async)
+        assert [f.result for f in one.record.function_calls] == ["fine", "late"]
+        assert one.state is State.CALLING
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_it_is_not_kept_for_a_call_that_has_ended(self, is_async: bool, caplog: pytest.LogCaptureFixture):
+        one = self.stopped_behind(is_async, lambda one: one.advance("", Cancelled(reason="by hand")))
+        assert (one.record.ending.reason, one.record.ending.detail) == (Reason.CANCELLED, "by hand")
+        assert [f.result for f in one.record.function_calls] == ["fine", None]
+        assert "could not be kept" not in caplog.text
 
 
 def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():
-    made = 0
+    """Those of a later state as far: what was dropped with a member gives its room back."""
 
-    class Endless:
-        name = "endless"
+    class Fast(Script):
+        """A model that says so much at once, behind its first word."""
 
-        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            nonlocal made
-            while made < 100 * MAX_BACKLOG:
-                made += 1
+        made = 0
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            for _ in range(100 * MAX_BACKLOG):
+                self.made += 1
                 yield TextDelta("x")
 
+    class Brief(Script):
+        """A model that answers when the other has filled the room."""
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            await asyncio.sleep(0)
+            yield Reply.of("fine")
+
+    dropped, fast, over = Fast(), Fast(), flows.end("over")
+
+    def asking(name: str, model: Script) -> Any:
+        return flows.call(Agent(model, name=name), name=name)(lambda n: "?")
+
+    first = flows.race("first", asking("dropped", dropped), asking("brief", Brief()))
+    then = flows.gather("then", asking("one", fast), asking("other", fast))
+    flow = flows.Flow("f", int, start=first, rows=[first.done(then), then.done(over)])
+
     async def main() -> None:
-        member = Solo(prompt=Prompt("x"), world=World(client=Endless()))
-        events = adrive(Team(TeamRecord(), {"one": member, "other": member}), World(client=Endless()))
-        while not isinstance(getattr(await anext(events), "event", None), TextDelta):
-            pass
-        for _ in range(10):
-            await asyncio.sleep(0)  # for what they must not do
-        assert made <= MAX_BACKLOG + 3
-        await events.aclose()
+        async with aclosing(flow.astream(1)) as events:
+            async for event in events:
+                if isinstance(event, Inside) and isinstance(event.event, TextDelta) and event.path.startswith("then"):
+                    break
+                await asyncio.sleep(0)  # others fill the room
+            for _ in range(4 * MAX_BACKLOG):
+                await asyncio.sleep(0)  # long enough for more than they may do
+            assert dropped.made > MAX_BACKLOG
+            assert MAX_BACKLOG <= fast.made <= MAX_BACKLOG + 4  # those in the room, the first word, one in each hand
 
     asyncio.run(main())
 
