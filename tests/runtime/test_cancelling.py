@@ -27,6 +27,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import RateLimited, UsageError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
@@ -86,12 +87,12 @@ def request_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
     return Waiting("Too late."), seeded(), {}
 
 
-def functions_pending(kind: str, count: int) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+def functions_pending(kind: str, count: int, **policy: Any) -> tuple[Waiting, AgentCall, dict[str, Any]]:
     script = Waiting([call("work", n=n) for n in range(count)], "never", at=0)
-    return script, seeded(waiting_function(kind, script)), {}
+    return script, seeded(waiting_function(kind, script, **policy)), {}
 
 
-def waiting_function(kind: str, script: Waiting) -> Function:
+def waiting_function(kind: str, script: Waiting, **policy: Any) -> Function:
     def plain(n: int) -> str:
         """Work."""
         script.begun.set()
@@ -104,13 +105,28 @@ def waiting_function(kind: str, script: Waiting) -> Function:
         await asyncio.sleep(LONG_S)
         return "late"
 
-    return Function.of(plain if kind == "plain" else waiting, name="work")
+    return Function.of(plain if kind == "plain" else waiting, name="work", **policy)
 
 
 def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
     """Waits before the model is asked again."""
     script = Waiting(RateLimited("slow down", status=429, retry_after_s=LONG_S), "never", at=0)
+    return script, seeded(), {"clock": noting_clock(script)}
 
+
+def attempt_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    """Waits between two attempts at a function that says that it does not block."""
+    script = Waiting(call("work"), "never", at=0)
+
+    def busy() -> None:
+        raise ConnectionError("busy")
+
+    again = Retries(delay_s=LONG_S, max_delay_s=LONG_S, jitter=0.0)
+    work = Function(name="work", call=busy, blocking=False, retries=again)
+    return script, seeded(work), {"clock": noting_clock(script)}
+
+
+def noting_clock(script: Waiting) -> SystemClock:
     class Clock(SystemClock):
         def sleep(self, delay_s: float) -> None:
             script.begun.set()
@@ -120,7 +136,7 @@ def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
             script.begun.set()
             await super().asleep(delay_s)
 
-    return script, seeded(), {"clock": Clock()}
+    return Clock()
 
 
 def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
@@ -142,6 +158,8 @@ def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
 PENDING: dict[str, Any] = {
     "a request": request_pending,
     "a coroutine": lambda: functions_pending("waiting", 1),
+    "a coroutine that does not block": lambda: functions_pending("waiting", 1, blocking=False),
+    "another attempt": attempt_pending,
     "coroutines": lambda: functions_pending("waiting", 3),
     "a plain function": lambda: functions_pending("plain", 1),
     "plain functions": lambda: functions_pending("plain", 3),
@@ -573,3 +591,28 @@ def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
         assert inner.record.ending.reason is Reason.CANCELLED
     finally:
         script.free.set()
+
+
+def test_a_call_that_rests_when_its_function_is_left_behind_goes_on_later():
+    """Only a driver that is at work inside of the function is ended."""
+    rested, free = threading.Event(), threading.Event()
+    inner = seeded(Function(name="erase", call=lambda: "erased", needs_approval=True))
+
+    def ask() -> str:
+        """Ask another model, and then wait."""
+        run(inner, world(Script(call("erase"))))
+        rested.set()
+        free.wait(10)
+        return "late"
+
+    outer = seeded(ask)
+    driver = threading.Thread(target=by_run_unheard, args=(outer, Script(call("ask"))))
+    driver.start()
+    try:
+        assert rested.wait(10)
+        outer.cancel("enough")
+        driver.join(10)
+    finally:
+        free.set()
+    assert outer.record.ending.reason is Reason.CANCELLED
+    assert (inner.state, inner.end_request) == (State.TOOL_INTERRUPT, None)
