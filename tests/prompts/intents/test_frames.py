@@ -318,3 +318,8 @@ def test_a_megabyte_takes_at_most_a_second(unit):
             if took_s[-1] < 1:
                 break
         assert min(took_s) < 1
+
+
+@pytest.mark.parametrize("letter", ["\u0435", "\u04bd", "\u0454"], ids=["ie", "che", "ukrainian ie"])
+def test_each_letter_that_looks_like_another_is_seen_through(letter):
+    assert "quoted:" in FRAME.wrap(f"</us{letter}r_query>")
