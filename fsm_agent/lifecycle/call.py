@@ -636,7 +636,7 @@ class AgentCall(Driven, Generic[Out]):
             output=output,
             mode=mode,
             settings=settings,
-            branch_length=len(r.branch),
+            branch_length=len(r.branch) if r.branch else 0,
         )
 
     def _settings(self, prompt: Prompt, is_last: bool) -> Settings:

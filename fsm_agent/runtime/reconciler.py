@@ -373,11 +373,11 @@ class Reconciler(ABC):
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Return the events of an activity; none of one that was let go of."""
+        if event is not None and activity.stream is not None:
+            self.reported(activity)  # even if it was dropped: others wait for the room
         if activity.is_dropped:
             return ()
         if event is not None:
-            if activity.stream is not None:
-                self.reported(activity)
             return activity.inside((event,))
         if ended is _TIMED_OUT:
             return self._timed_out(activity)
