@@ -29,6 +29,11 @@ _MODEL = "a name, Agent('provider:model'), or client_for('provider:model', …)"
 
 _FLOW = "fsm_agent.flows.Flow"
 
+_EVENTS = (
+    *("ArgumentsDelta", "ContextMeasured", "FunctionCallCompleted", "FunctionCallStarted", "FunctionEnded"),
+    *("FunctionStarted", "Inside", "LoopDetected", "ObservationsMasked", "ReasoningDelta", "ReplyCompleted"),
+    *("RequestStarted", "ResultCached", "ResultChanged", "ResultExtracted", "ResultProcessed", "UsageReported"),
+)
 IMPORT_WORDS = {
     **dict.fromkeys(("RunContext", "ToolContext", "ToolRuntime", "RunContextWrapper", "AgentContext"), "Context"),
     **dict.fromkeys(("tool", "function_tool", "ai_function", "register_tool"), "function, as in @function"),
@@ -83,6 +88,7 @@ IMPORT_WORDS = {
     **{name: f"fsm_agent.testing.{name}" for name in ("explore", "FakeClock", "Pieces", "token_reply")},
     **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write", "trace_diagram", "lifecycle")},
     **{name: f"fsm_agent.flows.{name}" for name in ("wait", "execute", "gather", "race", "subflow", "flow_diagram")},
+    **{name: f"fsm_agent.messages.{name}" for name in _EVENTS},
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
@@ -96,6 +102,7 @@ FLOW_IMPORT_WORDS = {
     **dict.fromkeys(("Send", "parallel", "fork"), "gather or each"),
     **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
     **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write")},
+    **{name: f"fsm_agent.messages.{name}" for name in (*_EVENTS, "Stepped", "Done", "Suspended")},
     "sleep": "pause",
     "explore": "fsm_agent.testing.explore",
     "Approved": "fsm_agent.Approved",

@@ -7,15 +7,16 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.effects import RunFunction, Sleep
-from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.call_activities import FunctionRun, Nap
 from fsm_agent.runtime.perform import aperform, perform
-from fsm_agent.runtime.run_function import Run
+from fsm_agent.runtime.run_function import Ended, Run
 from fsm_agent.runtime.thread_task import ThreadTask
 
 PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
@@ -33,6 +34,12 @@ class RunWithData(Run):
         return function(self.effect.data) if context is None else function(self.effect.data, context)
 
     ainvoke = invoke
+
+    def unprepared(self, error: Exception) -> Ended:
+        if not isinstance(error, OutcomeError):
+            return super().unprepared(error)
+        # The text quotes the result, which no model is shown here
+        return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
 
 
 @activity_of(RunOnData)

@@ -143,17 +143,19 @@ Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | StartFunction | Ru
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
-def explained(effects: Sequence[Effect], run: str = "") -> str:
+def explained(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
     """Return what is waited for and how to go on, as text of bounded length for an error.
 
     Args:
         effects: The effects.
         run: The name of the run in a store; empty: it is in none.
+        driver: What drives it, in code.
+        one: The attribute of the error that has it.
     """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:
         named.append(f"{len(effects) - _MOST_NAMED} more")
-    return f"{', '.join(named)}: {_next_step(effects[0], run)}" if effects else "nothing"
+    return f"{', '.join(named)}: {_next_step(effects[0], run, driver, one)}" if effects else "nothing"
 
 
 def _question(effect: AskApproval | RunFunction | FindOut, kind: str) -> Question:
@@ -172,9 +174,9 @@ def _about(effect: Effect) -> str:
     return f" ({what} of {text})"
 
 
-def _next_step(effect: Effect, run: str) -> str:
+def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     if effect.question is None:
-        return f"agent.resume({run!r}) goes on with it" if run else "agent.run(call) goes on with it"
+        return f"{driver}.resume({run!r}) goes on with it" if run else f"{driver}.run({one}) goes on with it"
     answers = {
         AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
         RunFunction: "Returned(text=…)",
@@ -182,9 +184,10 @@ def _next_step(effect: Effect, run: str) -> str:
     }.get(type(effect), "Returned(text=…)")
     later = "" if run else _LATER
     first = answers.partition(")")[0] + ")"
-    step = f"advance the call with {answers}, as in error.call.advance({effect.key!r}, {first}); agent.run(error.call)"
+    step = f"advance the {one} with {answers}, as in error.{one}.advance({effect.key!r}, {first})"
+    step = f"{step}; {driver}.run(error.{one})"
     if run:
-        step = f"answer with agent.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
+        step = f"answer with {driver}.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
     match effect:
         case AskApproval():
             return f"{step}; or give the agent an approver with approve=…{later}"

@@ -146,6 +146,12 @@ class Run:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
+    def unprepared(self, error: Exception) -> Ended:
+        """Return the outcome of a run whose result could not be prepared."""
+        if self.function.on_error == "fail":
+            return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
+        return _error(f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self)
+
     def piped(self, ended: Ended, piped: PipelineResult) -> Ended:
         """Return the outcome with its result as the pipeline leaves it."""
         self.returned, self.changes = ended.text, piped.events
@@ -459,8 +465,7 @@ def _unprepared(error: Exception, run: Run) -> Ended:
         run.traceback = traceback_text(error)
     if run.function.on_error == "fail":
         run.raised = error
-        return FunctionFailed(text=unprepared(error), at_s=run.world.clock.now())
-    return _error(f"The function {run.function.name} was run, but {unprepared(error)}. Go on without it.", run)
+    return run.unprepared(error)
 
 
 def _log_raised(error: Exception, run: Run) -> None:

@@ -81,14 +81,17 @@ def test_what_answers_nothing_is_refused_and_changes_nothing() -> None:
 
 
 def test_an_answer_of_another_type_is_refused_by_each_question() -> None:
+    asked = 0
     for run, effect in walk(5):
         if effect is None or effect.prefix != "answer":
             continue
+        asked += 1
         record = run.record
         for text in ("no JSON", '{"x": 1}', "[1, 2]", '["No"]', '["Maybe", {}]', "\ud800", "NaN"):
             with pytest.raises(OutcomeError):
                 run.advance(effect.key, Returned(text=text))
         assert run.record is record
+    assert asked >= 3
 
 
 class Broken(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Begun, MemoryStore, Returned, UsageError
+from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,
+    FlowFailed,
     FlowLimits,
+    FlowSuspended,
     call,
     call_chosen,
     call_whole,
@@ -26,6 +29,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.testing import Script
+from fsm_agent.testing import call as wants
 
 
 @dataclass(frozen=True)
@@ -278,6 +282,88 @@ def test_an_answer_to_a_run_that_asks_nothing_is_told_so() -> None:
     assert kept.call(Letter("x"), run_id="r").state == "over"
     with pytest.raises(OutcomeError, match="<WaitState review> asks nothing now; asked: nothing"):
         kept.resume("r", {review: 7})
+
+
+def test_an_answer_and_a_result_of_another_type_are_named_without_a_riddle() -> None:
+    person = wait(bool, name="person")(lambda d: "Is it?")
+    kept = replace(answered(person), store=MemoryStore())
+    with pytest.raises(FlowSuspended) as waiting:
+        kept.call(Letter("x"), run_id="r")
+    assert str(waiting.value).endswith(
+        " waits for 'answer:person#1' (bool): answer with flow.resume('r', {'answer:person#1': …}), where … is bool"
+    )
+    with pytest.raises(OutcomeError, match=r"^person was given 'yes': bool would be right$"):
+        kept.resume("r", {person: "yes"})
+    run = answered(person).seed(Letter("x"))
+    run.advance("begin", Begun(at_s=1.0))
+    with pytest.raises(OutcomeError, match="JSON of bool would be right: it is no JSON, expected value at line 1"):
+        run.advance("answer:person#1", Returned(text="yes"))
+    with pytest.raises(FlowSuspended, match=r"answer with error\.run\.give\(person, …\); flow\.run\(error\.run\)"):
+        run.flow.run(run)
+
+    @execute
+    def counting(d: Letter) -> int:
+        return "many"  # type: ignore[return-value]
+
+    with pytest.raises(FlowFailed, match="wrong type: counting was given 'many': int would be right"):
+        answered(counting).call(Letter("x"))
+
+
+async def in_a_coroutine(d: Letter) -> int:
+    return "many"  # type: ignore[return-value]
+
+
+def in_a_thread(d: Letter) -> int:
+    return "many"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("function", [in_a_coroutine, in_a_thread])
+@pytest.mark.parametrize("options", [{}, {"on_error": Default(7)}, {"retries": Retries(attempts=2, delay_s=0)}])
+def test_a_result_of_another_type_fails_with_both_drivers_whatever_the_policy(function: Any, options: Any) -> None:
+    flow = answered(execute(name="counting", **options)(function))
+    for driven in (flow.call, lambda data: asyncio.run(flow.acall(data))):
+        with pytest.raises(FlowFailed, match="wrong type: counting was given 'many': int would be right"):
+            driven(Letter("x"))
+
+
+def test_a_run_that_waits_for_an_approval_says_of_what_and_how_to_answer() -> None:
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    model = Script(wants("pay", amount=5), "done")
+    payer = Agent(model, name="payer", functions=[Function.of(pay, needs_approval=True)])
+    asking = call(payer, name="asking")(lambda d: "go")
+    run = answered(asking).seed(Letter("x"))
+    with pytest.raises(FlowSuspended) as waiting:
+        run.flow.run(run)
+    about = (
+        """in asking waits for 'asking#1/ask:1.0' (approval of pay({"amount": 5})): advance the run with Approved()"""
+    )
+    assert about in str(waiting.value)
+    waiting.value.run.advance("asking#1/ask:1.0", Approved())
+    assert run.flow.run(waiting.value.run).state == "over"
+
+
+def test_a_question_of_nothing_is_refused_before_the_step_is_taken() -> None:
+    run = answered(wait(int, name="person")(lambda d: None)).seed(Letter("x"))
+    with pytest.raises(FlowError, match="the question of 'person' is None: what somebody is shown would be right"):
+        run.flow.run(run)
+    assert run.state == "Seeded"
+
+
+def test_limits_are_written_as_they_are_read() -> None:
+    limited = made(limits=FlowLimits(deadline_s=99))
+    run = limited.seed(Letter("x"))
+    run.advance("begin", Begun(at_s=1.0, id="r"))
+    assert snapshot(limited.restore(snapshot(run))) == snapshot(run)
+
+
+@pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.flows"])
+@pytest.mark.parametrize("name", ["Inside", "FunctionEnded", "RequestStarted"])
+def test_events_say_where_they_are(module: str, name: str) -> None:
+    with pytest.raises(ImportError, match=f"here that is fsm_agent.messages.{name}"):
+        exec(f"from {module} import {name}", {})
 
 
 def test_an_empty_task_is_an_error_that_names_its_state() -> None:

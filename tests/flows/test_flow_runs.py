@@ -276,7 +276,10 @@ class TestEnds:
     def test_a_loop_ends_at_the_limit(self) -> None:
         @execute
         def again(d: int) -> int:
+            ran.append(d)
             return d + 1
+
+        ran: list[int] = []
 
         def is_small(d: int, a: int) -> bool:
             return a < 10**6
@@ -285,6 +288,7 @@ class TestEnds:
         flow = Flow("f", int, start=again, rows=rows, limits=FlowLimits(steps=25))
         with pytest.raises(FlowFailed, match="25 states were entered, which is the limit"):
             flow.call(0)
+        assert len(ran) == 25
 
     @pytest.mark.parametrize("where", ["guard", "action", "task", "question", "type"])
     def test_all_or_nothing_when_code_raises(self, where: str) -> None:

@@ -53,8 +53,10 @@ from fsm_agent import (
     restore,
     tagged,
 )
-from fsm_agent.flows import Flow, end
+from fsm_agent.flows import Flow, end, execute, gather, race, wait
 from fsm_agent.flows import call as ask
+from fsm_agent.flows import call_chosen as ask_chosen
+from fsm_agent.flows.definition.states import CallState, GatherState, WaitState
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
 from fsm_agent.testing import Script
@@ -399,4 +401,44 @@ bound = drafts.bound(editor=Agent("openai:gpt-5-mini"))
 assert_type(bound, Flow[Draft])
 assert_type(bound.as_function(), Function[..., Draft])
 assert_type(bound.as_function(start=begun, returns=lambda d: len(d.text))("rain"), int)
+
+
+# States of more types, and members, than are told apart: what comes first is typed, and the rest is no error
+
+
+@execute
+def counting(d: Draft) -> int:
+    return len(d.text)
+
+
+@execute
+def naming(d: Draft) -> str:
+    return d.topic
+
+
+def chosen_agent(d: Draft) -> Agent[Any, Any]:
+    return Agent("openai:gpt-5-mini")
+
+
+members = gather("members", counting, naming, counting, naming, counting, naming)
+assert_type(members, GatherState[Draft, tuple[int, str, int, str, *tuple[Any, ...]]])
+assert_type(race("first", counting, naming, counting, naming), GatherState[Draft, int | str])
+assert_type(race("first", counting, naming, counting, naming, counting), GatherState[Draft, Any])
+members.done(end("over"), do=lambda d, a: Draft(d.topic, a[1]))
+
+
+@wait(int, str, bytes, Draft, list, tuple)
+def several(d: Draft) -> str:
+    return d.topic
+
+
+assert_type(several, WaitState[Draft, Any])
+
+
+@ask_chosen(chosen_agent, int, str, Draft)
+def ask_several(d: Draft) -> str:
+    return d.topic
+
+
+assert_type(ask_several, CallState[Draft, Any])
 Agent("openai:gpt-5-mini", functions=[bound, bound.as_function(returns=lambda d: d.text)])

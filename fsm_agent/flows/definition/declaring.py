@@ -115,6 +115,18 @@ def call(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _Calls[A1 | A2 | A3 | A4]: ...
+@overload
+def call(
+    agent: Agent[Any, Any] | str,
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    a4: type[A4],
+    /,
+    *more: type[Any],
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _Calls[Any]: ...
 def call(
     agent: Agent[Any, Any] | str, /, *kinds: Any, name: str | None = None, within_s: float | None = None
 ) -> _Calls[Any]:
@@ -156,6 +168,17 @@ def call_chosen(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenCalls[D, A1 | A2]: ...
+@overload
+def call_chosen(
+    choose: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    /,
+    *more: type[Any],
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenCalls[D, Any]: ...
 def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
     _check_chooser("call_chosen", choose, kinds, "a function of the data that returns an Agent, or a role,")
@@ -213,6 +236,18 @@ def call_whole(
 ) -> _WholeCalls[A1 | A2 | A3]: ...
 @overload
 def call_whole(
+    agent: Agent[Any, Any] | str,
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    a4: type[A4],
+    /,
+    *more: type[Any],
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _WholeCalls[Any]: ...
+@overload
+def call_whole(
     agent: Callable[[D], Agent[Any, Any] | str],
     a1: type[A1],
     /,
@@ -230,6 +265,17 @@ def call_whole(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenWholeCalls[D, A1 | A2]: ...
+@overload
+def call_whole(
+    agent: Callable[[D], Agent[Any, Any] | str],
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    /,
+    *more: type[Any],
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _ChosenWholeCalls[D, Any]: ...
 def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
@@ -378,6 +424,17 @@ def wait(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _Waits[A1 | A2 | A3 | A4]: ...
+@overload
+def wait(
+    a1: type[A1],
+    a2: type[A2],
+    a3: type[A3],
+    a4: type[A4],
+    /,
+    *more: type[Any],
+    name: str | None = None,
+    within_s: float | None = None,
+) -> _Waits[Any]: ...
 def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what somebody is shown.
 
@@ -419,6 +476,17 @@ def gather(
 def gather(
     name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
 ) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
+@overload
+def gather(
+    name: str,
+    m1: Work[D, A1],
+    m2: Work[D, A2],
+    m3: Work[D, A3],
+    m4: Work[D, A4],
+    /,
+    *more: Work[D, Any],
+    within_s: float | None = None,
+) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
 def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
@@ -443,6 +511,21 @@ def race(
 def race(
     name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2 | A3]: ...
+@overload
+def race(
+    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+) -> GatherState[D, A1 | A2 | A3 | A4]: ...
+@overload
+def race(
+    name: str,
+    m1: Work[D, A1],
+    m2: Work[D, A2],
+    m3: Work[D, A3],
+    m4: Work[D, A4],
+    /,
+    *more: Work[D, Any],
+    within_s: float | None = None,
+) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
 

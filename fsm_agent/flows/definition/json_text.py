@@ -14,6 +14,7 @@ _MOST_SHOWN = 500  # characters of a problem
 _ILL_TYPED = re.compile(
     r"Expected `(.*?)` .*?\[(?:field_name='(.*?)', )?input_value=(.*), input_type="
 )  # pydantic's words
+_NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
 class Unwritable(OutcomeError):
@@ -49,4 +50,5 @@ def explained(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):
         lines = [f"{field or 'it'}: {right} would be right (given: {actual})" for right, field, actual in found]
+    lines = [_NO_JSON.sub(r"it is no JSON, \1", line) for line in lines]
     return "; ".join(lines)[:_MOST_SHOWN]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.errors import OutcomeError
@@ -15,6 +14,7 @@ from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, WorkEnd, Working, in_doubt, inner_of, seeded
+from fsm_agent.lifecycle.effects import explained
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -77,7 +77,7 @@ class FlowRun(Working, Generic[D]):
         if not self.record.trace:
             raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
         if ending is None:
-            raise FlowSuspended(f"{self} waits for {_explained(self.effects)}", run=self)
+            raise FlowSuspended(f"{self} waits for {_explained(self)}", run=self)
         if ending.is_failure:
             why = f": {ending.detail}" if ending.detail else ""
             raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
@@ -241,8 +241,17 @@ def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings
     return Inner(FlowRun(flow, record, surroundings.inside(flow)), flow.hooks, hears_inside=True)
 
 
-def _explained(effects: Iterable[AnyEffect]) -> str:
-    """Return what is waited for, as text for an error."""
-    named = list(effects)[:3]
-    texts = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in named]
-    return ", ".join(texts)
+def _explained(run: FlowRun[Any]) -> str:
+    """Return what is waited for and how to go on, as text for an error."""
+    effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
+    first = next((effect for effect in effects if effect.question is not None), None)
+    if not isinstance(first, AwaitAnswer):
+        asked: list[Any] = [
+            *([first] if first is not None else []),
+            *[effect for effect in effects if effect is not first],
+        ]
+        return explained(asked, name, "flow", "run")
+    named = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]]
+    step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
+    then = "" if name else "; flow.run(error.run)"
+    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.kinds!r}"

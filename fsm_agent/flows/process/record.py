@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import field
-from msgspec.structs import astuple
+from msgspec.structs import astuple, force_setattr
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.growing_map import GrowingMap
@@ -32,6 +32,8 @@ class FlowLimits(Value, frozen=True, kw_only=True, metaclass=Explained):
         check("limits.steps", self.steps, is_whole(self.steps, 1), "a whole number from 1 on")
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
         check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None,")
+        if self.deadline_s is not None:  # as JSON gives it back, so that a record is written as it was
+            force_setattr(self, "deadline_s", float(self.deadline_s))
 
 
 class FlowEnding(Value, frozen=True):

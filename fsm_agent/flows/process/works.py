@@ -85,7 +85,8 @@ SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
 
 @seeded.register(WaitState)
 def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
-    state.question(data)  # what it raises, it raises before the step is taken, as what an agent is asked does
+    if state.question(data) is None:  # refused before the step is taken, as what it raises is
+        raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
 
 
 @seeded.register(CallState)

@@ -1,0 +1,221 @@
+"""Do members and flows inside have the depth, the approvers, the policies and the bill of what is around them?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fsm_agent import (
+    Agent,
+    Begun,
+    Cancelled,
+    Context,
+    Denied,
+    Function,
+    FunctionFailed,
+    Replied,
+    Reply,
+    Returned,
+    Usage,
+)
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowFailed,
+    call,
+    each,
+    each_settled,
+    end,
+    execute,
+    gather,
+    race,
+    snapshot,
+    subflow,
+    wait,
+)
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.lifecycle.outcomes import Slept
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+
+@dataclass(frozen=True)
+class Order:
+    n: int = 0
+
+
+over = end("over")
+
+
+def flow_of(state: Any, **options: Any) -> Flow[Order]:
+    return Flow("f", Order, start=state, rows=[state.done(over)], **options)
+
+
+def begun(flow: Flow[Any], depth: int = 0) -> FlowRun[Any]:
+    run = FlowRun(flow, flow.record_of(Order(), depth))
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    return run
+
+
+def ones(d: Order) -> tuple[Order, ...]:
+    return (d, d)
+
+
+def ways(state: Any) -> list[tuple[str, Flow[Order]]]:
+    nested = subflow("nested", flow_of(state), lambda d: Order())
+    other = wait(int, name="other")(lambda d: "?")
+    return [
+        (f"{state.name}#1", flow_of(state)),
+        (f"nested#1/{state.name}#1", flow_of(nested)),
+        (f"both#1/{state.name}", flow_of(gather("both", state, other))),
+        (f"both#1/nested/{state.name}#1", flow_of(gather("both", other, nested))),
+    ]
+
+
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def paying(model: Script | None = None, **options: Any) -> Any:
+    payment = Function.of(pay, **options)
+    return call(Agent(model or Script(asks("pay", amount=5), "done"), name="bot", functions=[payment]), name="asking")(
+        lambda d: "go"
+    )
+
+
+@pytest.mark.parametrize("way", range(4))
+def test_agents_inside_are_as_deep_as_what_is_around_them(way: int) -> None:
+    path, flow = ways(paying())[way]
+    run: Any = begun(flow, depth=1)
+    record = run.record
+    for name in path.split("/"):
+        record = record.children[name]
+    assert record.depth == 1
+
+
+@pytest.mark.parametrize("way", range(4))
+def test_a_run_that_is_restored_asks_by_the_policy_of_now(way: int) -> None:
+    path, flow = ways(paying())[way]
+    run = begun(flow)
+    run.advance(f"{path}/model:0", Replied(reply=Reply.of(asks("pay", amount=5)), at_s=1.0))
+    assert f"{path}/run:1.0" in [effect.key for effect in run.effects]
+    _, stricter = ways(paying(needs_approval=True))[way]
+    again = stricter.restore(snapshot(run))
+    keys = [effect.key for effect in again.effects]
+    assert f"{path}/ask:1.0" in keys
+    assert f"{path}/run:1.0" not in keys
+
+
+@pytest.mark.parametrize("way", range(2))
+def test_the_approver_of_an_agent_is_asked_before_that_of_the_flow(way: int) -> None:
+    asked: list[str] = []
+
+    def own(question: Any) -> Denied:
+        asked.append("own")
+        return Denied("no")
+
+    def of_flow(question: Any) -> Denied:
+        asked.append("flow")
+        return Denied("no")
+
+    def flow_with(approve: Any) -> Flow[Order]:
+        payment = Function.of(pay, needs_approval=True)
+        model = Script(asks("pay", amount=5), "done")
+        agent = Agent(model, name="bot", functions=[payment], approve=approve)
+        _, flow = ways(call(agent, name="asking")(lambda d: "go"))[way]
+        return replace(flow, approve=of_flow)
+
+    flow_with(own).call(Order())
+    assert asked == ["own"]
+    flow_with(None).call(Order())
+    assert asked == ["own", "flow"]
+
+
+def test_tokens_of_what_is_let_go_of_are_on_the_bill() -> None:
+    agent = Agent(Script("x"), name="bot")
+    one, two = [call(agent, name=name)(lambda d: "go") for name in ("one", "two")]
+    late = gather("both", one, two, within_s=5)
+    both: Any = Flow("f", Order, start=late, rows=[late.done(over), late.elapsed(over)])
+    ends: list[Any] = [("", Cancelled(at_s=2.0)), ("sleep:both#1", Slept(at_s=5.0))]
+    for key, outcome in ends:
+        run = begun(both)
+        reply = replace_usage(Reply.of("x"))
+        run.advance("both#1/one/model:0", Replied(reply=reply, at_s=1.0))
+        run.advance(key, outcome)
+        assert run.record.ending is not None
+        assert run.record.total_usage.total_tokens == 10
+
+
+def replace_usage(reply: Reply) -> Reply:
+    return reply.changed(usage=Usage(input_tokens=7, output_tokens=3))
+
+
+def test_a_call_that_is_stopped_without_an_output_has_failed() -> None:
+    agent = Agent(
+        Script(asks("pay", amount=5)), name="bot", functions=[pay], stop_when=lambda context: "enough is enough"
+    )
+    state = call(agent, name="asking")(lambda d: "go")
+    lost = end("lost")
+    flow = Flow("f", Order, start=state, rows=[state.done(over), state.failed(lost)])
+    result = flow.call(Order())
+    assert result.state == "lost"
+    assert "stopped" in result.trace[-1].detail
+
+
+def test_a_word_for_one_of_several_that_wait_is_refused() -> None:
+    one = wait(int, name="one")(lambda d: "?")
+    run = begun(flow_of(each("every", one, ones)))
+    with pytest.raises(OutcomeError, match="cannot be given 5: 2 of them are waited for"):
+        run.give(one, 5)
+    assert [effect.key for effect in run.effects] == ["every#1/answer:0", "every#1/answer:1"]
+
+
+@execute
+def left(d: Order) -> int:
+    return 1
+
+
+@execute
+def right(d: Order) -> int:
+    return 2
+
+
+@pytest.mark.parametrize("order", [(left, right), (right, left)])
+def test_a_race_that_is_lost_by_all_names_the_first_as_written(order: tuple[Any, Any]) -> None:
+    run = begun(flow_of(race("first", left, right)))
+    for state in order:
+        run.give(state, Failure(f"{state.name} fell", "down"))
+    with pytest.raises(FlowFailed, match="left fell: down"):
+        run.result()
+
+
+def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
+    seen: list[int] = []
+
+    def look(context: Context[Any]) -> str:
+        """Look."""
+        seen.append(context.depth)
+        return "nothing"
+
+    inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
+    state = call(inner, name="asking")(lambda d: "go")
+    for _, flow in ways(state)[1:2]:
+        outer = Agent(Script(asks("f", n=1), "over"), name="outer", functions=[flow.as_function("f")])
+        outer.call("go")
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:
+    state = each_settled("every", left, ones)
+    flow = Flow("f", Order, start=state, rows=[state.done(over, do=lambda d, a: Order(sum(x == 7 for x in a)))])
+    run = begun(flow)
+    for number in (first, 1 - first):
+        outcome: Any = FunctionFailed(text="no") if number == failing else Returned(text="7")
+        run.advance(f"every#1/run:{number}", outcome)
+    assert (run.state, run.data) == ("over", Order(1))
