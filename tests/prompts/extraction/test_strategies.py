@@ -442,18 +442,18 @@ PARSERS: dict[str, Any] = {
 
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_megabyte_takes_at_most_a_second(unit):
+def test_a_megabyte_takes_at_most_two_seconds(unit):
     text = unit * (10**6 // len(unit))
     for name, parser in PARSERS.items():
         took_s = []
-        for _ in range(5):  # the machine may be busy
+        for _ in range(3):  # the machine may be busy
             start = time.thread_time()
             with suppress(ParseError):
                 parser(text)
             took_s.append(time.thread_time() - start)
-            if took_s[-1] < 1:
+            if took_s[-1] < 2:
                 break
-        assert min(took_s) < 1, name
+        assert min(took_s) < 2, name
 
 
 def test_validators_get_the_arguments_of_the_parser():
