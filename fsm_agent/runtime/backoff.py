@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: waits of `tenacity`, shortened by chance.
+"""Waits before the next attempt: those of `tenacity`, shortened by chance.
 
 The random numbers are those of the world, so that a test can choose them.
 """

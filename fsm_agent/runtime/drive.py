@@ -7,7 +7,7 @@ and leaves a process at rest that any driver goes on with.
 Every wait (for a request, a stream, a moment, an approval, functions) ends at once when the process is cancelled or its
 deadline passes.  A plain function cannot be ended, and is left behind in its thread.  One with ``blocking=False`` needs
 none, and is waited for.  Under the sync driver a function that is alone in its round has none either where nothing
-could end the wait: no other than the caller has the process, and there is no deadline or timeout.
+could end the wait: the caller alone has the process, without a deadline or timeout.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
-MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
+MAX_BACKLOG = 64  # events of streams that wait to be taken
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
@@ -139,7 +139,7 @@ class Reconciler(ABC):
 
     @abstractmethod
     def reported(self, activity: Activity) -> None:
-        """Let an activity go on after one of its events was taken."""
+        """Give back the room of an event that an activity had streamed."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Do random flows come to what their model says, by the system's clock, whoever drives them?"""
+"""Do random flows come to what their model says, by the system's clock, under every driver?"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def came_to(seed: int, drive: Callable[[Flow[Log]], Any]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_random_flow_comes_to_the_same_end_in_its_time_whoever_drives(seed: int) -> None:
+def test_a_random_flow_comes_to_the_same_end_in_its_time_under_every_driver(seed: int) -> None:
     _, state, entries, _ = RandomFlows(seed).flow()
     with ThreadPoolExecutor(len(WAYS)) as threads:
         tried = {drive.__name__: threads.submit(came_to, seed, drive) for drive in WAYS}

@@ -236,7 +236,7 @@ class TestItsOwnThread:
     """A lone plain function runs in the thread of `call` only where nothing could end the wait for it."""
 
     @pytest.mark.parametrize("threads", [0, 16])
-    def test_nobody_else_has_a_call_that_is_made_and_driven_at_once(self, threads: int):
+    def test_a_call_that_is_made_and_driven_at_once_is_its_callers_alone(self, threads: int):
         agent, ran_in = self.agent(world={"threads": threads})
         agent.call("Go.")
         flow, ran_in_flow = self.flow()
