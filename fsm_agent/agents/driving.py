@@ -147,7 +147,7 @@ class Driving(ABC, Generic[Deps, Out]):
             CallSuspended: It waits for somebody who is not here; see its ``call``.
         """
         options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
-        return self.run(self._seeded(task, values, options))
+        return self._run(self._seeded(task, values, options), None, is_shared=False)
 
     @overload
     async def acall(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -215,9 +215,15 @@ class Driving(ABC, Generic[Deps, Out]):
         Raises:
             UsageError: The agent has an approver, and the call was made without one; or something drives it already.
         """
+        return self._run(call, sink)
+
+    def _run(
+        self, call: AgentCall[New], sink: Callable[[Event], Any] | None, *, is_shared: bool = True
+    ) -> CallResult[New]:
         check_call(call, "run", "call")
         call, recorder = self._held(self._for_driving(call))
-        return run(call, self._world_of(call), self._with_hooks(call, sink), recorder).result()
+        hooked = self._with_hooks(call, sink)
+        return run(call, self._world_of(call), hooked, recorder, is_shared=is_shared).result()
 
     async def arun(self, call: AgentCall[New], sink: Callable[[Event], Any] | None = None) -> CallResult[New]:
         """`run` for asyncio."""

@@ -125,7 +125,8 @@ class FlowDriving(ABC, Generic[D]):
             FlowFailed: It ended in a failure.
             FlowSuspended: It waits for somebody who is not here, or for a moment far away; see its ``run``.
         """
-        return self.run(self.seed(data, run_id=run_id, deps=deps, extra=extra, clients=clients))
+        one = self.seed(data, run_id=run_id, deps=deps, extra=extra, clients=clients)
+        return self._run(one, None, is_shared=False)
 
     async def acall(
         self,
@@ -147,8 +148,11 @@ class FlowDriving(ABC, Generic[D]):
             FlowFailed: As `call` does.
             FlowSuspended: As `call` does.
         """
+        return self._run(one, sink)
+
+    def _run(self, one: FlowRun[D], sink: Sink | None, *, is_shared: bool = True) -> FlowResult[D]:
         one, recorder = self._held(one)
-        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder)
+        run(one, self._world(one.surroundings), self._with_hooks(one, sink), recorder, is_shared=is_shared)
         return one.result()
 
     async def arun(self, one: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]:

@@ -337,7 +337,7 @@ def described_errors(error: pydantic.ValidationError) -> str:
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
-        path = ".".join(str(step)[:100] for step in item["loc"][:20]) or "input"
+        path = ".".join(str(step)[:100] for step in item["loc"][:20] if step != "") or "input"
         lines.append(f"{path}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
     if len(items) > _MAX_ERRORS:
         lines.append(f"… and {len(items) - _MAX_ERRORS} more")

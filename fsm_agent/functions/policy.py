@@ -52,7 +52,7 @@ class Policy:
     # True: always; False: never; None: when there is an approver; or a pure predicate of the call, and perhaps of its
     # `Context`, that returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
-    repeatable: bool = False  # run again on a repeated request with the same arguments (a clock, a dice, a poll)
+    repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)
     version: str = ""
     deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
     max_calls: int | None = None  # in one agent call; then it is no longer offered

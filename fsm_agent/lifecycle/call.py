@@ -42,7 +42,15 @@ from fsm_agent.lifecycle.effects import (
     StartFunction,
     explained,
 )
-from fsm_agent.lifecycle.function_budgets import drafts, gone, is_final, offered, ready
+from fsm_agent.lifecycle.function_budgets import (
+    drafts,
+    ends_with_final_prompt,
+    gone,
+    is_final,
+    offered,
+    ready,
+    rounds_used_up,
+)
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
@@ -58,7 +66,7 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State, successor_name
 from fsm_agent.lifecycle.reports.failure import RequestFailure
-from fsm_agent.lifecycle.table import MACHINE
+from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
@@ -97,6 +105,7 @@ else:
     transitions = deferred("transitions")
 
 _BEGINNING = (Begin("begin"),)
+_ROUND_LIMIT = at_round_limit.__name__
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
 _OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -140,8 +149,8 @@ class AgentCall(Driven, Generic[Out]):
     __slots__ = (
         "_effects",
         "_folded",
+        "_newest",
         "_output",
-        "_seen",
         "after",
         "args",
         "change",
@@ -196,7 +205,7 @@ class AgentCall(Driven, Generic[Out]):
         self.journal = None
         self.change: Change | None = None
         self._effects: tuple[Effect, ...] | None = None
-        self._seen: set[str] = set()  # fingerprints of the first `_folded` function calls of the record
+        self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
         self._folded = 0
         self._output: Any = _UNPARSED
 
@@ -287,7 +296,7 @@ class AgentCall(Driven, Generic[Out]):
         document = "" if self.journal is None else self.encode(key, outcome)
         if type(outcome) is Replied:
             gate = Gate(self.has_approver, self.deps)
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._succeeded(), gate)
+            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
         else:
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
@@ -311,7 +320,8 @@ class AgentCall(Driven, Generic[Out]):
         changes: dict[str, Any] = {"state": self.state}
         output, problem = self._output, self.problem
         usage = served_by = left = None
-        detail = "" if after.ending is None else after.ending.detail
+        limited = rounds_used_up(before.limits) if self.guard == _ROUND_LIMIT else ""
+        detail = limited if after.ending is None else after.ending.detail
         kind = type(outcome)
         if kind in CallModel.outcomes:
             changes["turn"] = before.turn + 1
@@ -410,7 +420,7 @@ class AgentCall(Driven, Generic[Out]):
         """Be in the state of an earlier record."""
         self.step = record.trace[-1] if record.trace else NEVER
         self._output, self.problem = _UNPARSED, None
-        self._seen, self._folded = set(), 0
+        self._newest, self._folded = None, 0
         self._effects = None
         self.record, self.state = record, record.state
 
@@ -613,6 +623,8 @@ class AgentCall(Driven, Generic[Out]):
             if settings.hosted_tools:
                 functions = declared(functions, settings.hosted_tools)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
+        if is_last and ends_with_final_prompt(r, self.prompt):  # said in requests alone, so no later turn reads it
+            messages = (*messages, Message.of("user", self.prompt.handler_text("final", rounds=r.rounds)))
         output, mode = prompt.expected, prompt.mode
         if mode is not None:
             output = TEXT if self.prompt.mode == "two_stage" and drafts(r, self.prompt) else output
@@ -624,7 +636,7 @@ class AgentCall(Driven, Generic[Out]):
             output=output,
             mode=mode,
             settings=settings,
-            branch_length=len(r.branch),
+            branch_length=len(r.branch) if r.branch else 0,
         )
 
     def _settings(self, prompt: Prompt, is_last: bool) -> Settings:
@@ -663,18 +675,22 @@ class AgentCall(Driven, Generic[Out]):
         keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
 
-    def _succeeded(self) -> set[str]:
-        """Return the fingerprints of the calls that succeeded: derived from the record, each call processed once."""
-        calls = self.record.function_calls
-        if self._folded == len(calls) and self.view is None:
-            return self._seen
+    def _ran_last(self) -> tuple[str, ...]:
+        """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round.
+
+        Anything else that has run since may have changed what a call would find, and so may any other function of the
+        same round.  Derived from the record, each call processed once.
+        """
+        calls, newest = self.record.function_calls, self._newest
         for f in calls.since(self._folded):
-            if f.succeeded:
-                self._seen.add(f.fingerprint)
-        self._folded = len(calls)
-        if self.view is not None and (hidden := self.view.masked_calls(self.record)):  # they may be called again
-            return self._seen - {f.fingerprint for f in calls if f.id in hidden}
-        return self._seen
+            if f.was_run and not f.is_cached:
+                has_company = newest is not None and _round_of(newest) == _round_of(f)
+                is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
+                newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
+        self._folded, self._newest = len(calls), newest
+        if newest is None or (self.view is not None and newest.id in self.view.masked_calls(self.record)):
+            return ()  # nothing has run, or the model does not see its result
+        return (newest.fingerprint,)
 
 
 # By state: what the call waits for there.
@@ -684,6 +700,10 @@ _WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...
     State.TOOL_INTERRUPT: AgentCall._round,
     State.BACKOFF: AgentCall._nap,
 }
+
+
+def _round_of(f: FunctionCall) -> str:
+    return f.id.partition(".")[0]
 
 
 def _problem(answer: Answer) -> str:

@@ -38,9 +38,10 @@ else:
     budgets = deferred("fsm_agent.lifecycle.costs.budget")
 
 REPEATED = (
-    "The function {name} was already called with these arguments; its result stands above. "
-    "Do not call it so again: if you need no other function, give your final answer."
+    "The function {name} was already called with these arguments, and no other function has run since; its result "
+    "stands above. Do not call it so again: if you need no other function, give your final answer."
 )
+TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
 NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
@@ -178,7 +179,7 @@ def read_reply(
         reply: The reply.
         prompt: The task's.
         stop_when: Decides whether a reply ends the call.
-        seen: Fingerprints of the calls that succeeded.
+        seen: Fingerprints of the calls whose results stand, so that they need not be run again.
         gate: Decides which calls wait for approval.
     """
     limits = r.limits
@@ -366,8 +367,8 @@ class _Screen:
             return call, call.changed(error=problem)
         mark = fingerprint(call)
         if not function.repeatable and (mark in self.seen or mark in self.requested):
-            call = call.changed(id=id)
-            return call, call.changed(fingerprint=mark, is_repeated=True, result=REPEATED.format(name=call.name))
+            call, text = call.changed(id=id), TWICE if mark in self.requested else REPEATED
+            return call, call.changed(fingerprint=mark, is_repeated=True, result=text.format(name=call.name))
         if function.max_calls is not None and not self._is_within(function, function.max_calls):
             call = call.changed(id=id)
             return call, call.changed(error=USED_UP.format(name=call.name, limit=function.max_calls))

@@ -230,7 +230,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     version: str = ""  # of the function
     was_run: bool = False  # otherwise it was settled at once
     is_cached: bool = False  # not run: the result of an earlier run was still good
-    is_repeated: bool = False  # the same call succeeded before, so it was not run
+    is_repeated: bool = False  # it would have been run for nothing: see `Function.repeatable`
     fingerprint: str = ""  # equal for equal names and arguments
     result: str | None = None  # the text for the model
     error: str | None = None  # why there is no result; the text for the model instead

@@ -34,7 +34,9 @@ T = TypeVar("T")
 
 MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
-_SHAPE = "letters, digits, '_' and '-', with '/' between them"
+_MOST = 200  # characters between two slashes: a file system takes 255, and a suffix follows
+_MOST_IN_ALL = 1000
+_SHAPE = f"letters, digits, '_' and '-', with '/' between them, at most {_MOST} in a row and {_MOST_IN_ALL} in all,"
 
 PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
@@ -277,6 +279,6 @@ def named_prompt(
 
 
 def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or len(name) > _MOST_IN_ALL or max(map(len, name.split("/"))) > _MOST:
         raise PromptError(f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")
     return name

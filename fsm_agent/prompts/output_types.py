@@ -29,7 +29,7 @@ def check_type(output: object, what: str) -> None:
             f"list[{names[0]}]" if len(names) == 1 else f"a union, {' | '.join(names)}," if names else "list[str], say,"
         )
     elif isinstance(output, Mapping):
-        right = "a model of pydantic, a dataclass or a TypedDict with these fields"
+        right = "a model of pydantic, a dataclass or a TypedDict with these fields (pydantic.create_model makes one)"
     elif callable(output):
         right = "a type, or Prompt(…, parser=…) for a function of the text,"
     else:

@@ -18,6 +18,7 @@ from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
 from fsm_agent.prompts.json_repairs import granted, repaired
+from fsm_agent.prompts.unions import adapter_of
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
@@ -53,8 +54,8 @@ class Output:
         self.max_length = max_length
         self._bare_schema: dict[str, Any] | None = None
         try:
-            self._adapter: pydantic.TypeAdapter[Any] | None = None if type is str else pydantic.TypeAdapter(type)
-            self._bare_schema = self._adapter and self._adapter.json_schema()
+            self._adapter = None if type is str else adapter_of(type)
+            self._bare_schema = None if self._adapter is None else self._adapter.json_schema()
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
                 raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
@@ -77,6 +78,12 @@ class Output:
     def bare_schema(self) -> dict[str, Any]:
         """JSON Schema of the value itself; that of plain text says nothing."""
         return self._bare_schema or {}
+
+    @cached_property
+    def read_schema(self) -> dict[str, Any]:
+        """JSON Schema of all that is read as a value: beside `bare_schema`, members of unions without their tags."""
+        described = getattr(self._adapter, "all_json_schema", None)
+        return self.bare_schema if described is None or self._bare_schema is None else described()
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
@@ -152,18 +159,19 @@ class Output:
 
     def bare_validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return the document, which is not wrapped, as a value of the type; see `validated`."""
-        return cast("pydantic.TypeAdapter[Any]", self._adapter).validate_json(document, context=context)
+        return cast("Any", self._adapter).validate_json(document, context=context)
 
     @cached_property
-    def _wrapper(self) -> pydantic.TypeAdapter[dict[str, Any]]:
+    def _wrapper(self) -> Any:
         wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
-        return pydantic.TypeAdapter(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
+        return adapter_of(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
 
     @cached_property
     def any_schema(self) -> dict[str, Any]:
         """JSON Schema of the value, bare or wrapped."""
-        schema = self.schema or {}
-        return {"anyOf": [self.bare_schema, schema], "$defs": schema.get("$defs", {})}
+        bare = self.read_schema
+        wrapper = {"type": "object", "properties": {"value": bare}}
+        return {"anyOf": [bare, *([wrapper] if self.is_wrapped else [])], "$defs": bare.get("$defs", {})}
 
     @property
     def choices(self) -> tuple[Any, ...]:

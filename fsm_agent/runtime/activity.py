@@ -44,6 +44,7 @@ class Activity:
     is_alone = False  # at most one such activity at a time
     is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
     is_brief = True  # it may occupy the driver's own thread or task
+    is_quick = False  # it ends so soon that nothing has to end it
     takes_thread = False  # under asyncio; it then counts against `World.threads`
     timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
     since_s = 0.0  # when it began, monotonic

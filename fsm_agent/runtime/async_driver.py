@@ -38,7 +38,7 @@ class AsyncDriver(Reconciler):
         super().__init__(process, world, is_heard, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
-        self._room: asyncio.Future[None] | None = None  # ends the wait of a stream that is too far ahead
+        self._room: asyncio.Semaphore | None = None  # for events of streams that are not taken yet
         self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs a lone activity
         self._is_interrupted = False
         self._alone: Activity | None = None  # performed in the driver's own task
@@ -169,7 +169,8 @@ class AsyncDriver(Reconciler):
         return activity.takes_thread
 
     def reported(self, activity: Activity) -> None:
-        _ring(self._room)
+        if self._room is not None:
+            self._room.release()
 
     def start(self, activity: Activity) -> None:
         is_alone = self._alone is None and not self.active and not self.waiting
@@ -198,14 +199,13 @@ class AsyncDriver(Reconciler):
         if not isinstance(work, AsyncGeneratorType):
             return await work
         activity.stream = work
+        room = self._room = self._room or asyncio.Semaphore(MAX_BACKLOG)
         try:
             async for item in work:
                 if type(item) in activity.effect.outcomes:
                     return item
+                await room.acquire()
                 self._put(activity, item)
-                while len(self.inbox) >= MAX_BACKLOG:
-                    self._room = self._loop.create_future()
-                    await self._room
         finally:
             await work.aclose()
         raise AssertionError(f"{activity.key}: it ended without an outcome")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
@@ -34,6 +35,9 @@ else:
     logging = deferred("logging")
 
 
+LEEWAY_S = 0.1  # that a request may take beyond its limit, in which a client can raise that it was late
+
+
 @activity_of(Begin)
 class Beginning(Activity):
     """The start of a call."""
@@ -45,11 +49,32 @@ class Beginning(Activity):
 
 @activity_of(CallModel)
 class ModelRequest(Activity):
-    """A request to the model."""
+    """A request to the model.
 
-    __slots__ = ()
+    A client that heeds its timeout raises what was late; of one that does not the driver lets go.
+
+    Attributes:
+        allowed_s: How many seconds the client has, by the limit of a request and the deadline; None: neither is set.
+    """
+
+    __slots__ = ("allowed_s", "since_s", "timeout_s")
 
     process: AgentCall
+
+    def prepare(self) -> bool:
+        limit_s = self.process.record.limits.request_s
+        self.timeout_s = None if limit_s is None else limit_s + LEEWAY_S
+        return True
+
+    def begin(self) -> None:
+        self.allowed_s = time_left(self.process, self.world)
+        if (limit_s := self.process.record.limits.request_s) is not None:
+            self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
+            self.since_s = time.monotonic()
+
+    def timed_out(self) -> ModelFailed:
+        error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
+        return model_failed(self.effect, error, self.world)
 
     def announcement(self) -> Sequence[Event]:
         shown = self.effect.request.messages
@@ -158,7 +183,7 @@ class FunctionRun(Activity):
         run: The run, once it has begun.
     """
 
-    __slots__ = ("is_brief", "is_instant", "run", "since_s", "takes_thread", "timeout_s")
+    __slots__ = ("is_brief", "is_instant", "is_quick", "run", "since_s", "takes_thread", "timeout_s")
 
     run_class = Run
 
@@ -171,6 +196,7 @@ class FunctionRun(Activity):
         function: Function = self.effect.function
         self.timeout_s = function.timeout_s
         self.is_brief = not (function.takes_context or self.effect.is_once)
+        self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
         self.takes_thread = function.takes_thread
         self.is_instant = self.effect.is_once and self.key not in self.driver.begun  # it is in doubt, and not run
         return function.call is not None
@@ -210,6 +236,16 @@ class FunctionRun(Activity):
             return
         self.run.cancel()
         super().let_go()
+
+
+def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
+    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
+    delay_s = error.retry_after_s
+    if delay_s is None:
+        delay_s = world.delay_s(effect.attempt, error)
+    report = error.report()
+    report = report.changed(model=report.model or world.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

@@ -5,9 +5,9 @@ driver holds nothing: stopped at any moment (Ctrl-C, a cancelled task, a generat
 and leaves a process at rest that any driver goes on with.
 
 Every wait (for a request, a stream, a moment, an approval, functions) ends at once when the process is cancelled or its
-deadline passes.  A plain function cannot be ended: it is left behind in its thread; one that runs in the driver's own
-thread (alone in its round under the sync driver, without a timeout, a deadline or a `Context`; or with
-``blocking=False`` under asyncio) is waited for.
+deadline passes.  A plain function cannot be ended, and is left behind in its thread.  One with ``blocking=False`` needs
+none, and is waited for.  Under the sync driver a function that is alone in its round has none either where nothing
+could end the wait: the caller alone has the process, without a deadline or timeout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ Events: TypeAlias = Generator[Event, None, None]
 AsyncEvents: TypeAlias = AsyncGenerator[Event, None]
 
 
-def run(process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None) -> P:
+def run(
+    process: P,
+    world: World,
+    sink: Callable[[Event], Any] | None = None,
+    recorder: Recorder | None = None,
+    *,
+    is_shared: bool = True,
+) -> P:
     """Drive a process, such as an agent call, to its end, or to where nobody here can give the answer it waits for.
 
     Args:
@@ -36,11 +43,12 @@ def run(process: P, world: World, sink: Callable[[Event], Any] | None = None, re
         world: Performs its effects.
         sink: Receives every event; the model's reply is then streamed.
         recorder: Writes the journal of the process, and gives the run back in the end.
+        is_shared: Others than the caller have the process, or will have while it runs, and may cancel it.
 
     Raises:
         UsageError: The process is being driven already.
     """
-    with SyncDriver(process, world, is_heard=sink is not None, recorder=recorder) as driver:
+    with SyncDriver(process, world, is_heard=sink is not None, recorder=recorder, is_shared=is_shared) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()

@@ -45,7 +45,7 @@ from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.parser import ANSWER
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.call_activities import FunctionRun, Nap, time_left
+from fsm_agent.runtime.call_activities import FunctionRun, ModelRequest, Nap, model_failed
 from fsm_agent.runtime.run_function import arun_function, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
@@ -98,12 +98,10 @@ def _(effect: Begin, activity: Activity) -> Begun:
 
 
 @perform.register(CallModel)
-def _(effect: CallModel, activity: Activity) -> Any:
+def _(effect: CallModel, activity: ModelRequest) -> Any:
     if effect.refusal is not None:
         return _refused(effect.refusal, activity.world)
-    timeout_s = time_left(activity.process, activity.world)
-    if (limit_s := activity.process.record.limits.request_s) is not None:
-        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
+    timeout_s = activity.allowed_s
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
@@ -112,12 +110,10 @@ def _(effect: CallModel, activity: Activity) -> Any:
 
 
 @aperform.register(CallModel)
-def _(effect: CallModel, activity: Activity) -> Any:
+def _(effect: CallModel, activity: ModelRequest) -> Any:
     if effect.refusal is not None:
         return _refused_async(effect.refusal, activity.world)
-    timeout_s = time_left(activity.process, activity.world)
-    if (limit_s := activity.process.record.limits.request_s) is not None:
-        timeout_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
+    timeout_s = activity.allowed_s
     if effect.is_priced:
         activity.world.price_list.check()
     if not activity.driver.is_streamed:
@@ -350,16 +346,6 @@ def transport_failure(error: Exception) -> ProviderError | None:
     failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
     failure.__cause__ = error
     return failure
-
-
-def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
-    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
-    delay_s = error.retry_after_s
-    if delay_s is None:
-        delay_s = world.delay_s(effect.attempt, error)
-    report = error.report()
-    report = report.changed(model=report.model or world.client.name)
-    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
 
 
 def consulted(call: AgentCall, ask: AskApproval, world: World) -> Any:

@@ -48,13 +48,13 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, any_failed, is_debugged, log_steps
+from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
-MAX_BACKLOG = 64  # deltas that a request may be ahead of its listener
+MAX_BACKLOG = 64  # events of streams that wait to be taken
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
@@ -139,7 +139,7 @@ class Reconciler(ABC):
 
     @abstractmethod
     def reported(self, activity: Activity) -> None:
-        """Let an activity go on after one of its events was taken."""
+        """Give back the room of an event that an activity had streamed."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
@@ -373,11 +373,11 @@ class Reconciler(ABC):
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Return the events of an activity; none of one that was let go of."""
+        if event is not None and activity.stream is not None:
+            self.reported(activity)  # even if it was dropped: others wait for the room
         if activity.is_dropped:
             return ()
         if event is not None:
-            if activity.stream is not None:
-                self.reported(activity)
             return activity.inside((event,))
         if ended is _TIMED_OUT:
             return self._timed_out(activity)
@@ -405,7 +405,7 @@ class Reconciler(ABC):
             if change is not NARROWED:
                 self._follow(change)
         steps = process.steps
-        if self._is_debugged or any_failed(steps):
+        if self._is_debugged or any_notable(steps):
             log_steps(process.record, steps, outcome)
         if not self.is_heard:
             return ()

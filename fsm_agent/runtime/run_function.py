@@ -1,7 +1,8 @@
 """Run one function, as its policy says.
 
 An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
-its like go on to the driver.
+its like go on to the driver.  One that is raised once the run was let go of is no outcome: it would be kept when a
+driver is stopped, and the function would not be run again.
 
 More than 300 lines, because each step is there twice, plain and for asyncio, to be read side by side.
 """
@@ -25,6 +26,7 @@ from fsm_agent.lifecycle.interpret import error_text, unprepared
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
+from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.logs.lines import traceback_text, words
 from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.results.pipeline import PipelineResult
@@ -34,8 +36,11 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     import asyncio
     import logging
+
+    from fsm_agent.runtime import backoff as waits
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
+    waits = deferred("fsm_agent.runtime.backoff")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
@@ -105,6 +110,14 @@ class Run:
     def cancel(self) -> None:
         """Mark the run as no longer wanted."""
         self.is_cancelled = True
+
+    def check(self) -> None:
+        """Raise `Aborted` if the run is no longer wanted.
+
+        What it waited for was ended with it, and retries are over, so an exception says nothing of the function.
+        """
+        if self.is_cancelled:
+            raise Aborted
 
     def context(self) -> Context[Any] | None:
         """Return the `Context` of the agent call for the function; None for a function that takes none."""
@@ -202,7 +215,7 @@ def _plain(run: Run, wait: Wait) -> Ended:
     """Run a function whose policy does not affect how it runs."""
     try:
         value = run.invoke(run.effect.call)
-        value = wait(_awaited(value)) if inspect.isawaitable(value) else value
+        value = _waited_for(value, wait) if inspect.isawaitable(value) else value
     except BaseException as error:
         return _raised(_failure(error, run), run)
     return _returned(value, run)
@@ -234,7 +247,7 @@ def _governed(run: Run, wait: Wait) -> Ended:
             try:
                 value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
                 if inspect.isawaitable(value):
-                    value = wait(_awaited(value))
+                    value = _waited_for(value, wait)
             except BaseException as error:
                 delay_s = steps.throw(_failure(error, run))
             else:
@@ -303,7 +316,7 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
             if _is_worth_it(error, retries, run):
                 _log_raised(error, run)
                 error.__traceback__ = None  # one that is kept, to be raised again and again, would gather them all
-                yield _delay_s(retries, run)
+                yield waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error)
                 if not run.is_cancelled:
                     run.attempt += 1
                     continue
@@ -316,11 +329,6 @@ def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
-
-
-def _delay_s(retries: Retries, run: Run) -> float:
-    doubled = retries.delay_s * 2.0 ** min(run.attempt - 1, 1000)  # floats end at 2 ** 1023
-    return min(doubled, retries.max_delay_s) * (1 - retries.jitter * run.world.random())
 
 
 def _value(run: Run) -> Any:
@@ -360,6 +368,15 @@ async def _avalue(run: Run) -> Any:
 async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
     value = use(call, following)
     return await value if inspect.isawaitable(value) else value
+
+
+def _waited_for(value: Awaitable[Any], wait: Wait) -> Any:
+    """Return what an awaitable gives; a coroutine that was left behind before it began is closed."""
+    try:
+        return wait(_awaited(value))
+    finally:
+        if inspect.iscoroutine(value):
+            value.close()
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
@@ -415,6 +432,7 @@ def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
 
 def _raised(error: Exception, run: Run) -> Ended:
     """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
+    run.check()
     if isinstance(error, Retry):
         return _error(error_text(error), run)
     _log_raised(error, run)
@@ -441,6 +459,7 @@ def _unprepared(error: Exception, run: Run) -> Ended:
     The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
     it.
     """
+    run.check()
     log_error(logging.WARNING, f"{_line(run)}: its result could not be prepared", error)
     if run.is_heard:
         run.traceback = traceback_text(error)

@@ -25,7 +25,13 @@ LOOK_UP_S = 1.0  # the longest wait: a Ctrl-C that comes just before one is seen
 
 
 class SyncDriver(Reconciler):
-    """The sync driver: waits run in threads, a function that is alone in the driver's own."""
+    """The sync driver: waits run in threads, so that each can be ended.
+
+    Where nothing can end a wait, a function that is alone runs in the driver's own thread.
+
+    Args:
+        is_shared: Others have the process, too, and may cancel it.
+    """
 
     def __init__(
         self,
@@ -34,12 +40,14 @@ class SyncDriver(Reconciler):
         is_heard: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
+        is_shared: bool = True,
     ) -> None:
         super().__init__(process, world, is_heard, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[ThreadTask[Any]] = []
         self._around = abort_in_force()  # that of the function that drives the process
+        self._may_be_ended = is_shared or recorder is not None or self._around is not None
 
     def __enter__(self) -> Self:
         self.claim()
@@ -104,9 +112,10 @@ class SyncDriver(Reconciler):
         self._room.release()
 
     def start(self, activity: Activity) -> None:
-        is_alone = not self.active and (self.world.threads == 0 or not self.waiting)
+        is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
         self.active[activity.key] = activity
-        if is_alone and self._is_brief and not self.is_timed and not activity.is_abortable:
+        needs_thread = self.is_timed or not self._is_brief or (self._may_be_ended and not activity.is_quick)
+        if is_alone and not needs_thread and not activity.is_abortable:
             self.inbox.append((activity, None, performer(activity.effect)(activity.effect, activity)))
             return
         task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
@@ -138,9 +147,12 @@ class SyncDriver(Reconciler):
         activity.stream = work
         outcome = None
         try:
-            while not child.future.cancelled():
-                self._put(activity, next(work))
+            while True:
+                event = next(work)
                 self._room.acquire()
+                if child.future.cancelled():
+                    break
+                self._put(activity, event)
         except StopIteration as end:
             outcome = end.value
         finally:

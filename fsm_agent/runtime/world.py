@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ProviderError, RateLimited
+from fsm_agent.errors import ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.lifecycle.prices import Prices
@@ -26,17 +26,15 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     import asyncio
     import random
 
-    import tenacity
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
+    from fsm_agent.runtime import backoff as waits
     from fsm_agent.runtime.costs import price_list as price_lists
 else:
-    asyncio, random, tenacity = deferred("asyncio"), deferred("random"), deferred("tenacity")
+    asyncio, random = deferred("asyncio"), deferred("random")
+    waits = deferred("fsm_agent.runtime.backoff")
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
-
-MAX_LIMITED_S = 60.0  # the longest wait after a rate limit
-MAX_BACKOFF_S = 30.0  # and after any other failure
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
@@ -94,11 +92,11 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             it takes one; may be a coroutine function.  Without one, or when it returns None, the call is suspended.
             It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
             makes them; of others, only about the functions that require approval.
-        backoff: How long to wait before a recall when the provider does not specify it: a `tenacity` wait; None:
-            twice as long each time up to a minute after a rate limit, a second longer each time up to half a minute
-            after other failures, both times a random number from 0 to 1.
-        threads: How many plain functions run at once, each in a thread; 0: one after another, under the sync
-            driver in its own thread.  One that is alone in its round runs there too, unless there is a deadline.
+        backoff: How long to wait before a recall when the provider does not specify it: a wait of `tenacity`.  None:
+            ``wait_exponential(max=60)`` after a rate limit, ``wait_incrementing(1, 1, max=30)`` after other failures,
+            each multiplied by a number of ``random``.
+        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver,
+            one that runs beside nothing has none where nothing could end the wait for it.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: What the tokens of the client's models cost: a `Price`, or a mapping by what a reply names as its model
@@ -137,13 +135,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             attempt: The number of the attempt that failed, from 1.
             error: Its failure.
         """
-        if self.backoff is None:
-            doubled = min(2.0 ** min(attempt - 1, 10), MAX_LIMITED_S)
-            return (doubled if isinstance(error, RateLimited) else min(float(attempt), MAX_BACKOFF_S)) * self.random()
-        state = tenacity.RetryCallState(cast("Any", None), None, (), {})
-        state.attempt_number = attempt
-        state.set_exception((type(error), error, None))
-        return self.backoff(state)
+        return waits.delay_s(self.backoff or waits.Default(self.random), attempt, error)
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:

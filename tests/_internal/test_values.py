@@ -256,5 +256,10 @@ def forked():
 
 def used"""
     program = MEETING.replace("{act}", act).replace("\ndef used", forked)
-    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+    )
     assert (done.returncode, done.stderr) == (0, "")

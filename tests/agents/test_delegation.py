@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -245,6 +246,21 @@ def test_the_end_of_an_agent_that_fails_is_that_of_a_function_that_fails():
     assert [(event.name, event.is_error) for event in ended] == [("failing", True)]
 
 
+def test_calls_inside_are_told_apart_by_their_paths():
+    ids: list[str] = []
+
+    @function
+    def note(context: Context) -> str:
+        ids.append(context.agent_call_id)
+        return "noted"
+
+    inner = Agent(Script(call("note"), "fine"), functions=[note], name="inner")
+    script = Script([call("note"), call("inner", task="?")], "ok")
+    agent = Agent(script, functions=[note, inner], world={"new_id": lambda: "c1"})
+    agent.call("Go.")
+    assert sorted(ids) == ["c1", "c1/run:1.1"]
+
+
 def test_metrics_of_both_agents_count_each_token_once():
     metrics = Metrics()
     inner = Agent(Script(spending("x", 10)), name="inner", hooks=[metrics])
@@ -288,6 +304,34 @@ def test_its_tokens_count_when_the_call_was_cancelled_and_when_it_failed():
     limited = Agent(Script(spending("?", 7)), name="limited", output=int, limits=Limits(parse_retries=0))
     outer = Agent(Script(asking(1, "limited", task="?"), spending("alas", 2)), functions=[limited])
     assert outer.call("Go.").usage.input_tokens == 10
+
+
+@pytest.mark.parametrize("on_error", ["tell", "fail"])
+def test_the_tokens_of_one_that_failed_count_whatever_its_failure_means(on_error: Any):
+    limited = Agent(Script(spending("?", 60)), name="limited", output=int, limits=Limits(parse_retries=0))
+    made = limited.as_function(on_error=on_error)
+    outer = Agent(Script(asking(1, "limited", task="?"), spending("alas", 2)), functions=[made])
+    one = outer.seed("Go.")
+    with suppress(CallFailed):
+        outer.run(one)
+    assert one.outcome.usage.input_tokens == (63 if on_error == "tell" else 61)
+
+
+def test_each_agent_of_a_round_takes_the_step_that_cancels_it():
+    agent = boss(
+        [call("cleaner", task="Go."), call("cleaner", task="Go!")], inner=cleaner(*[call("erase", path="x")] * 2)
+    )
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Go.")
+    heard: list[Event] = []
+    e.value.call.cancel("enough")
+    with pytest.raises(CallFailed, match="cancelled: enough"):
+        agent.run(e.value.call, heard.append)
+    steps = [(event.path, event.event) for event in heard if isinstance(event, Inside)]
+    assert [(path, step.trigger) for path, step in steps if isinstance(step, Stepped)] == [
+        ("run:1.0", "cancelled"),
+        ("run:1.1", "cancelled"),
+    ]
 
 
 def test_the_deadline_of_the_call_ends_what_is_inside_first():

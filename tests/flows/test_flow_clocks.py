@@ -6,16 +6,19 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver
+from support.flow_runs import DRIVERS, LOOPS, Driver
 
-from fsm_agent import Agent, FolderStore, MemoryStore, Overloaded, Returned, SqliteStore, Worker
+from fsm_agent import Agent, FolderStore, Function, MemoryStore, Overloaded, Returned, SqliteStore, Worker
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
+    FlowRun,
     FlowSuspended,
     call,
     each,
@@ -31,7 +34,8 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import Delayed, FakeClock, Script
+from fsm_agent.testing import call as asked
 
 over, late = end("over"), end("late")
 
@@ -56,6 +60,12 @@ class Slow(Script):
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         yield await self.acomplete(request)
+
+
+def by_call(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
+    """Drive another run of the flow, which no one else has, without threads for functions."""
+    replace(flow, world={**flow.world, "threads": 0}).call(one.data)
+    return []
 
 
 napping = pause("napping", 50)
@@ -106,6 +116,22 @@ class TestEarlierDeadline:
         run = flow.seed(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
+
+    @LOOPS
+    @pytest.mark.parametrize(("deadline_s", "within_s", "state"), [(5000, 8000, "Expired"), (8000, 5000, "late")])
+    def test_the_earlier_of_the_time_of_a_state_and_the_deadline_of_its_flow_counts(
+        self, deadline_s: float, within_s: float, state: str, driven: Driver
+    ) -> None:
+        clock, noted = FakeClock(), list[int]()
+        note = Function(name="note", call=lambda: noted.append(1))
+        model = Script(Delayed(6000, asked("note")), "too late", clock=clock)
+        asking = call(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
+        rows = [asking.done(over), asking.elapsed(late)]
+        limits = FlowLimits(deadline_s=deadline_s)
+        flow = Flow("f", int, start=asking, rows=rows, limits=limits, world={"clock": clock})
+        run = flow.seed(1)
+        driven(flow, run)
+        assert (run.state, noted) == (state, [])
 
     @LOOPS
     def test_the_deadline_of_one_member_leaves_the_pause_of_another(self, driven: Driver) -> None:
@@ -210,6 +236,45 @@ class TestFakeClock:
         began = clock.now()
         driven(flow, run)
         assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(0.2)])
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    @pytest.mark.parametrize("driven", [*DRIVERS[:-1], by_call])
+    def test_a_delay_that_another_member_waits_for_passes(self, is_first: bool, driven: Driver) -> None:
+        """A clock that stands still while a function runs goes on when the delay has passed in real time."""
+        clock, again = FakeClock(), threading.Event()
+        model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        found = list[bool]()
+
+        @execute
+        def working(n: bool) -> None:
+            found.append(again.wait(10))
+
+        both = gather("both", *([working, asking] if is_first else [asking, working]))
+        flow = Flow("f", bool, start=both, rows=[both.done(over)], world={"clock": clock})
+        driven(flow, flow.seed(False))
+        assert found == [True]
+
+    @LOOPS
+    def test_it_passes_although_functions_before_it_wait_for_a_thread(self, driven: Driver) -> None:
+        """Taken up when the delay has begun, with fewer threads than functions."""
+        clock, again, found = FakeClock(), threading.Event(), list[bool]()
+        model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
+        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+
+        @execute
+        def working(n: int) -> None:
+            found.append(again.wait(10))
+
+        several = each("several", working, lambda n: [1, 2])
+        both = gather("both", asking, several)
+        flow = Flow("f", int, start=both, rows=[both.done(over)], world={"clock": clock, "threads": 1})
+        run = flow.seed(1)
+        with closing(flow.stream(run)) as events:
+            while getattr(getattr(next(events), "event", None), "to", "") != "Backoff":
+                pass
+        driven(flow, run)
+        assert (run.state, set(found)) == ("over", {True})
 
 
 @pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])

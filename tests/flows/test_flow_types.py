@@ -215,6 +215,53 @@ def test_types_that_nobody_can_tell_apart_are_refused(one: Any, other: Any, says
     assert says in str(refused.value)
 
 
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+
+@dataclass(frozen=True)
+class Reject:
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    verdict: Approve | Reject
+
+
+@pytest.mark.parametrize(("one", "other"), [(Approve, Reject), (Reject, Approve)])
+def test_a_refusal_that_is_posted_is_no_approval(one: Any, other: Any) -> None:
+    def states(text: str) -> str:
+        run = deciding(one, other).seed(Data())
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run.advance("answer:state#1", Returned(text=text))
+        return str(run.state)
+
+    of = {one: "over", other: "late"}
+    for text in (
+        '{"by": "ann"}',
+        '{"by": "ann", "raeson": "no"}',
+        '{"by": "ann", "x": 1}',
+        '{"Reject": {"by": "a", "x": 1}}',
+    ):
+        with pytest.raises(OutcomeError):
+            states(text)
+    with pytest.raises(OutcomeError, match=r'does not say which it is: .*\{"Reject": …\}.* would be right'):
+        states('{"by": "ann"}')
+    for text in ('["Reject", {"by": "ann"}]', '{"Reject": {"by": "ann"}}', '{"by": "ann", "reason": "no"}'):
+        assert states(text) == of[Reject]
+    for text in ('["Approve", {"by": "ann"}]', '{"Approve": {"by": "ann"}}'):
+        assert states(text) == of[Approve]
+
+
+@pytest.mark.parametrize("kind", [Decision, list[Approve | Reject]])
+def test_a_union_inside_what_is_posted_has_to_be_told_apart(kind: Any) -> None:
+    with pytest.raises(FlowError, match=r"in which is a union that JSON cannot tell apart: .*discriminator='kind'"):
+        deciding(kind, int)
+
+
 def test_a_value_beyond_what_a_type_allows_is_refused() -> None:
     run = deciding(Short, int).seed(Data())
     run.advance("begin", Begun(at_s=0.0, id="r"))

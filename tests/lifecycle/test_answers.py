@@ -119,6 +119,11 @@ def test_a_script_gives_it_in_every_way():
     assert records[0] == records[1]
 
 
+def test_a_text_beside_the_function_is_not_the_answer():
+    model = Script(["Here it is: {}", function_of("give_final_answer", **ADA)])
+    assert Agent(model).call(Prompt("Who?", output=Person, mode="function")).output == Person(**ADA)
+
+
 def test_the_parser_of_the_prompt_reads_the_arguments():
     given = []
 

@@ -278,6 +278,69 @@ def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     assert keys(call) == ["run:5.0", "run:5.1"]
 
 
+class TestRepetition:
+    """A call is repeated in vain only as long as nothing else has run that could have changed what it finds."""
+
+    A, B = function_call("add", a=1, b=2), function_call("add", a=3, b=4)
+
+    def after(self, *rounds: list[FunctionCall]) -> bool:
+        """Run these rounds, with the call that is asked for again at the end, and tell whether that is run."""
+        call = begun(Limits(rounds=None))
+        for requested in rounds:
+            say(call, *requested)
+            while keys(call)[0].startswith(("run:", "ask:")):
+                key = keys(call)[0]
+                call.advance(key, Denied() if key.startswith("ask:") else Returned(text="3"))
+        say(call, self.A)
+        if keys(call)[0].startswith("run:"):
+            return True
+        (*_, repeated) = call.record.function_calls
+        assert repeated.is_repeated
+        assert "no other function has run since; its result stands above" in repeated.result
+        return False
+
+    def test_another_call_that_has_run_since_makes_it_worth_a_run(self):
+        assert self.after([self.A], [self.B])
+        assert self.after([self.A], [function_call("tick")])
+
+    def test_one_that_was_not_run_does_not(self):
+        denied, unknown, invalid = (
+            function_call("erase", path="x"),
+            function_call("nosuch"),
+            function_call("add", a="?"),
+        )
+        assert not self.after([self.A])
+        for requested in ([self.A], [denied], [unknown], [invalid], [denied, self.A]):
+            assert not self.after([self.A], requested)
+
+    def test_what_ran_beside_it_may_have_changed_what_it_found(self):
+        assert self.after([self.A, self.B])
+        assert self.after([self.B, self.A])
+        assert not self.after([self.B], [self.A, self.A])
+
+    def test_one_that_failed_has_run(self):
+        call = say(begun(), self.A)
+        call.advance("run:2.0", Returned(text="3"))
+        say(call, self.B)
+        call.advance("run:4.0", Returned(text="half done", is_error=True))
+        say(call, self.A)
+        assert keys(call) == ["run:6.0"]
+
+    def test_of_two_in_one_reply_the_second_is_told_so(self):
+        call = say(begun(), self.A, self.B, self.A)
+        assert keys(call) == ["run:2.0", "run:2.1"]
+        assert call.record.round[2].result == (
+            "The function add was called with these arguments before in the same message, and is run once."
+        )
+
+    def test_two_that_take_turns_end_at_the_limit_of_rounds(self):
+        call = begun(Limits(rounds=4))
+        for index in range(4):
+            say(call, (self.A, self.B)[index % 2])
+            call.advance(keys(call)[0], Returned(text="3"))
+        assert (call.record.runs, request(call).functions) == (4, ())
+
+
 @pytest.mark.spec("3.18: two equal calls of one reply run once")
 def test_two_equal_calls_of_one_reply_run_once():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=1, b=2))

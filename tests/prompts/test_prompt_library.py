@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import PromptError, UsageError
@@ -365,3 +366,17 @@ class TestNamed:
     def test_a_name_is_no_path(self):
         with pytest.raises(PromptError):
             named_prompt("../hello")
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a/" * 600 + "a", "a" * 250])
+def test_a_name_that_no_file_system_takes_is_refused(library, name):
+    with pytest.raises(PromptError, match="is no name of a prompt"):
+        Prompts("demo", directory=library)(name)
+
+
+def test_a_name_of_the_caller_goes_before_a_known_one(tmp_path):
+    class Mine(BaseModel):
+        x: int
+
+    file = write(tmp_path / "q.jinja", '+++\noutput = "str"\n+++\nHow many?')
+    assert load_prompt(file, names={"str": Mine}).output is Mine

@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +17,7 @@ from support.drivers import (
     anyhow,
     busy_threads,
     by_arun_unheard,
-    by_drive,
-    by_run,
     by_run_unheard,
-    by_threads,
     until_threads_rest,
     world,
 )
@@ -26,7 +25,9 @@ from support.walks import assert_sendable
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import RateLimited, UsageError
+from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
@@ -38,6 +39,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
 from fsm_agent.runtime.world import SystemClock
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 
 PROMPT_S = 0.5  # ends well within this, though what is waited for takes LONG_S
@@ -85,9 +87,12 @@ def request_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
     return Waiting("Too late."), seeded(), {}
 
 
-def functions_pending(kind: str, count: int) -> tuple[Waiting, AgentCall, dict[str, Any]]:
+def functions_pending(kind: str, count: int, **policy: Any) -> tuple[Waiting, AgentCall, dict[str, Any]]:
     script = Waiting([call("work", n=n) for n in range(count)], "never", at=0)
+    return script, seeded(waiting_function(kind, script, **policy)), {}
 
+
+def waiting_function(kind: str, script: Waiting, **policy: Any) -> Function:
     def plain(n: int) -> str:
         """Work."""
         script.begun.set()
@@ -100,13 +105,28 @@ def functions_pending(kind: str, count: int) -> tuple[Waiting, AgentCall, dict[s
         await asyncio.sleep(LONG_S)
         return "late"
 
-    return script, seeded(Function.of(plain if kind == "plain" else waiting, name="work")), {}
+    return Function.of(plain if kind == "plain" else waiting, name="work", **policy)
 
 
 def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
     """Waits before the model is asked again."""
     script = Waiting(RateLimited("slow down", status=429, retry_after_s=LONG_S), "never", at=0)
+    return script, seeded(), {"clock": noting_clock(script)}
 
+
+def attempt_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
+    """Waits between two attempts at a function that says that it does not block."""
+    script = Waiting(call("work"), "never", at=0)
+
+    def busy() -> None:
+        raise ConnectionError("busy")
+
+    again = Retries(delay_s=LONG_S, max_delay_s=LONG_S, jitter=0.0)
+    work = Function(name="work", call=busy, blocking=False, retries=again)
+    return script, seeded(work), {"clock": noting_clock(script)}
+
+
+def noting_clock(script: Waiting) -> SystemClock:
     class Clock(SystemClock):
         def sleep(self, delay_s: float) -> None:
             script.begun.set()
@@ -116,7 +136,7 @@ def sleep_pending() -> tuple[Waiting, AgentCall, dict[str, Any]]:
             script.begun.set()
             await super().asleep(delay_s)
 
-    return script, seeded(), {"clock": Clock()}
+    return Clock()
 
 
 def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
@@ -138,6 +158,8 @@ def approval_pending(kind: str) -> tuple[Waiting, AgentCall, dict[str, Any]]:
 PENDING: dict[str, Any] = {
     "a request": request_pending,
     "a coroutine": lambda: functions_pending("waiting", 1),
+    "a coroutine that does not block": lambda: functions_pending("waiting", 1, blocking=False),
+    "another attempt": attempt_pending,
     "coroutines": lambda: functions_pending("waiting", 3),
     "a plain function": lambda: functions_pending("plain", 1),
     "plain functions": lambda: functions_pending("plain", 3),
@@ -146,18 +168,6 @@ PENDING: dict[str, Any] = {
     "an approval in a coroutine": lambda: approval_pending("waiting"),
 }
 WAYS = [*DRIVERS, by_run_unheard, by_arun_unheard]
-IN_ITS_OWN_THREAD = {  # functions that the sync driver runs itself, and waits for
-    ("a plain function", by_run),
-    ("plain functions", by_run),
-    ("a coroutine", by_run),
-    ("coroutines", by_run),
-    ("a plain function", by_threads),
-    ("a coroutine", by_threads),
-    ("a plain function", by_drive),
-    ("a coroutine", by_drive),
-    ("a plain function", by_run_unheard),
-    ("a coroutine", by_run_unheard),
-}
 
 
 @pytest.mark.spec(
@@ -190,8 +200,6 @@ def test_a_stop_ends_it_well_at_once_whoever_drives_and_listens(pending: str, dr
 
 def ended_while_waiting(pending: str, driven: Driver, end: Callable[[AgentCall, str], None]) -> AgentCall:
     """Return a call that was ended from another thread while something was pending; it has ended at once."""
-    if (pending, driven) in IN_ITS_OWN_THREAD:
-        pytest.skip("runs in the driver's own thread, and is waited for")
     script, off, options = PENDING[pending]()
     failures: list[BaseException] = []
     busy = busy_threads()
@@ -224,17 +232,92 @@ def ended_while_waiting(pending: str, driven: Driver, end: Callable[[AgentCall, 
     return off
 
 
-@pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_run_unheard])
-def test_a_function_in_the_drivers_own_thread_is_waited_for_and_the_call_ends_then(driven: Driver):
-    script, off, options = functions_pending("plain", 1)
-    driver = threading.Thread(target=driven, args=(off, script), kwargs=options)
-    driver.start()
-    assert script.begun.wait(10)
-    off.cancel("no longer needed")
-    assert off.record.ending is None
-    script.free.set()
-    driver.join(10)
-    assert off.record.ending.reason is Reason.CANCELLED
+class TestItsOwnThread:
+    """A lone plain function runs in the thread of `call` only where nothing could end the wait for it."""
+
+    @pytest.mark.parametrize("threads", [0, 16])
+    def test_a_call_that_is_made_and_driven_at_once_is_its_callers_alone(self, threads: int):
+        agent, ran_in = self.agent(world={"threads": threads})
+        agent.call("Go.")
+        flow, ran_in_flow = self.flow()
+        flow.call(1)
+        assert ran_in + ran_in_flow == [threading.get_ident()] * 2
+
+    @pytest.mark.parametrize("threads", [0, 16])
+    @pytest.mark.parametrize(
+        "drive",
+        [
+            lambda agent: agent.run(agent.seed("Go.")),
+            lambda agent: list(agent.stream("Go.")),
+            lambda agent: asyncio.run(agent.acall("Go.")),
+            lambda agent: agent.changed(limits=Limits(deadline_s=LONG_S)).call("Go."),
+            lambda agent: agent.changed(name="kept", store=MemoryStore()).call("Go."),
+        ],
+        ids=["run", "stream", "acall", "deadline", "store"],
+    )
+    def test_wherever_something_may_end_it_it_has_a_thread(self, drive: Callable[[Any], Any], threads: int):
+        agent, ran_in = self.agent(world={"threads": threads})
+        drive(agent)
+        assert ran_in != [threading.get_ident()]
+
+    @pytest.mark.parametrize(
+        "drive",
+        [
+            lambda flow: flow.run(flow.seed(1)),
+            lambda flow: list(flow.stream(1)),
+            lambda flow: replace(flow, store=MemoryStore()).call(1),
+        ],
+        ids=["run", "stream", "store"],
+    )
+    def test_so_it_is_with_the_functions_of_flows(self, drive: Callable[[Any], Any]):
+        flow, ran_in = self.flow()
+        drive(flow)
+        assert ran_in != [threading.get_ident()]
+
+    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    def test_a_call_inside_of_a_function_that_is_left_behind_ends(self, kind: str):
+        """The function inside does not hold up the thread of the one around it."""
+        script, _, _ = functions_pending(kind, 1)
+        inside = Agent(script, functions=[waiting_function(kind, script)], name="inside")
+        ended = threading.Event()
+
+        def outer() -> str:
+            """Ask another agent."""
+            try:
+                return str(inside.call("Go.").output)
+            finally:
+                ended.set()
+
+        off = seeded(outer)
+        driver = threading.Thread(target=run, args=(off, world(Script(call("outer")))))
+        driver.start()
+        try:
+            assert script.begun.wait(10)
+            off.cancel("no longer needed")
+            driver.join(10)
+            assert ended.wait(10)
+        finally:
+            script.free.set()
+        assert off.record.ending.reason is Reason.CANCELLED
+
+    def agent(self, **options: Any) -> tuple[Agent, list[int]]:
+        ran_in = list[int]()
+        script = Script(call("work"), "fine")
+        return Agent(script, functions=[Function(name="work", call=partial(note_thread, ran_in))], **options), ran_in
+
+    def flow(self) -> tuple[Flow[int], list[int]]:
+        ran_in = list[int]()
+
+        @execute
+        def work(n: int) -> str:
+            return note_thread(ran_in)
+
+        return Flow("f", int, start=work, rows=[work.done(end("over"))]), ran_in
+
+
+def note_thread(ran_in: list[int]) -> str:
+    ran_in.append(threading.get_ident())
+    return "fine"
 
 
 @pytest.mark.spec(
@@ -508,3 +591,28 @@ def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
         assert inner.record.ending.reason is Reason.CANCELLED
     finally:
         script.free.set()
+
+
+def test_a_call_that_rests_when_its_function_is_left_behind_goes_on_later():
+    """Only a driver that is at work inside of the function is ended."""
+    rested, free = threading.Event(), threading.Event()
+    inner = seeded(Function(name="erase", call=lambda: "erased", needs_approval=True))
+
+    def ask() -> str:
+        """Ask another model, and then wait."""
+        run(inner, world(Script(call("erase"))))
+        rested.set()
+        free.wait(10)
+        return "late"
+
+    outer = seeded(ask)
+    driver = threading.Thread(target=by_run_unheard, args=(outer, Script(call("ask"))))
+    driver.start()
+    try:
+        assert rested.wait(10)
+        outer.cancel("enough")
+        driver.join(10)
+    finally:
+        free.set()
+    assert outer.record.ending.reason is Reason.CANCELLED
+    assert (inner.state, inner.end_request) == (State.TOOL_INTERRUPT, None)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing, suppress
 from typing import Any, cast
 
 import pytest
+import tenacity
 from support.drivers import (
     DRIVERS,
     Driver,
     anyhow,
+    busy_threads,
     by_adrive,
     by_arun,
     by_arun_unheard,
@@ -23,14 +28,19 @@ from support.drivers import (
     by_threads,
     everywhere,
     seed,
+    until_threads_rest,
     world,
 )
+from support.teams import Solo, Stage, Team, TeamRecord
 from support.walks import PROMPT, add, assert_sendable, parse, tick
 
+from fsm_agent import flows
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State
@@ -42,6 +52,7 @@ from fsm_agent.messages.event import (
     FunctionCallStarted,
     FunctionEnded,
     FunctionStarted,
+    Inside,
     LoopDetected,
     RequestStarted,
     Stepped,
@@ -52,10 +63,10 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drive import adrive, arun, drive, run
-from fsm_agent.runtime.reconciler import MAX_BACKLOG
+from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import World
-from fsm_agent.testing import Delayed, Script, ScriptError, call
+from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.testing import Delayed, FakeClock, Script, ScriptError, call
 
 
 def rich_script() -> Script:
@@ -255,11 +266,11 @@ def test_one_after_another_when_asked():
 
     def step(n: int) -> None:
         """Take a step."""
-        log.append(f"begin {n} in {threading.current_thread().name}")
+        log.append(f"begin {n}")
         log.append(f"end {n}")
 
     by_run(seed(Prompt("x", functions=(step,))), Script([call("step", n=1), call("step", n=2)], "done"))
-    assert log == ["begin 1 in MainThread", "end 1", "begin 2 in MainThread", "end 2"]
+    assert log == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
 def test_no_more_threads_than_allowed():
@@ -325,7 +336,7 @@ def test_what_a_function_raises_is_told(driven: Driver):
 
 
 @anyhow
-def test_a_plain_function_under_asyncio_runs_in_a_thread_unless_it_says_that_it_does_not_block(driven: Driver):
+def test_a_function_that_does_not_block_needs_no_thread(driven: Driver):
     names = []
 
     @function(blocking=False)
@@ -446,6 +457,59 @@ def test_a_request_that_takes_too_long_has_failed_and_the_model_is_asked_again(d
     assert (failure.report.kind, failure.report.message) == ("TimedOut", "no reply within 5.0 s")
 
 
+class Deaf(Script):
+    """A model that takes no notice of a timeout, and answers its first requests late."""
+
+    def __init__(self, *entries: Any, late: int) -> None:
+        super().__init__(*entries)
+        self.late = late
+        self.free = threading.Event()
+
+    def is_late(self, request: Request) -> bool:
+        self.requests.append(request)
+        return len(self.requests) <= self.late
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_late(request):
+            self.free.wait(30)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        if self.is_late(request):
+            yield TextDelta("4")
+            self.free.wait(30)
+        yield from super().stream(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_late(request):
+            await asyncio.sleep(30)
+        return super().complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        if self.is_late(request):
+            yield TextDelta("4")
+            await asyncio.sleep(30)
+        for item in super().stream(request):
+            yield item
+
+
+@pytest.mark.spec("4.30: a time limit for a step")
+@anyhow
+@pytest.mark.parametrize("deadline_s", [None, 30.0])
+def test_a_request_ends_in_time_although_its_client_goes_on(driven: Driver, deadline_s: float | None):
+    script = Deaf(call("add", a=1, b=2), "42", late=2)
+    one = seed(limits=Limits(request_s=0.05, recalls=2, deadline_s=deadline_s))
+    began = time.monotonic()
+    try:
+        driven(one, script, backoff=tenacity.wait_none())
+    finally:
+        script.free.set()
+    assert one.result().output == 42
+    assert 0.1 <= time.monotonic() - began < 5
+    reports = [(f.report.kind, f.report.message, f.report.model) for f in one.result().failures]
+    assert reports == [("TimedOut", "no reply within 0.05 s", "script")] * 2
+
+
 @anyhow
 def test_the_shorter_of_the_limits_of_a_request_and_of_the_call_counts(driven: Driver):
     one = seed(limits=Limits(request_s=5.0, deadline_s=3.0))
@@ -457,6 +521,22 @@ def test_the_shorter_of_the_limits_of_a_request_and_of_the_call_counts(driven: D
 
 
 @pytest.mark.spec("1.12: it is checked between two steps")
+@anyhow
+def test_a_deadline_that_was_waited_for_has_passed_although_the_clock_stands_still(driven: Driver):
+    free = threading.Event()
+
+    def stuck() -> None:
+        """Wait."""
+        free.wait(10)
+
+    one, clock = seed(Prompt("x", functions=(stuck,)), limits=Limits(deadline_s=0.05)), FakeClock()
+    try:
+        driven(one, Script(call("stuck")), clock=clock)
+    finally:
+        free.set()
+    assert (one.record.ending.reason, clock.sleeps) == (Reason.EXPIRED, [])
+
+
 @anyhow
 def test_the_deadline_ends_the_call_between_effects(driven: Driver):
     script = Script(Delayed(3.0, call("add", a=1, b=2)), Delayed(3.0, "bad"))
@@ -548,6 +628,102 @@ def test_an_interrupt_while_others_run_ends_the_children():
         run(one, world(Script([call("stuck"), call("interrupt")])))
     assert ended.wait(20)
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
+
+
+class TestStoppedFunctions:
+    """A function whose wait ends with its driver has no outcome yet: the next driver runs it again."""
+
+    @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
+    @pytest.mark.parametrize("kind", ["plain", "coroutine"])
+    def test_between_two_attempts(self, kind: str, stopped: str):
+        waits, runs = threading.Event(), list[int]()
+
+        class Clock(SystemClock):
+            def sleep(self, delay_s: float) -> None:
+                waits.set()
+                super().sleep(delay_s)
+
+            async def asleep(self, delay_s: float) -> None:
+                waits.set()
+                await super().asleep(delay_s)
+
+        def busy_once() -> str:
+            runs.append(1)
+            if len(runs) == 1:
+                raise ConnectionError("busy")
+            return "fine"
+
+        async def waiting() -> str:
+            return busy_once()
+
+        again = Retries(delay_s=30.0, max_delay_s=30.0, jitter=0.0)
+        work = Function.of(busy_once if kind == "plain" else waiting, name="work", retries=again)
+        self.stop_and_go_on(work, waits, stopped, clock=Clock())
+        assert len(runs) == 2
+
+    @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
+    def test_inside_of_an_agent_call_of_its_own(self, stopped: str):
+        waits = threading.Event()
+
+        class Slow(Script):
+            def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                if not waits.is_set():
+                    waits.set()
+                    SystemClock().sleep(30.0)
+                return super().complete(request)
+
+        inner = Agent(Slow("fine", "fine"), name="inner")
+
+        def ask() -> str:
+            return str(inner.call("Go.").output)
+
+        self.stop_and_go_on(Function.of(ask, name="work"), waits, stopped)
+
+    def stop_and_go_on(self, work: Function, waits: threading.Event, stopped: str, **changes: Any) -> None:
+        class Lingering(Script):
+            """A model that takes a moment to be left: in it, other waits end."""
+
+            def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                if not self.requests:
+                    self.requests.append(request)
+                    SystemClock().sleep(30.0)
+                    time.sleep(0.03)
+                return super().complete(request)
+
+            async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+                self.requests.append(request)
+                try:
+                    await asyncio.sleep(30.0)
+                finally:
+                    await asyncio.sleep(0.03)
+                return Reply.of("never")
+
+        within = World.of(Script(call("work"), "done"), **changes)
+        beside = Solo(prompt=Prompt("x"), world=World.of(Lingering("one", "two")))
+        team = Team(
+            TeamRecord(), {"works": Solo(prompt=Prompt("x", functions=(work,)), world=within), "beside": beside}
+        )
+
+        def interrupt() -> None:
+            assert waits.wait(20)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        async def astop() -> None:
+            task = asyncio.create_task(arun(team, within))
+            assert await asyncio.to_thread(waits.wait, 20)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        if stopped == "asyncio":
+            asyncio.run(astop())
+        else:
+            threading.Thread(target=interrupt).start()
+            with pytest.raises(KeyboardInterrupt):
+                run(team, within)
+        assert [e.key for e in team.effects] == ["works/run:1.0", "beside/model:0"]
+        run(team, world(Script()))
+        assert team.record.ended["works"].function_calls[0].result == "fine"
 
 
 @pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
@@ -651,6 +827,205 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
         assert next(events) == TextDelta("x")
     events.close()
     assert made <= 2 * MAX_BACKLOG + 2
+
+
+def test_a_stream_that_waits_for_room_ends_with_its_driver():
+    made, is_full, busy = 0, threading.Event(), busy_threads()
+
+    class Endless:
+        name = "endless"
+
+        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            nonlocal made
+            while True:
+                made += 1
+                if made == MAX_BACKLOG + 2:  # the driver has taken one, and the rest fills the room
+                    is_full.set()
+                yield TextDelta("x")
+
+    events = drive(seed(), World(client=Endless()))
+    while not isinstance(next(events), TextDelta):
+        pass
+    assert is_full.wait(10)
+    events.close()
+    until_threads_rest(busy)
+
+
+def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind():
+    told = list[Any]()
+
+    class Stubborn(Script):
+        begun = threading.Event()
+
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            self.requests.append(request)
+            if len(self.requests) == 2:
+                self.begun.set()
+            try:
+                await asyncio.sleep(30.0)
+            finally:
+                await asyncio.sleep(2 * GRACE_S)
+                raise ValueError("too late")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        model = Stubborn()
+        member = Solo(prompt=Prompt("x"), world=World.of(model))
+        team = Team(TeamRecord(), {"one": member, "other": member})
+        driver = asyncio.create_task(arun(team, world(Script())))
+        assert await asyncio.to_thread(model.begun.wait, 10)
+        team.cancel("enough")
+        await driver
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(left) == 2
+        await asyncio.wait(left)
+        left.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(main())
+    assert told == []
+
+
+class TestReturnedWhenStopped:
+    """What a function had returned when its driver was stopped, before the driver has taken it."""
+
+    def stopped_behind(self, is_async: bool, end: Callable[[AgentCall], object] = lambda one: None) -> AgentCall:
+        """Return a call of two functions whose driver was stopped when the first was done, and the second had returned.
+
+        Args:
+            is_async: Under asyncio.
+            end: Called before the driver is stopped.
+        """
+        busy, go = busy_threads(), threading.Event()
+
+        def quick() -> str:
+            """Return at once."""
+            return "fine"
+
+        def late() -> str:
+            """Return when the driver is held up."""
+            go.wait(10)
+            return "late"
+
+        one = seed(Prompt("x", functions=(quick, late)))
+        within = world(Script([call("quick"), call("late")]))
+
+        def hold_up() -> None:
+            go.set()
+            until_threads_rest(busy)
+            end(one)
+
+        async def main() -> None:
+            async with aclosing(adrive(one, within)) as events:
+                async for event in events:
+                    if isinstance(event, FunctionEnded):
+                        break
+                hold_up()
+
+        if is_async:
+            asyncio.run(main())
+        else:
+            with closing(drive(one, within)) as events:
+                while not isinstance(next(events), FunctionEnded):
+                    pass
+                hold_up()
+        return one
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_it_is_kept(self, is_async: bool):
+        one = self.stopped_behind(is_async)
+        assert [f.result for f in one.record.function_calls] == ["fine", "late"]
+        assert one.state is State.CALLING
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_it_is_not_kept_for_a_call_that_has_ended(self, is_async: bool, caplog: pytest.LogCaptureFixture):
+        one = self.stopped_behind(is_async, lambda one: one.advance("", Cancelled(reason="by hand")))
+        assert (one.record.ending.reason, one.record.ending.detail) == (Reason.CANCELLED, "by hand")
+        assert [f.result for f in one.record.function_calls] == ["fine", None]
+        assert "could not be kept" not in caplog.text
+
+
+def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():
+    """Those of a later state as far: what was dropped with a member gives its room back."""
+
+    class Fast(Script):
+        """A model that says so much at once, behind its first word."""
+
+        made = 0
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            for _ in range(100 * MAX_BACKLOG):
+                self.made += 1
+                yield TextDelta("x")
+
+    class Brief(Script):
+        """A model that answers when the other has filled the room."""
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            await asyncio.sleep(0)
+            yield Reply.of("fine")
+
+    dropped, fast, over = Fast(), Fast(), flows.end("over")
+
+    def asking(name: str, model: Script) -> Any:
+        return flows.call(Agent(model, name=name), name=name)(lambda n: "?")
+
+    first = flows.race("first", asking("dropped", dropped), asking("brief", Brief()))
+    then = flows.gather("then", asking("one", fast), asking("other", fast))
+    flow = flows.Flow("f", int, start=first, rows=[first.done(then), then.done(over)])
+
+    async def main() -> None:
+        async with aclosing(flow.astream(1)) as events:
+            async for event in events:
+                if isinstance(event, Inside) and isinstance(event.event, TextDelta) and event.path.startswith("then"):
+                    break
+                await asyncio.sleep(0)  # others fill the room
+            for _ in range(4 * MAX_BACKLOG):
+                await asyncio.sleep(0)  # long enough for more than they may do
+            assert dropped.made > MAX_BACKLOG
+            assert MAX_BACKLOG <= fast.made <= MAX_BACKLOG + 4  # those in the room, the first word, one in each hand
+
+    asyncio.run(main())
+
+
+@everywhere
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, driven: Driver):
+    """Those that wait for room go on when others have gone, whatever became of their events."""
+    text = " ".join(["x"] * 3 * MAX_BACKLOG)
+
+    class Cut(Script):
+        """Its request takes too long when it has said so much."""
+
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+            if len(self.requests) == 0 and is_cut:
+                self.requests.append(request)
+                yield from [TextDelta("x")] * 2 * MAX_BACKLOG
+                SystemClock().sleep(30.0)
+                return
+            yield from super().stream(request)
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            if len(self.requests) == 0 and is_cut:
+                self.requests.append(request)
+                for _ in range(2 * MAX_BACKLOG):
+                    yield TextDelta("x")
+                await asyncio.sleep(30.0)
+                return
+            for item in super().stream(request):
+                yield item
+
+    limits = Limits(request_s=0.05) if is_cut else Limits()
+    members = {
+        "cut": Solo(prompt=Prompt("x"), limits=limits, world=World.of(Cut(text), backoff=tenacity.wait_none())),
+        **{name: Solo(prompt=Prompt("x"), world=World.of(Script(text))) for name in ("one", "other")},
+    }
+    team = Team(TeamRecord(), members)
+    events = driven(team, Script())
+    assert team.record.state is Stage.DONE
+    said = [event.path for event in events if isinstance(event, Inside) and isinstance(event.event, TextDelta)]
+    assert said.count("one") == said.count("other") == 3 * MAX_BACKLOG
 
 
 @everywhere

@@ -148,3 +148,12 @@ def test_an_answer_that_comes_as_the_arguments_of_a_function_is_followed():
     agent = Agent(Script(other, answer))
     assert partial([*agent.stream(prompt)])[-1:] == [(2, {"thing": "lamp", "n": 2})]
     assert {number for number, _ in partial([*Agent(Script(other, answer)).stream(prompt)])} == {2}
+
+
+def test_of_several_function_calls_at_once_the_answer_is_followed():
+    prompt = Prompt("How many?", output=Count, mode="function")
+    both = [call("count", n=1, thing="box"), call("give_final_answer", thing="lamp", n=2)]
+    script = Script(both, call("give_final_answer", thing="lamp", n=2))
+    assert [data for number, data in partial([*Agent(script).stream(prompt)]) if number == 1] == [
+        {"thing": "lamp", "n": 2}
+    ]

@@ -6,7 +6,8 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import httpx
@@ -22,8 +23,10 @@ from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.perform import aperform, begin, model_failed, perform
 from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script
 
@@ -39,12 +42,7 @@ def test_the_provider_says_how_long_to_wait():
     assert (outcome.delay_s, outcome.error.kind, outcome.error.status) == (7.5, "RateLimited", 429)
 
 
-@pytest.mark.spec(
-    "2.38: waits grow exponentially to a cap",
-    "3.10: exponential backoff",
-    "4.19: waits grow and are bounded",
-)
-def test_otherwise_the_wait_grows_with_the_attempts_and_is_bounded():
+def test_the_wait_of_a_script_has_no_jitter():
     assert [failed(Overloaded("busy"), n).delay_s for n in (1, 2, 3, 4, 20)] == [1, 2, 4, 8, 60]
 
 
@@ -56,7 +54,12 @@ LIMITED, BUSY, LATE, CUT = (
 )
 
 
-@pytest.mark.spec("2.38: waits grow exponentially to a cap", "2.38: waits have jitter")
+@pytest.mark.spec(
+    "2.38: waits grow exponentially to a cap",
+    "2.38: waits have jitter",
+    "3.10: exponential backoff",
+    "4.19: waits grow and are bounded",
+)
 @pytest.mark.parametrize("chance", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize(
     ("error", "longest_s"),
@@ -69,6 +72,16 @@ LIMITED, BUSY, LATE, CUT = (
 def test_by_default_waits_are_a_part_of_the_longest(error, longest_s, chance):
     world = World(client=Script(), random=lambda: chance)
     assert {n: failed(error, n, world).delay_s for n in longest_s} == {n: s * chance for n, s in longest_s.items()}
+
+
+@pytest.mark.spec("3.10: exponential backoff")
+@anyhow
+def test_an_agent_waits_so_by_default(driven: Driver):
+    clock = FakeClock()
+    model = Script(LIMITED, LIMITED, LIMITED, BUSY, BUSY, "fine", clock=clock)
+    one = seed(Prompt("x"), limits=Limits(recalls=5))
+    driven(one, model, clock=clock, backoff=None, random=lambda: 0.5)
+    assert clock.sleeps == pytest.approx([0.5, 1, 2, 2, 2.5])
 
 
 @pytest.mark.spec("2.38: what the server says goes first")
@@ -128,10 +141,22 @@ def test_results_are_told_as_json_unless_they_are_text():
     assert run_function(Run(effect, seeded(), World.of(Script()))).text == "42"
 
 
-def test_the_systems_clock_waits():
-    clock = SystemClock()
-    clock.sleep(0)
-    asyncio.run(clock.asleep(0))
+class TestSystemClock:
+    @pytest.mark.parametrize("sleep", [SystemClock.sleep, lambda clock, s: asyncio.run(clock.asleep(s))])
+    def test_it_waits_as_long_as_it_is_told_to(self, sleep: Callable[[SystemClock, float], None]):
+        clock = SystemClock()
+        began, at_s = time.monotonic(), clock.now()
+        sleep(clock, 0.05)
+        assert 0.049 <= time.monotonic() - began < 5
+        assert clock.now() - at_s == pytest.approx(time.monotonic() - began, abs=0.02)
+        assert clock.now() == pytest.approx(time.time(), abs=1)
+
+    def test_a_sleep_ends_when_its_thread_is_left_behind(self):
+        task = ThreadTask[None](lambda _: SystemClock().sleep(30))
+        task.start().cancel()
+        began = time.monotonic()
+        task.join(10)
+        assert time.monotonic() - began < 5
 
 
 class Raising:
@@ -194,6 +219,18 @@ def test_a_failure_of_the_transport_is_one_whatever_raises_it(
     driven(over, Raising(error))
     assert (over.record.ending.error.kind, over.record.ending.error.message) == report
     assert over.record.ending.error.retryable
+
+
+@anyhow
+def test_a_stream_that_breaks_behind_the_reply_has_answered(driven: Driver):
+    class BreaksLate(Raising):
+        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
+            yield from super().stream(request)
+            raise ConnectionResetError("peer")
+
+    one = seed()
+    driven(one, BreaksLate(OSError(), failures=0))
+    assert (one.result().output, one.result().failures) == (42, ())
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), httpx.InvalidURL("x"), StopAsyncIteration()])

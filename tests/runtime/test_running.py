@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import inspect
 import json
 import threading
 from collections.abc import Callable
@@ -25,8 +27,10 @@ from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import FunctionProgress
 from fsm_agent.messages.message import Document, FunctionCall, Image
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import Run, arun_function, current_depth, current_run, run_function
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock, Script
 
@@ -308,8 +312,9 @@ class TestRetries:
             return True
 
         run = run_of(fails.function(kind, retries=Retries(attempts=9, retry_if=gone)))
-        assert way(run).is_error
-        assert fails.runs == 1
+        with pytest.raises(Aborted):
+            way(run)
+        assert (fails.runs, run.ended) == (1, None)
 
     @both
     @kinds
@@ -321,8 +326,26 @@ class TestRetries:
 
         fails = Fails(OSError("busy"))
         run = run_of(fails.function(kind, retries=Retries()), clock=Clock())
-        assert way(run).is_error
-        assert (fails.runs, run.attempt) == (1, 1)
+        with pytest.raises(Aborted):
+            way(run)
+        assert (fails.runs, run.attempt, run.ended) == (1, 1, None)
+
+    def test_a_coroutine_that_is_left_behind_before_it_begins_is_closed(self, recwarn: pytest.WarningsRecorder):
+        made = list[Any]()
+
+        async def work() -> str:
+            return "never"
+
+        def make() -> Any:
+            made.append(work())
+            child.cancel()
+            return made[0]
+
+        child = ThreadTask[Any](lambda child: run_function(run_of(Function(name="make", call=make)), child))
+        child.start().join(10)
+        assert inspect.getcoroutinestate(made.pop()) == inspect.CORO_CLOSED
+        gc.collect()
+        assert [str(warning.message) for warning in recwarn] == []
 
     @both
     @kinds

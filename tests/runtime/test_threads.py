@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import signal
 import subprocess
 import sys
@@ -109,3 +110,40 @@ def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
     with pytest.raises(KeyboardInterrupt):
         run_coroutine(stuck())
     assert ended.wait(20)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_after_a_fork_the_child_has_threads_of_its_own():
+    """Those of its parent, though idle, are not there."""
+    code = """if True:
+        import os
+        from fsm_agent.runtime import thread_task
+        from fsm_agent.runtime.thread_task import ThreadTask
+        ThreadTask(lambda child: None).start().join(20)
+        while not thread_task._idle:
+            pass
+        if not (child := os.fork()):
+            os._exit(ThreadTask(lambda child: 42).start().future.result(20))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=40, check=True
+    )
+    assert ended.stdout == "42\n"
+
+
+def test_a_job_for_a_thread_that_is_about_to_end_is_done():
+    """Again and again, a thread is taken from the idle ones as its patience ends."""
+    code = """if True:
+        import sys, time
+        from fsm_agent.runtime import thread_task
+        from fsm_agent.runtime.thread_task import ThreadTask
+        thread_task.IDLE_S = 0.001
+        sys.setswitchinterval(1e-6)
+        until_s, done = time.monotonic() + 0.7, 0
+        while time.monotonic() < until_s:
+            assert ThreadTask(lambda child: 42).start().future.result(5) == 42
+            done += 1
+            time.sleep(0.001 * (done % 7) / 6)
+        print(done > 20)"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40, check=True)
+    assert ended.stdout == "True\n"

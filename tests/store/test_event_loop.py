@@ -19,7 +19,7 @@ from fsm_agent.testing import Script, call
 
 RUNS = 200
 MOST_S = 0.020
-ATTEMPTS = 12  # the first that is within the bound ends it: other processes hold a loop up, too
+ATTEMPTS = 12  # the first that is within the bound ends it
 TICK_S = 0.001
 traced = pytest.mark.skipif(sys.gettrace() is not None, reason="what is traced takes longer")
 
@@ -70,17 +70,34 @@ async def hold_up_s(store: SqliteStore, attempt: int) -> float:
     return await longest_gap_s(work)
 
 
+async def noise_s() -> float:
+    """How long at most other processes hold up a loop that is as busy, and by nothing that takes long."""
+
+    async def work() -> None:
+        end_s = time.perf_counter() + RUNS * TICK_S
+        while time.perf_counter() < end_s:
+            piece_s = time.perf_counter() + TICK_S / 2
+            while time.perf_counter() < piece_s:
+                pass
+            await asyncio.sleep(0)
+
+    return await longest_gap_s(work)
+
+
 @traced
 @pytest.mark.timeout(180)
 def test_many_runs_in_one_file_hold_the_loop_up_for_no_time_that_anybody_sees(tmp_path: Path):
-    gaps_s: list[float] = []
+    gaps_s, noises_s = list[float](), list[float]()
     with closing(SqliteStore(tmp_path / "runs.db")) as store:
         asyncio.run(agent_of(store, 0).acall("Add.", run_id="first"))  # loads what is loaded late
         for attempt in range(ATTEMPTS):
+            noises_s.append(asyncio.run(noise_s()))
             gaps_s.append(asyncio.run(hold_up_s(store, attempt)))
             if gaps_s[-1] <= MOST_S:
                 break
         runs = store.list(limit=10**6)
+    if min(gaps_s) > MOST_S and max(noises_s) > MOST_S / 2:
+        pytest.skip(f"the machine is too busy to tell: a loop without runs is held up for {max(noises_s):.3f} s")
     assert min(gaps_s) <= MOST_S, f"the loop was held up for {[f'{1000 * gap_s:.0f} ms' for gap_s in gaps_s]}"
     assert len(runs) == 1 + RUNS * len(gaps_s)
     assert {(run.is_ended, run.n) for run in runs} == {(True, 6)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import walks
 from support.kept_runs import LastingStore, Noting, call, definition_of, loaded, team_definition, team_header
-from support.recorded_drivers import WAYS, Way, by_arun, by_threads
+from support.recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
 from support.teams import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
@@ -35,7 +36,7 @@ from fsm_agent.lifecycle.outcomes import (
     Started,
 )
 from fsm_agent.machine.journal import Chain, Journal, fold, line_of
-from fsm_agent.messages.event import Done, Stepped, Suspended
+from fsm_agent.messages.event import Done, FunctionStarted, Stepped, Suspended
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
@@ -416,6 +417,33 @@ def test_what_came_is_on_disk_before_anything_follows_and_before_anybody_hears(w
                     assert "model:3" in keys
     assert one.output == 42
     assert began == {"model": 5, "add": 1, "buy": 2, "approve": 1, "wipe": 1}
+
+
+@pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
+def test_what_a_listener_injects_is_on_disk_before_the_function_begins_that_it_heard_of(way: Way):
+    begun, told = threading.Event(), list[FunctionStarted]()
+    order = Order(before=lambda number: told and begun.wait(0.02))  # for what must not begin meanwhile
+
+    @function
+    def work() -> str:
+        """Work."""
+        order.perform("work")
+        begun.set()
+        return "done"
+
+    agent = Agent(Script(call("work"), "fine"), functions=[work], store=order.store, name="o")
+    one, recorder = held(agent)
+
+    def listen(event: Any) -> None:
+        if isinstance(event, FunctionStarted):
+            told.append(event)
+            if len(told) == 1:
+                one.advance("", Injected((Message.of("user", "Be brief."),)))
+
+    way(one, agent._world, recorder, listen)
+    ((_, _, on_disk, *_),) = [noted for noted in order.noted if noted[:2] == ("perform", "work")]
+    assert [line.key for line in map(line_of, loaded(order.store).lines[:on_disk])] == ["begin", "model:0", ""]
+    assert one.output == "fine"
 
 
 def test_outcomes_that_come_together_are_one_append():

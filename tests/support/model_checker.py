@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -206,7 +207,7 @@ def _configuration(r: CallRecord) -> object:
         None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
     )
     waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
-    succeeded = frozenset(f.fingerprint for f in r.function_calls if f.succeeded)
+    succeeded = frozenset(f.name for f in r.function_calls if f.succeeded), str(_stands(r))
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
     once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
@@ -228,13 +229,13 @@ def _check_step(before: CallRecord, key: str, outcome: Outcome, call: AgentCall)
         assert_sendable(r.dialog)
         return
     if r.rounds > before.rounds and r.function_calls != before.function_calls:
-        _check_words_behind_results(r, call.prompt)
+        _check_words_behind_results(r)
     assert_policies_hold(call)
     for effect in call.effects:
         if isinstance(effect, CallModel):
             assert_sendable(effect.request.messages)
             assert effect.attempt == r.attempt
-            assert effect.request.messages[len(r.dialog) :] == r.branch
+            _check_words_behind_the_dialog(effect.request.messages[len(r.dialog) :], r, call.prompt)
             assert (effect.request.functions == ()) == (_is_final(r, call.prompt) or not call.prompt.by_name)
         if isinstance(effect, Sleep):
             assert effect.until_s == (outcome.at_s + outcome.delay_s if isinstance(outcome, ModelFailed) else 0.0)
@@ -259,15 +260,22 @@ def _check_counters(r: CallRecord) -> None:
     assert r.attempt == 1 + (0 if r.state in FINAL else failures)
 
 
-def _check_words_behind_results(r: CallRecord, prompt: Prompt) -> None:
-    """What was injected meanwhile, that it is a loop, then that it is the last request."""
+def _check_words_behind_results(r: CallRecord) -> None:
+    """What was injected meanwhile, then that it is a loop."""
     told = r.dialog[max(i for i, m in enumerate(r.dialog) if m.role == "tool") + 1 :]
     told = told[1:] if told and told[0].text == "Hurry." else told
     loop, same = r.limits.identical_rounds, _same_rounds(_marks(r))
     is_told = loop is not None and r.limits.on_loop == "tell" and same >= loop and same % loop == 0
     expected = [(r.limits.loop_role, "You have called")] * is_told
-    expected += [("user", "You have reached")] * _is_final(r, prompt)
     assert [(m.role, " ".join(m.text.split()[:3])) for m in told] == expected
+
+
+def _check_words_behind_the_dialog(told: Sequence[Message], r: CallRecord, prompt: Prompt) -> None:
+    """That it is the last request, unless it is the draft's or goes on after a pause; then the exception branch."""
+    is_drafted = any(step.trigger == "drafted" for step in r.trace)
+    is_told = _is_final(r, prompt) and not is_drafted and bool(r.function_calls) and r.dialog[-1].role != "assistant"
+    assert [m.text.startswith("You have reached") for m in told[: len(told) - len(r.branch)]] == [True] * is_told
+    assert tuple(told[len(told) - len(r.branch) :]) == r.branch
 
 
 def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) -> tuple[State, Reason | None]:
@@ -385,13 +393,20 @@ def _runs(call: FunctionCall, calls: tuple[FunctionCall, ...], before: CallRecor
     if call.name == "fetch":
         login = next((f for f in calls if f.name == "login"), None)
         return _succeeded(before, "login") or (login is not None and _runs(login, calls, before))
-    return call.name in ("tick", "pay") or not _succeeded(before, call.name, call.arguments)
+    return call.name in ("tick", "pay") or (call.name, call.arguments) != _stands(before)
 
 
-def _succeeded(r: CallRecord, name: str, arguments: dict[str, Any] | None = None) -> bool:
-    calls = [*r.function_calls, *r.round] if arguments is None else r.function_calls
-    found = [f for f in calls if f.name == name and f.was_run and f.error is None]
-    return any(arguments is None or f.arguments == arguments for f in found)
+def _succeeded(r: CallRecord, name: str) -> bool:
+    return any(f.name == name and f.was_run and f.error is None for f in (*r.function_calls, *r.round))
+
+
+def _stands(r: CallRecord) -> tuple[str, dict[str, Any]] | None:
+    """The call whose result stands, since nothing has run after it or beside it."""
+    ran = [f for f in r.function_calls if f.was_run]
+    newest = [f for f in ran if f.id.partition(".")[0] == ran[-1].id.partition(".")[0]]
+    distinct = {(f.name, f.arguments_json) for f in newest}
+    is_one = len(distinct) == 1 and all(f.error is None for f in newest)
+    return (newest[0].name, newest[0].arguments) if is_one else None
 
 
 def _refused(r: CallRecord) -> list[str]:

@@ -1,16 +1,18 @@
 """The types of what a state gives, and its values as JSON.
 
 A value of one of several types is written with the name of its type.  What comes without, from a web form, say, is
-read by its shape, so types that have one shape are refused when the flow is defined.
+read as `adapter_of` reads an answer of a model, without guessing.  Types that nothing but their names could tell apart
+are refused when the flow is defined.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
+from itertools import combinations
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
@@ -21,6 +23,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
+from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +54,11 @@ class Kinds:
     Args:
         state: The name of the state, for errors.
         kinds: The types; none: nothing is given.
+        are_posted: Values come as JSON from outside, and not only as `dump` writes them.
     """
 
-    def __init__(self, state: str, kinds: Sequence[Any]) -> None:
+    def __init__(self, state: str, kinds: Sequence[Any], *, are_posted: bool = False) -> None:
+        self.are_posted = are_posted
         self.state = state
         self.kinds = tuple(kinds)
         self.names = [case_name(kind) for kind in self.kinds]
@@ -88,8 +93,8 @@ class Kinds:
         return [pydantic.TypeAdapter(kind) for kind in self.kinds]
 
     @cached_property
-    def _either(self) -> pydantic.TypeAdapter[Any]:
-        return pydantic.TypeAdapter(union_of(self.kinds))
+    def _either(self) -> Any:
+        return adapter_of(union_of(self.kinds))
 
     def dump(self, value: Any) -> str:
         """Return a value as JSON.
@@ -135,18 +140,25 @@ class Kinds:
         """
         for kind in self.kinds:
             check_resolved(where, kind)
+            if self.are_posted and has_tags(kind):
+                right = (
+                    "a field kind: Literal[…] in each of its members, and Field(discriminator='kind'), would be right"
+                )
+                what = f"{where} gives {case_name(kind)}, in which is a union that JSON cannot tell apart"
+                raise FlowError(f"{what}: {right}")
         self.check_names(where)
-        shapes: dict[Any, Any] = {}
-        for kind, adapter in zip(self.kinds, self._adapters, strict=True) if len(self.kinds) > 1 else ():
+        if len(self.kinds) < 2:
+            return
+        for kind in self.kinds:
             if not _is_checkable(kind):
                 right = "a class of its own, such as a frozen dataclass, would be right"
                 raise FlowError(f"{where} gives {case_name(kind)}, which no value can be told to be: {right}")
-            shape = _shape(kind, adapter)
-            if shape is not None and (other := shapes.setdefault(shape, kind)) is not kind:
-                right = f"a field such as kind: Literal[{case_name(kind).lower()!r}] in each would be right"
-                if isinstance(shape, str):
+        for one, other in combinations(self.kinds, 2):
+            if are_alike(one, other):
+                right = f"a field such as kind: Literal[{case_name(other).lower()!r}] in each would be right"
+                if not (_has_fields(one) and _has_fields(other)):
                     right = "a frozen dataclass around each would be right"
-                what = f"{where} gives {case_name(other)} or {case_name(kind)}, which JSON cannot tell apart"
+                what = f"{where} gives {case_name(one)} or {case_name(other)}, which JSON cannot tell apart"
                 raise FlowError(f"{what}: {right}")
 
     def check_names(self, where: str) -> None:
@@ -263,18 +275,5 @@ def _is_checkable(kind: Any) -> bool:
     return isinstance(kind, type) and kind not in (Any, object) and not (is_typeddict(kind) or is_protocol(kind))
 
 
-def _shape(kind: Any, adapter: pydantic.TypeAdapter[Any]) -> Any:
-    """Return the shape of a type in JSON: of an object its properties, with the values that they have always.
-
-    None: it has none that another type of the same state could have.
-    """
-    plain = _plain(kind)
-    origin = get_origin(plain) or plain
-    if isinstance(origin, type) and issubclass(origin, list | tuple | Set) and not hasattr(origin, "_fields"):
-        return "array"
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "mapping"
-    if not (isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))):
-        return None
-    known = adapter.json_schema().get("properties", {})
-    return frozenset((name, str(known[name].get("const"))) for name in known)
+def _has_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))

@@ -364,7 +364,7 @@ class WaitState(_Giving[D, A]):
     ) -> None:
         self.question = question
         self.name = name or question.__name__
-        self.kinds = Kinds(self.name, kinds)
+        self.kinds = Kinds(self.name, kinds, are_posted=True)
         self.within_s = within_s
         self.doc = inspect.getdoc(question) or ""
 

@@ -4,8 +4,9 @@ One document is followed for each reply: the first whose beginning fits the type
 because text only comes to its end: objects get more fields, lists more items, and the last text becomes longer.
 Numbers, words and the members of an `Enum` or a `Literal` are given when they are complete.
 
-The time that it takes is linear in the reply: beyond `_FINE` characters, the document is read again whenever it has
-grown by an eighth.
+The time that it takes is linear in the reply: beyond `_FINE` characters the document is read again whenever it has
+grown by an eighth, and beyond `_COARSE` when it has doubled.  Beyond `_MOST`, or the length at which the reply is
+refused, nothing is given any more.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
+from fsm_agent.prompts.extraction.matching import UNCLEAR
 from fsm_agent.prompts.extraction.positions import NOTHING, UNDECIDED, Position, known, with_tail
 from fsm_agent.prompts.parser import Output
 
 _FINE = 2000  # characters of a document up to which each piece is looked at
+_COARSE = 16_000
+_MOST = 250_000  # characters of a reply
 _MAX_DEPTH = 100  # of a document
 _MAX_RESTARTS = 8  # behind brackets that are open and no JSON: keeps the search linear
 _MAX_TRIED = 100  # documents
@@ -27,7 +31,10 @@ _BRACKET = pattern(r"[{\[]")
 _QUOTED = pattern(r'["\\]')
 _BARE = pattern(r'"|[{\[]+|[}\]]+')
 _NUMBER = "+-.0123456789eE"
-_UNFINISHED = ("missing", "missing_argument", "too_short", "union_tag_not_found", "value_error", "assertion_error")
+_UNFINISHED = (
+    *("missing", "missing_argument", "too_short", "union_tag_not_found", UNCLEAR),
+    *("value_error", "assertion_error"),
+)
 
 
 class Arriving:
@@ -37,13 +44,21 @@ class Arriving:
         output: The type.
         opening: A regular expression behind which the document stands; "": anywhere.
         context: What validators get as ``info.context``.
+        max_length: Longer replies are refused; by default those that the output refuses.
     """
 
-    def __init__(self, output: Output, opening: str = "", context: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        output: Output,
+        opening: str = "",
+        context: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
+    ) -> None:
         self.output = output
         self.context = context or {}
-        self._position = Position([output.bare_schema], output.bare_schema)
+        self._position = Position([output.read_schema], output.read_schema)
         self._opening = re.compile(opening + r"\s*+(?=[{\[])") if opening else _BRACKET
+        self._left = min(_MOST, output.max_length if max_length is None else max_length)  # characters
         self._tail = "\n"  # the end of what was searched
         self._document: _Document | None = None
         self._tried = self._restarts = 0
@@ -56,6 +71,8 @@ class Arriving:
         Raises:
             Exception: A validator could not take a part of the output.  The next piece can be fed all the same.
         """
+        self._left -= len(piece)
+        self._is_over = self._is_over or self._left < 0
         while not self._is_over:
             if self._document is None:
                 found = self._sought(piece)
@@ -170,7 +187,8 @@ class _Document:
         """True if it has grown so much that it shall be read again."""
         if self._length < self._due_at:
             return False
-        self._due_at = self._length + max(1, (self._length - _FINE) // 8)
+        growth = (self._length - _FINE) // 8 if self._length < _COARSE else self._length
+        self._due_at = self._length + max(1, growth)
         return True
 
     def add(self, piece: str) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from fsm_agent._internal.lazy_import import deferred, pydantic
 from fsm_agent.errors import ParseError, PromptError, UsageError
@@ -30,6 +30,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Repair = Literal["json", "names"]
+Finder: TypeAlias = "Callable[[str], str | Iterable[str] | None]"
 
 _MAX_CANDIDATES = 1000  # of one strategy are tried
 _MAX_SHOWN = 5  # of what one strategy found
@@ -66,20 +67,38 @@ class Strategy(Parser[T_co]):
         return f"{type(self).__name__}({self.name})"
 
 
+class _Own(Strategy[str]):
+    """A function that finds pieces of a text."""
+
+    def __init__(self, function: Callable[[str], str | Iterable[str] | None]) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+
+    def candidates(self, text: str) -> Iterable[str]:
+        found = self.function(text)
+        return () if found is None else (found,) if isinstance(found, str) else found
+
+
 class _FirstOf(Parser[T_co]):
     """The parser of the first candidate that is valid."""
 
     def __init__(
-        self, strategies: tuple[Strategy[Any], ...], expect: Any, repairs: Collection[Repair], max_length: int
+        self,
+        strategies: tuple[Strategy[Any] | Finder, ...],
+        expect: Any,
+        repairs: Collection[Repair],
+        max_length: int,
     ) -> None:
-        right = bool(strategies) and all(isinstance(strategy, Strategy) for strategy in strategies)
-        check(
-            "the strategies of first_of", strategies, right, "one or more, such as tagged('answer') and json_anywhere"
+        right = bool(strategies) and all(
+            isinstance(one, Strategy) or (callable(one) and not isinstance(one, Parser | type)) for one in strategies
         )
+        what = "one or more, such as tagged('answer'), json_anywhere, or a function that finds a text in a text,"
+        check("the strategies of first_of", strategies, right, what)
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
         check("the repairs of first_of", repairs, is_right, "some of 'json' and 'names', or ()")
         check("max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a number from 1 on")
-        self.strategies, self.repairs, self.max_length = strategies, frozenset(repairs), max_length
+        self.strategies = tuple([one if isinstance(one, Strategy) else _Own(one) for one in strategies])
+        self.repairs, self.max_length = frozenset(repairs), max_length
         self.is_typed = expect is not _UNSET and expect is not str  # texts are read as JSON, too
         self.output = _output(Any if expect is _UNSET else Annotated[str, "in JSON"] if expect is str else expect)
 
@@ -90,7 +109,9 @@ class _FirstOf(Parser[T_co]):
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
         opening = self.strategies[0].opening
-        return Arriving(self.output, opening, parser_args) if self.is_typed and opening is not None else None
+        if not self.is_typed or opening is None:
+            return None
+        return Arriving(self.output, opening, parser_args, self.max_length)
 
     def read(self, source: ParserInput) -> Parsed[Any]:
         text = source.text
@@ -179,15 +200,19 @@ class _Attempt:
 
 @overload
 def first_of(
-    *strategies: Strategy[Any],
+    *strategies: Strategy[Any] | Finder,
     expect: TypeForm[T],
     repairs: Collection[Repair] = ...,
     max_length: int = ...,
 ) -> Parser[T]: ...
 @overload
 def first_of(*strategies: Strategy[T], repairs: Collection[Repair] = ..., max_length: int = ...) -> Parser[T]: ...
+@overload
 def first_of(
-    *strategies: Strategy[Any],
+    *strategies: Strategy[Any] | Finder, repairs: Collection[Repair] = ..., max_length: int = ...
+) -> Parser[Any]: ...
+def first_of(
+    *strategies: Strategy[Any] | Finder,
     expect: Any = _UNSET,
     repairs: Collection[Repair] = ("json", "names"),
     max_length: int = MAX_LENGTH,
@@ -198,7 +223,8 @@ def first_of(
     right, where exactly one of those that are right is close enough.  What was valid by itself is never altered.
 
     Args:
-        strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`.
+        strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`; or a pure function
+            of your own, which returns the piece of the text that may be the answer, several of them, or None.
         expect: The type that the answer must have; by default JSON of any type, and any text.
         repairs: What may be put right: ``"json"``, ``"names"``, both or none.  Without ``"json"``, names that an object
             has twice are refused as well.

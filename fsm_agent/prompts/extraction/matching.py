@@ -22,7 +22,9 @@ _LEAST_LETTERS = 4
 _MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute")
 _UNLISTED = ("enum", "literal_error")
-MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED))  # errors in which another name or value may be close
+UNCLEAR = "unclear_union"  # pydantic's type for the errors of `fsm_agent.prompts.unions`
+_UNTAGGED = (UNCLEAR, "union_tag_invalid", "union_tag_not_found")
+MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED))  # errors in which a name or value may be close
 _IGNORED = pattern(r"[\s_-]+")
 _DIGITS = pattern(r"\d+")
 
@@ -63,6 +65,8 @@ def _corrected(data: Any, schema: Schema, error: pydantic.ValidationError) -> It
             yield from _value_at(data, schema, path)
         elif kind in (*_MISSING, *_UNKNOWN) and len(path) > 1:
             yield from _name_at(data, schema, path)
+        elif kind in _UNTAGGED:
+            yield from _tag_at(data, schema, path)
 
 
 def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
@@ -80,17 +84,43 @@ def _name_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
     """Rename the field of an object that is missing under its right name."""
     holder, key, schemas = _found(data, schema, path[:-1])
     fields = holder[key] if holder is not None else None
+    if isinstance(fields, dict):
+        known = _names(schemas)
+        absent = [name for name in known if name not in fields]
+        wanted = [path[-1]] if path[-1] in known else [only_close(path[-1], absent)] if path[-1] in fields else []
+        yield from _renamed(fields, known, wanted)
+
+
+def _tag_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
+    """Put right what says of which member of a union an object is: a name, or a value of which there are few."""
+    holder, key, schemas = _found(data, schema, path)
+    fields = holder[key] if holder is not None else None
     if not isinstance(fields, dict):
         return
-    known = {name for s in schemas for name in s.get("properties", ())}
+    known = _names(schemas)
     absent = [name for name in known if name not in fields]
-    unknown = [name for name in fields if name not in known]
-    wanted = [path[-1]] if path[-1] in known else [only_close(path[-1], absent)] if path[-1] in fields else []
+    yield from _renamed(fields, known, [only_close(name, absent) for name in fields if name not in known])
+    for name in fields:
+        if not any(_is_free(s["properties"][name]) for s in schemas if name in s.get("properties", ())):
+            yield from _value_at(data, schema, (*path, name))
+
+
+def _names(schemas: Iterable[Schema]) -> dict[str, None]:
+    return {name: None for s in schemas for name in s.get("properties", ())}
+
+
+def _is_free(schema: Schema) -> bool:
+    return schema.get("type") == "string" and "enum" not in schema and "const" not in schema
+
+
+def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str | None]) -> Iterator[str]:
+    """Give fields that are missing under their right names these names."""
     for right in wanted:
         if right is None or right in fields:
             continue
+        unknown = [name for name in fields if name not in known]
         actual = only_close(right, unknown)
-        if actual is None or only_close(actual, absent) != right:
+        if actual is None or only_close(actual, [name for name in known if name not in fields]) != right:
             continue
         renamed = {right if name == actual else name: value for name, value in fields.items()}
         fields.clear()
@@ -169,4 +199,4 @@ def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
 
 
 def _words(path: Sequence[Any]) -> str:
-    return ".".join(str(step)[:100] for step in path[1:20]) or "the top"
+    return ".".join(str(step)[:100] for step in path[1:20] if step != "") or "the top"

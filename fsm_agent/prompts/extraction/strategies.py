@@ -75,8 +75,8 @@ class _Regex(Strategy[str]):
     def __init__(self, regex: str | re.Pattern[str], max_length: int) -> None:
         try:
             self.regex = re.compile(regex)
-        except (re.error, TypeError) as error:
-            raise UsageError(f"the pattern of regex is {regex!r}: {error}") from error
+        except (re.error, TypeError, RecursionError, OverflowError) as error:  # the third: brackets within brackets
+            raise UsageError(f"the pattern of regex is {regex!r:.200}: {error}") from error
         self.max_length, self.name = max_length, f"the pattern {self.regex.pattern!r}"
 
     def candidates(self, text: str) -> Iterator[str]:
@@ -125,7 +125,8 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Strate
     """Return the strategy of a pattern's matches: the first group if it has one, else all.
 
     Args:
-        pattern: Regular expression; how long it takes is its author's concern.
+        pattern: Regular expression.  It is yours, and the answer is not: one that backtracks, as ``(a+)+$`` does, may
+            take for ever, and no deadline ends it.
         max_length: So many characters it is given at most; a longer answer is refused.
     """
     return _Regex(pattern, max_length)
@@ -141,7 +142,8 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
     """Return the first JSON document in ``text`` that fits.
 
     It may be the whole text, or stand in ``<answer>…</answer>``, in a code fence, or in prose, and is looked for in
-    this order.  Nothing is repaired, and documents inside a document are not tried alone.
+    this order: of ``see [1]: {"k": 1}`` it is ``[1]``, and with ``expect=dict`` the object.  Nothing is repaired, and
+    documents inside a document are not tried alone.
 
     Args:
         text: A model's answer.

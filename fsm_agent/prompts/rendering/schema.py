@@ -17,10 +17,12 @@ from fsm_agent.errors import PromptError
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of
 from fsm_agent.prompts.rendering.fields import RecordField, docstring_of, fields_of, is_record
+from fsm_agent.prompts.unions import tags_of
 
 MAX_LINES = 5_000  # of a schema: types that contain others twice, which do so again, double with each level
 _WORDS = {str: "string", bool: "boolean", int: "number", float: "number", None: "null", Any: "any", object: "any"}
 _JSON_WORDS = {"integer": "number", "array": "any[]"}
+_PLAIN = (str, bool, int, float, bytes, Enum, types.NoneType)
 UNIONS = (Union, types.UnionType)
 
 Lines = list[str]
@@ -146,8 +148,13 @@ class _Schema:
             self.enums.append(kind)
         return " | ".join([_literal(member.value) for member in kind if not is_skipped(member)])
 
-    def union(self, kinds: Iterable[Any]) -> str | Lines:
-        printed = [self.typed(kind) for kind in kinds]
+    def union(self, kinds: Sequence[Any]) -> str | Lines:
+        tags = _tags_of(kinds)
+        are_named = sum(map(is_record, kinds)) > 1
+        printed = [
+            self.variant(kind, tag) if are_named or tag else self.typed(kind)
+            for kind, tag in zip(kinds, tags, strict=True)
+        ]
         if all(isinstance(item, str) for item in printed):
             return " | ".join(dict.fromkeys([str(item) for item in printed]))
         joined: Lines = [""]
@@ -156,6 +163,18 @@ class _Schema:
             joined[-1] += f" | {first}" if joined[-1] else first
             joined += rest
         return joined
+
+    def variant(self, kind: Any, tag: str | None) -> str | Lines:
+        """Return one of several types with its name and its docstring, and within its tag if it has one."""
+        printed = self.typed(kind)
+        doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
+        lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
+        if is_record(kind) and lines[0].startswith("{"):
+            note = ": ".join([part for part in ("" if tag else kind.__name__, " ".join(doc.split())) if part])
+            lines[0] = f"{{ // {note}" if note else "{"
+        if tag is None:
+            return printed if isinstance(printed, str) else lines
+        return ["{", *_indented([f"{_quoted(tag)}: {lines[0]}", *lines[1:]]), "}"]
 
     def collection(self, kind: Any, origin: Any, arguments: Sequence[Any]) -> str | Lines:
         if issubclass(origin, Mapping):
@@ -187,6 +206,24 @@ class _Names(_Schema):
 
     def record(self, kind: Any) -> str:
         return str(kind.__name__)
+
+    def variant(self, kind: Any, tag: str | None) -> str | Lines:
+        return self.typed(kind)
+
+
+def _tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
+    notes = [note for kind in kinds if get_origin(kind) is Annotated for note in kind.__metadata__]
+    are_plain = len([kind for kind in kinds if not _is_plain(bare(kind))]) < 2
+    if are_plain or any(isinstance(note, pydantic.Tag) for note in notes):  # or the type has tags of its own
+        return [None] * len(kinds)
+    try:
+        return tags_of(kinds)
+    except undescribable():
+        return [None] * len(kinds)
+
+
+def _is_plain(kind: Any) -> bool:
+    return get_origin(kind) is Literal or kind is None or (isinstance(kind, type) and issubclass(kind, _PLAIN))
 
 
 def bare(kind: Any) -> Any:

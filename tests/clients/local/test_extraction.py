@@ -50,6 +50,7 @@ class Person(BaseModel):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @needs_model
 def test_fifty_texts_give_fifty_valid_values():
     prompt = Prompt("Extract the person from this text.\nText: {{ text }}", output=Person)

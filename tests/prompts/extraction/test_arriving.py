@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from support.growth import growth
 
-from fsm_agent import first_of, json_anywhere, json_block, keyword, tagged, verbatim
+from fsm_agent import Agent, Prompt, first_of, json_anywhere, json_block, keyword, tagged, verbatim
+from fsm_agent.messages.event import Done, PartialOutput
 from fsm_agent.prompts.extraction.arriving import Arriving, extends
 from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.unions import tags_of
+from fsm_agent.testing import Script
 
 
 class Mood(enum.Enum):
@@ -315,6 +318,11 @@ def _either(one: Typed, other: Typed) -> Typed:
     )
 
 
+def _have_no_tags(pair: tuple[Typed, Typed]) -> bool:
+    one, other = pair
+    return one.type is not other.type and not any(tags_of([one.type, other.type]))
+
+
 NUMBERS = itertools.count()
 SCALARS = [
     Typed(str, st.text(max_size=8), _text_begins),
@@ -332,7 +340,7 @@ TYPES = st.recursive(
         inner.map(_list_of),
         inner.map(_dict_of),
         st.builds(_model_of, st.lists(inner, min_size=1, max_size=3), is_open=st.booleans()),
-        st.tuples(inner, inner).filter(lambda pair: pair[0].type is not pair[1].type).map(lambda pair: _either(*pair)),
+        st.tuples(inner, inner).filter(_have_no_tags).map(lambda pair: _either(*pair)),
     ),
     max_leaves=6,
 )
@@ -455,3 +463,51 @@ def test_a_megabyte_in_pieces_of_ten_characters_is_linear():
 
     unit = '{"name": "abcdefghi", "minutes": 5}, '
     assert growth(lambda size: "[" + unit * (size // len(unit)), fed, 125_000) < 2.6
+
+
+class Counted(Output):
+    """Counts the characters that are validated."""
+
+    validated_characters = 0
+
+    def bare_validated(self, document: str, context: Any = None) -> Any:
+        self.validated_characters += len(document)
+        return super().bare_validated(document, context or {})
+
+
+def steps_of(size: int) -> str:
+    return "[" + '{"name": "abcdefghi", "minutes": 5}, ' * (size // 37) + '{"name": "last", "minutes": 1}]'
+
+
+@pytest.mark.parametrize("size", [30_000, 120_000, 1_000_000])
+def test_what_is_validated_is_a_few_times_the_reply_at_most(size):
+    output = Counted(list[Step], max_length=10 * size)
+    reader = Arriving(output)
+    text = steps_of(size)
+    for at in range(0, size, 20):
+        reader.feed(text[at : at + 20])
+    assert 0 < output.validated_characters < min(3 * size + 250_000, 1_000_000)
+
+
+@pytest.mark.parametrize("opening", ["", "<answer>"])
+def test_nothing_is_read_of_a_reply_that_will_be_refused(opening):
+    output = Counted(list[Step], max_length=10_000)
+    reader = Arriving(output, opening, None, 500)
+    text = opening + steps_of(5_000)
+    early = [reader.feed(text[at : at + 20]) for at in range(0, 500, 20)]
+    assert any(early)
+    read_by_then = output.validated_characters
+    late = [reader.feed(text[at : at + 20]) for at in range(500, len(text), 20)]
+    assert not any(late)
+    assert output.validated_characters == read_by_then
+
+
+def test_a_call_and_a_stream_refuse_what_is_too_long_alike():
+    def agent() -> Agent[Any, Any]:
+        return Agent(Script(steps_of(5_000), "[]"))
+
+    prompt = Prompt("?", output=list[Step], max_length=1000)
+    events = list(agent().stream(prompt))
+    assert any(isinstance(event, PartialOutput) for event in events)
+    (done,) = [event for event in events if isinstance(event, Done)]
+    assert done.result.record == agent().call(prompt).record

@@ -112,18 +112,18 @@ def test_the_time_grows_with_the_text(name):
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("character", GROUPS)
-def test_a_megabyte_takes_a_second(character):
+def test_a_megabyte_takes_at_most_two_seconds(character):
     for unit in GROUPS[character]:
         text = filled(unit, 1_000_000)
         for name, parser in PARSERS.items():
             took_s = []
-            for _ in range(5):  # the machine may be busy
+            for _ in range(3):  # the machine may be busy
                 start = time.thread_time()
                 attempted(parser, text)
                 took_s.append(time.thread_time() - start)
-                if took_s[-1] < 1:
+                if took_s[-1] < 2:
                     break
-            assert min(took_s) < 1, (name, unit)
+            assert min(took_s) < 2, (name, unit)
 
 
 def test_a_long_text_is_not_scanned_again_as_often_as_a_short_one():

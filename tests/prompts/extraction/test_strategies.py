@@ -32,6 +32,7 @@ from fsm_agent import (
 from fsm_agent.prompts.extraction.matching import only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.partial import partial_json
+from fsm_agent.prompts.extraction.scanning import unescaped
 from fsm_agent.prompts.parser import IN_PROSE, MENDED, Output
 
 
@@ -441,18 +442,18 @@ PARSERS: dict[str, Any] = {
 
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_megabyte_takes_at_most_a_second(unit):
+def test_a_megabyte_takes_at_most_two_seconds(unit):
     text = unit * (10**6 // len(unit))
     for name, parser in PARSERS.items():
         took_s = []
-        for _ in range(5):  # the machine may be busy
+        for _ in range(3):  # the machine may be busy
             start = time.thread_time()
             with suppress(ParseError):
                 parser(text)
             took_s.append(time.thread_time() - start)
-            if took_s[-1] < 1:
+            if took_s[-1] < 2:
                 break
-        assert min(took_s) < 1, name
+        assert min(took_s) < 2, name
 
 
 def test_validators_get_the_arguments_of_the_parser():
@@ -471,3 +472,39 @@ def test_validators_get_the_arguments_of_the_parser():
     with pytest.raises(ParseError, match="try again, because it is too much"):
         parser('{"n": 10}', most=5)
     assert parser('{"n": 20}', most=20).n == 20
+
+
+def last_line(text: str) -> str | None:
+    return text.splitlines()[-1] if text else None
+
+
+def test_a_function_of_ones_own_is_a_strategy() -> None:
+    assert first_of(tagged("answer"), last_line)("I think:\n42") == "42"
+    assert first_of(last_line, expect=int)("I think:\n42") == 42
+    assert first_of(lambda text: text.split(), expect=int)("it is 7 now") == 7
+    with pytest.raises(ParseError, match="last_line: no JSON"):
+        first_of(last_line, expect=int)("so so")
+
+
+@pytest.mark.parametrize("wrong", [int, 3, None, "x"])
+def test_what_is_no_strategy_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="a function that finds a text in a text"):
+        first_of(wrong)
+
+
+def test_a_pattern_that_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(UsageError, match="the pattern of regex is"):
+        regex("(" * 3000)
+
+
+def test_a_text_with_an_ampersand_is_left_as_it_is() -> None:
+    assert first_of(tagged("a"))("<a>?a=1&lt=2&copy=3</a>") == "?a=1&lt=2&copy=3"
+    assert unescaped("?a=1&lt=2&copy=3 &lt;") == "?a=1&lt=2&copy=3 <"
+
+
+def test_a_row_of_documents_that_is_cut_is_not_mended() -> None:
+    row = '{"name": "a", "minutes": 1}, {"name": "b", "minutes": 2}'
+    output = Output(list[dict[str, Any]])
+    assert len(output.read(ParserInput(text=row)).value) == 2
+    with pytest.raises(ParseError, match="cut off"):
+        output.read(ParserInput(text=row, is_cut=True))

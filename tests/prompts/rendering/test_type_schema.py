@@ -34,7 +34,7 @@ class Level(IntEnum):
 
 
 class Inner(BaseModel):
-    """Not told inside."""
+    """Told of a member of a union."""
 
     x: int
 
@@ -111,7 +111,9 @@ Ids = TypeAliasType("Ids", list[int])
         (Inner | None, '{\n    "x": "number"\n  } | null'),
         (
             Inner | Keys | str,
-            '{\n    "x": "number"\n  } | {\n    "a": "number", // First\n    "b": "string"\n  } | "string"',
+            '{ // Inner: Told of a member of a union.\n    "x": "number"\n  } | {'
+            ' // Keys\n    "a": "number", // First\n    "b": "string"\n'
+            '  } | "string"',
         ),
         (tuple[int, Inner], '[\n    "number",\n    {\n      "x": "number"\n    }\n  ]'),
     ],

@@ -33,7 +33,7 @@ from fsm_agent.providers.codec import Profile
 
 MAX_TYPED_TOKENS = 256  # of a typed answer, unless the settings say otherwise: the model may never end a string
 MAX_CHECKED_CHARS = 200  # of a result: the answer has to contain one that is no longer
-_BOUND = f"a typed answer ends after {MAX_TYPED_TOKENS} tokens, unless settings.max_tokens says otherwise"
+_CUT = f"a typed answer is cut after {MAX_TYPED_TOKENS} tokens, unless settings.max_tokens says otherwise"
 _ANSWER = "Answer the question with the result in one short sentence."
 _WORD = re.compile(r"\w+(?:\.\d+)?")
 
@@ -44,7 +44,7 @@ class Made(NamedTuple):
     """A reply, and how it was made."""
 
     reply: Reply
-    note: str
+    note: str  # empty: there is nothing to tell
     is_streamed: bool = False  # its deltas have been passed on
 
 
@@ -75,8 +75,8 @@ class Guided:
         except StopIteration as end:
             made: Made = end.value
             self._is_streamed = made.is_streamed
-            note = f"{made.note} (requests to the model: {self._count})"
-            return made.reply.changed(usage=self._usage, adapted=(note, *made.reply.adapted))
+            notes = (f"{made.note} (requests to the model: {self._count})",) if made.note else ()
+            return made.reply.changed(usage=self._usage, adapted=(*notes, *made.reply.adapted))
         self._count += 1
         return step
 
@@ -144,8 +144,10 @@ def _made(request: Request, profile: Profile) -> Making:
         reply = yield from extracted(request)
         return Made(reply, f"the fields of {request.output.name!r} were copied from the task, one by one")
     reply = yield Step(plain, is_answer=True)
-    note = "the model was asked without functions: none explains the question"
-    return Made(reply, note if functions else _BOUND, is_streamed=True)
+    if functions:
+        return Made(reply, "the model was asked without functions: none explains the question", is_streamed=True)
+    is_cut = reply.finish == "length" and request.settings.max_tokens is None
+    return Made(reply, _CUT if is_cut else "", is_streamed=True)
 
 
 def _bounded(request: Request) -> Settings:

@@ -25,7 +25,7 @@ from fsm_agent import Agent, CallFailed, Limits
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.clients.local.functions.choosing import THRESHOLD
 from fsm_agent.clients.local.functions.extraction import is_flat, source_text
-from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS
+from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS, Guided
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions.function import Function
@@ -333,6 +333,16 @@ class TestTypedAnswers:
         assert server.paths == ["/v1/chat/completions"]
         assert server.chats[0]["max_tokens"] == limit
         assert server.chats[0]["response_format"]["json_schema"]["name"]
+
+    @pytest.mark.parametrize(("settings", "is_told"), [({}, True), ({"max_tokens": 7}, False)])
+    def test_a_typed_answer_that_our_limit_cut_says_so(self, settings: dict[str, Any], is_told: bool):
+        request = extraction("Lisbon wants 12 lamps.", Basket, settings=Settings(**settings))
+        for finish in ("stop", "length"):
+            guided = Guided(request, provider("local").profile)
+            guided.next(None)
+            reply = guided.next(Reply.of('{"items": [').changed(finish=finish))
+            assert isinstance(reply, Reply)
+            assert bool(reply.adapted) == (is_told and finish == "length")
 
     def test_text_has_no_limit_of_ours(self, server: LlamaServer):
         with client_of(server) as client:

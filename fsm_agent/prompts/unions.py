@@ -1,0 +1,480 @@
+"""Unions of which JSON alone does not say the member: they are shown with tags, and read without guessing.
+
+pydantic takes the first member that a document fits, and a document that was meant as another may fit: a refusal
+without its reason is an approval, and everything fits a member without fields.  So of objects, and of lists of them:
+
+- If documents of the members differ for certain, the union is shown as it is.  They do if each of two has a required
+  field that the other does not know, or a field that both have holds different constants.
+- Otherwise each is shown as an object with one field, whose name says the member: ``{"Approve": {…}}``.
+- Either way, a document is read as the member that its tag says; without a tag, as the one member that it has a field
+  or a constant of that each other lacks.  Documents that both do not decide are errors, and so are unknown fields.
+
+Texts, numbers and other plain values are pydantic's to decide, and so is a union with a discriminator of its own.
+
+More than 300 lines, because the rule and the walk that applies it have to be read together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import reduce
+from itertools import chain, count
+from operator import is_, or_
+from typing import Any, Literal
+
+from fsm_agent._internal.lazy_import import deferred, pydantic, pydantic_core
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import PromptError
+from fsm_agent.prompts.extraction.matching import UNCLEAR, only_close
+
+_TAGGED = ""  # the choice of a document with a tag; no part of a position that is shown
+_NONE = ""  # where there are no tags: the choice of what is none of the members, each of which says why
+_REST = "other"  # of what is no object
+_NESTING = ("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "json_schema", "python_schema")
+_SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "fields")
+_NAMED = ("choices", "fields")  # whose keys are names, in a dict
+_LISTS = ("list", "tuple", "set", "frozenset", "generator")
+_OPAQUE = ("any", "function-plain", "is-instance", "is-subclass", "custom", "call", "arguments", "missing-sentinel")
+_json_schema = deferred("pydantic.json_schema")
+
+Core = Any  # a core schema of pydantic: nested dicts
+Constant = tuple[type, Any]
+Purpose = Literal["read", "shown", "all"]
+
+
+class _Form(Value, frozen=True):
+    """One form that the JSON of a type may have."""
+
+    kind: str  # "object", "array" or "plain"
+    names: frozenset[str] = frozenset()  # of the fields
+    required: tuple[frozenset[str], ...] = ()  # the names that each such field may have
+    constants: Mapping[str, frozenset[Constant]] = {}  # all that a field can be, by its name
+    is_open: bool = False  # there may be other fields
+    items: tuple[_Form, ...] = ()  # of an array
+
+    def always_differs(self, other: _Form) -> bool:
+        """Return whether a document of this form has something that none of the other has."""
+        if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
+            return True
+        return not other.is_open and any(all(map(other.lacks, names)) for names in self.required)
+
+    def may_differ(self, other: _Form) -> bool:
+        """Return whether a document of this form may have something that none of the other has."""
+        if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
+            return True
+        return not other.is_open and any(map(other.lacks, self.names))
+
+    def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
+        """Return whether a document has something of this form that none of the other has."""
+        return any(
+            (not other.is_open and other.lacks(name))
+            or (
+                _constant(value) in self.constants.get(name, ())
+                and _constant(value) not in other.constants.get(name, (_constant(value),))
+            )
+            for name, value in document.items()
+            if name in self.names
+        )
+
+    def excludes(self, document: Mapping[str, Any]) -> bool:
+        """Return whether a document has a field that none of this form has."""
+        return any(
+            not self.is_open
+            if name not in self.names
+            else _constant(value) not in self.constants.get(name, (_constant(value),))
+            for name, value in document.items()
+        )
+
+    def lacks(self, name: str) -> bool:
+        """Return whether the form has no such field, not even when the name is a slip of the pen."""
+        return name not in self.names and only_close(name, self.names) is None
+
+
+_ANYTHING = (_Form("object", is_open=True), _Form("array"), _Form("plain"))
+
+
+class _Member:
+    """A member of a union."""
+
+    def __init__(self, core: Core, forms: Sequence[_Form]) -> None:
+        self.core = core
+        self.objects = [form for form in forms if form.kind == "object"]
+        self.is_object_only = len(self.objects) == len(forms)
+        self.is_list = any(form.kind == "array" for form in forms)
+        self.items = [item for form in forms if form.kind == "array" for item in form.items or _ANYTHING]
+        self.is_list_of_objects = any(item.kind != "plain" for item in self.items)
+        self.names: frozenset[str] = reduce(or_, [form.names for form in self.objects], frozenset())
+
+    def is_apart(self, other: _Member) -> bool:
+        """Return whether no document of one may be meant as one of the other."""
+        if not all(_are_apart(a, b) for a in self.objects for b in other.objects):
+            return False
+        if not (self.is_list_of_objects and other.is_list_of_objects):
+            return True
+        return all(_are_apart(a, b) for a in self.items for b in other.items)
+
+    def is_meant(self, document: Mapping[str, Any], others: Iterable[_Member]) -> bool:
+        """Return whether only this member can be meant by an object."""
+        return any(
+            all(form.differs(other, document) for member in others for other in member.objects) for form in self.objects
+        )
+
+    def excludes(self, document: Mapping[str, Any]) -> bool:
+        """Return whether an object cannot be of this member, whatever fields it gets."""
+        return all(form.excludes(document) for form in self.objects)
+
+
+class _Members:
+    """The members of a union that are told apart by us.
+
+    Attributes:
+        tags: Of those that are shown with one, by their index.
+    """
+
+    def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
+        self.members = members
+        objects = [index for index, member in enumerate(members) if member.objects]
+        lists = [index for index, member in enumerate(members) if member.is_list_of_objects]
+        self.objects = objects
+        is_mixed = any(
+            not members[a].is_apart(members[b]) for some in (objects, lists) for a in some for b in some if a < b
+        )
+        self.are_lists_tagged = is_mixed and len(lists) > 1
+        tagged = sorted({*objects, *(lists if self.are_lists_tagged else ())}) if is_mixed else []
+        taken = {_REST, *reduce(or_, [member.names for member in members], frozenset())}
+        self.names: list[str] = []
+        for label in labels:
+            self.names.append(_unlike(label, {*taken, *self.names}))
+        self.tags = {index: self.names[index] for index in tagged}
+
+    @property
+    def are_plain(self) -> bool:
+        """True if pydantic reads the union rightly."""
+        return len(self.objects) < 2 and not self.tags
+
+    def choice(self, value: Any) -> str | None:
+        """Return which choice of the tagged union a value is; None: it does not say which."""
+        if not isinstance(value, dict):
+            return None if self.are_lists_tagged and isinstance(value, list) else _REST
+        if len([tag for tag in self.tags.values() if tag in value]) == 1:
+            return _TAGGED
+        meant = [
+            index
+            for index in self.objects
+            if self.members[index].is_meant(value, [self.members[other] for other in self.objects if other != index])
+        ]
+        if not (meant or self.tags) and all(self.members[index].excludes(value) for index in self.objects):
+            return _NONE
+        return self.names[meant[0]] if len(meant) == 1 else None
+
+    def rest(self) -> list[Core]:
+        """Return the members that may be something else than an object, without a tag."""
+        return [
+            member.core
+            for index, member in enumerate(self.members)
+            if not (member.is_object_only or (index in self.tags and not member.objects))
+        ]
+
+
+def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any] | _Reader:
+    """Return what reads JSON as a value of a type, and describes that JSON.
+
+    Raises:
+        Exception: Raised by pydantic: it has no JSON.
+        PromptError: A class with an ``__init__`` of its own has such a union.
+    """
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
+    core = adapter.core_schema
+    read = _Walk(core, "read").of(core)
+    return adapter if read is core else _Reader(core, read)
+
+
+def has_tags(kind: Any) -> bool:
+    """Return whether a union in a type is shown with tags."""
+    core = _core(kind)
+    walk = _Walk(core)
+    walk.of(core)
+    return walk.has_tags
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Return whether nothing but a tag could say of which of two types an object, or a list, is."""
+    a, b = [_Member(core, _Walk(core).forms(core)) for core in map(_core, (one, other))]
+    return (a.is_list and b.is_list) or any(
+        not (x.may_differ(y) or y.may_differ(x)) for x in a.objects for y in b.objects
+    )
+
+
+def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
+    """Return the tags with which the members of a union are shown; None: that one has none."""
+    pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
+    members = _Members(
+        [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]
+    )
+    return [members.tags.get(index) for index in range(len(kinds))]
+
+
+def _core(kind: Any) -> Core:
+    return pydantic.TypeAdapter(kind).core_schema
+
+
+class _Reader:
+    """Reads JSON of a type, as a `pydantic.TypeAdapter` does."""
+
+    def __init__(self, core: Core, read: Core) -> None:
+        # Without the flag, validators that classes have already are taken in place of those in the schema.
+        self._validator = pydantic_core.SchemaValidator(read, _use_prebuilt=False)
+        self._core = core
+
+    def validate_json(self, document: str, *, context: Any = None) -> Any:
+        return self._validator.validate_json(document, context=context)
+
+    def json_schema(self) -> dict[str, Any]:
+        return self._described("shown")
+
+    def all_json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of what is read: members with a tag, and without."""
+        return self._described("all")
+
+    def _described(self, purpose: Purpose) -> dict[str, Any]:
+        core = _Walk(self._core, purpose).of(self._core)
+        generated: dict[str, Any] = _json_schema.GenerateJsonSchema().generate(core, "validation")
+        return generated
+
+
+class _Walk:
+    """A walk through a core schema, which makes another one where a union is told apart.
+
+    Args:
+        root: The whole schema.
+        purpose: The other one is for reading, for the description, or for that of all that is read.
+    """
+
+    def __init__(self, root: Core, purpose: Purpose = "shown") -> None:
+        self.purpose = purpose
+        self.has_tags = False
+        self._definitions: dict[str, Core] = {}
+        for node in _nodes(root):
+            if "ref" in node:
+                self._definitions.setdefault(node["ref"], node)
+
+    def of(self, core: Core) -> Core:
+        """Return the schema, or several, with their unions told apart; the same object, if there is nothing to do."""
+        if isinstance(core, list | tuple):
+            items = [self.of(item) for item in core]
+            return core if all(map(is_, items, core)) else type(core)(items)
+        if not isinstance(core, dict):
+            return core
+        changed: dict[str, Any] = {}
+        for key in (*_NESTING, *_SEVERAL):
+            old = core.get(key)
+            if key in _NAMED and isinstance(old, dict):
+                inner = {name: self.of(part) for name, part in old.items()}
+                new: Any = old if all(map(is_, inner.values(), old.values())) else inner
+            else:
+                new = self.of(old)
+            if new is not old:
+                changed[key] = new
+        if changed and core.get("custom_init"):
+            name = core["cls"].__name__
+            what = f"{name} has an __init__ of its own and a field whose type is a union that JSON does not tell apart"
+            raise PromptError(f"{what}: Field(discriminator=…) in it, or no such __init__, would be right")
+        core = {**core, **changed} if changed else core
+        return self._union(core) if core.get("type") == "union" else core
+
+    def _union(self, core: Core) -> Core:
+        choices = _choices(core)
+        found = [_Member(choice, self.forms(choice)) for choice in choices]
+        members = _Members(found, [self.label(choice) for choice in choices])
+        if members.are_plain:
+            return core
+        self.has_tags = self.has_tags or bool(members.tags)
+        closed = {index: self.closed(choices[index]) for index in {*members.objects, *members.tags}}
+        kept = {key: core[key] for key in ("ref", "metadata", "serialization") if key in core}
+        if self.purpose != "read":
+            bare = [closed[index] for index in members.tags if self.purpose == "all" and index in members.objects]
+            shown = [
+                _tagged({members.tags[index]: closed[index]}, is_required=True)
+                if index in members.tags
+                else closed.get(index, choice)
+                for index, choice in enumerate(choices)
+            ]
+            return {**kept, "type": "union", "choices": [*shown, *bare]}
+        readers: dict[str, Core] = {members.names[index]: closed[index] for index in members.objects}
+        if members.tags:
+            wrapped = _tagged({tag: closed[index] for index, tag in members.tags.items()}, is_required=False)
+            readers[_TAGGED] = {
+                "type": "function-after",
+                "function": {"type": "no-info", "function": _only},
+                "schema": wrapped,
+            }
+            forms = [f'{{"{tag}": …}}' for tag in members.tags.values()]
+            right = f"it does not say which it is: {' or '.join(forms)}"
+        else:
+            names = [members.names[index] for index in members.objects]
+            readers[_NONE] = {"type": "union", "choices": [*readers.values()]}
+            right = f"it does not say which it is: the fields of {' or of '.join(names)} alone"
+        if rest := members.rest():
+            mode = {"mode": core["mode"]} if "mode" in core else {}
+            readers[_REST] = rest[0] if len(rest) == 1 else {"type": "union", "choices": rest, **mode}
+        return {
+            **kept,
+            "type": "tagged-union",
+            "choices": readers,
+            "discriminator": members.choice,
+            "custom_error_type": UNCLEAR,
+            "custom_error_message": f"{right} would be right",
+        }
+
+    def closed(self, core: Core) -> Core:
+        """Return the schema of objects without other fields, where it does not allow them."""
+        kind = core["type"]
+        if kind == "definition-ref":
+            return self.closed(self._definitions[core["schema_ref"]])
+        core = {key: value for key, value in core.items() if key != "ref"}  # what refers to it means the open one
+        if kind in ("model-fields", "typed-dict", "dataclass-args"):
+            return core if _is_open(core, {}) else {**core, "extra_behavior": "forbid"}
+        if kind in ("model", "dataclass") and _is_open(core, core.get("config") or {}):
+            return core
+        inner = core.get("schema")
+        return {**core, "schema": self.closed(inner)} if isinstance(inner, dict) else core
+
+    def forms(
+        self, core: Core, config: Mapping[str, Any] | None = None, seen: frozenset[str] = frozenset()
+    ) -> list[_Form]:
+        """Return the forms that JSON of a schema may have."""
+        config = {**(config or {}), **(core.get("config") or {})}
+        kind = core["type"]
+        if kind == "definition-ref":
+            name = core["schema_ref"]
+            is_new = name in self._definitions and name not in seen
+            return self.forms(self._definitions[name], config, seen | {name}) if is_new else [*_ANYTHING]
+        if kind in ("model-fields", "typed-dict", "dataclass-args"):
+            return [self._object(core, config)]
+        if kind == "dict":
+            return [_Form("object", is_open=True)]
+        if kind in _LISTS:
+            items = core.get("items_schema") or []
+            several = items if isinstance(items, list) else [items]
+            return [_Form("array", items=tuple([form for item in several for form in self.forms(item, None, seen)]))]
+        if kind in _OPAQUE:
+            return [*_ANYTHING]
+        if kind in ("union", "tagged-union"):
+            return [form for choice in _choices(core) for form in self.forms(choice, config, seen)]
+        inner = _inner(core)
+        forms = [] if inner is None else self.forms(inner, config, seen)
+        return forms if inner is not None and kind != "nullable" else [*forms, _Form("plain")]
+
+    def _object(self, core: Core, config: Mapping[str, Any]) -> _Form:
+        names: set[str] = set()
+        required: list[frozenset[str]] = []
+        constants: dict[str, frozenset[Constant]] = {}
+        for name, field in _fields(core):
+            own = _names(name, field, config)
+            names |= own
+            is_required = field["schema"]["type"] != "default" and not (
+                core["type"] == "typed-dict" and not field.get("required", core.get("total", True))
+            )
+            required += [own] if is_required else []
+            if values := self._constants(field["schema"]):
+                constants |= dict.fromkeys(own, values)
+        return _Form("object", frozenset(names), tuple(required), constants, _is_open(core, config))
+
+    def _constants(self, core: Core) -> frozenset[Constant]:
+        """Return the few plain values that a field can be; none: it can be others."""
+        if core["type"] in ("literal", "enum"):
+            values = core["expected"] if core["type"] == "literal" else core["members"]
+            return frozenset(map(_constant, values))
+        if core["type"] == "definition-ref":
+            core = {"type": "", "schema": self._definitions.get(core["schema_ref"])}
+            return (
+                self._constants(core["schema"]) if core["schema"] and core["schema"]["type"] == "enum" else frozenset()
+            )
+        return self._constants(core["schema"]) if core["type"] == "default" else frozenset()
+
+    def label(self, core: Core) -> str:
+        """Return the name of a member, with letters, digits and underscores."""
+        while "cls" not in core and "cls_name" not in core:
+            core = self._definitions.get(core.get("schema_ref", "")) or core.get("schema") or {"cls_name": core["type"]}
+        name = core.get("cls_name") or core["cls"].__name__
+        return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64] or "value"
+
+
+def _tagged(members: Mapping[str, Core], *, is_required: bool) -> Core:
+    fields = {
+        tag: {"type": "typed-dict-field", "schema": core, "required": is_required} for tag, core in members.items()
+    }
+    return {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid"}
+
+
+def _only(tagged: dict[str, Any]) -> Any:
+    (value,) = tagged.values()
+    return value
+
+
+def _unlike(name: str, taken: Container[str]) -> str:
+    """Return the name, or the first ``name_2``, ``name_3``, … that is not taken."""
+    free = (one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in taken)
+    return next(free)
+
+
+def _nodes(core: Core) -> Iterator[Core]:
+    """Yield a schema and all inside it."""
+    waiting = [core]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list | tuple):
+            waiting += node
+        elif isinstance(node, dict):
+            yield node
+            for key in (*_NESTING, *_SEVERAL):
+                part = node.get(key)
+                waiting += part.values() if key in _NAMED and isinstance(part, dict) else [part]
+
+
+def _inner(core: Core) -> Core | None:
+    """Return the schema that JSON of another has to fit; None: it has none inside."""
+    if core["type"] == "json":  # a text
+        return None
+    alternatives = (core.get("json_schema"), core.get("strict_schema"), core.get("schema"), *core.get("steps", ()))
+    return next((inner for inner in alternatives if isinstance(inner, dict)), None)
+
+
+def _choices(core: Core) -> list[Core]:
+    choices = core["choices"]
+    found = choices.values() if isinstance(choices, dict) else choices
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in found]
+
+
+def _fields(core: Core) -> Iterable[tuple[str, Core]]:
+    """Return the fields of an object, by their names in Python."""
+    fields = core["fields"]
+    return fields.items() if isinstance(fields, dict) else [(field["name"], field) for field in fields]
+
+
+def _names(name: str, field: Core, config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names that a field may have in JSON."""
+    alias = field.get("validation_alias")
+    if alias is None:
+        return frozenset([name])
+    paths = [alias] if isinstance(alias, str) else alias if isinstance(alias[0], list) else [alias]
+    names = {path if isinstance(path, str) else str(path[0]) for path in paths}
+    is_by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    return frozenset({*names, name} if is_by_name else names)
+
+
+def _is_open(core: Core, config: Mapping[str, Any]) -> bool:
+    return (core.get("extra_behavior") or config.get("extra_fields_behavior")) == "allow"
+
+
+def _constant(value: Any) -> Constant:
+    value = value.value if isinstance(value, Enum) else value
+    return type(value), value if isinstance(value, str | int | float | None) else None
+
+
+def _are_apart(a: _Form, b: _Form) -> bool:
+    if a.kind != b.kind or a.kind == "plain":
+        return True
+    return a.kind == "object" and a.always_differs(b) and b.always_differs(a)

@@ -1,0 +1,217 @@
+"""Random flows on the system's clock, each with what it must come to: its model, which knows no driver.
+
+What ends takes no time or a short one, and any other time around it is far away; what never ends has a short time
+around it.  So it is never a matter of speed what comes first, on however busy a machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from fsm_agent import Context, Limits, Overloaded, Retries
+from fsm_agent.flows import Flow, FlowLimits, each, each_settled, execute, gather, pause, race, subflow, wait
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing import Script
+from support.timed_flows import (
+    FAR_S,
+    SHORT_S,
+    Log,
+    Silent,
+    a_while,
+    a_while_in_a_thread,
+    asking,
+    flow_of,
+    too_long,
+    too_long_in_a_thread,
+)
+
+SOON_S = SHORT_S / 2
+
+
+class Replying(Script):
+    """A model that fails so often, and then always has an answer."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__()
+        self.failures = failures
+        self._counting = threading.Lock()
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        with self._counting:
+            self.failures -= 1
+            is_busy = self.failures >= 0
+        if is_busy:
+            raise Overloaded("busy", retry_after_s=SHORT_S)
+        return Reply.of("fine")
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        await asyncio.sleep(0)
+        return self.complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        yield self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        yield self.complete(request)
+
+
+def at_once(log: Log) -> str:
+    return "fine"
+
+
+async def breaks(log: Log) -> str:
+    raise LookupError("not there")
+
+
+def at_the_second_attempt(log: Log, context: Context[Any]) -> str:
+    if context.attempt == 1:
+        raise ConnectionError("not yet")
+    return "fine"
+
+
+@dataclass
+class Part:
+    """A state, and what must come of it.
+
+    Attributes:
+        make: Returns it, with a ``within_s`` of its own or without.
+        event: "done", "failed", "elapsed" or "never".
+        least_s: How long it takes at least.
+    """
+
+    make: Callable[..., Any]
+    event: str
+    least_s: float = 0.0
+
+
+class RandomFlows:
+    """What draws the flow of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(seed)
+        self._names = 0
+
+    def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
+        """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes."""
+        flow, event, entries, least_s = self._sequence(depth=2)
+        if event == "never":
+            return limited(flow, SOON_S), "Expired", None, SOON_S
+        return limited(flow, self._chance.choice([None, FAR_S])), "over", entries, least_s
+
+    def _sequence(self, depth: int) -> tuple[Flow[Log], str, tuple[str, ...], float]:
+        """Return a flow of states in a row, and what comes of it: "done", or "never" if one of them never ends."""
+        parts = [self._part(depth) for _ in range(self._chance.randint(1, 3))]
+        states = [part.make() for part in parts]
+        entries = [f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True)]
+        event = "never" if "never" in [part.event for part in parts] else "done"
+        flow = flow_of(*states, name=self._name("flow"))
+        return flow, event, tuple(entries), sum(part.least_s for part in parts)
+
+    def _part(self, depth: int) -> Part:
+        """Return a state of a flow: a pause, a question, or work, which may have a time of its own."""
+        kind = self._chance.randrange(8)
+        if kind == 0:
+            return Part(partial(pause, self._name("nap"), SHORT_S), "elapsed", SHORT_S)
+        if kind == 1:
+            name = self._name("ask")
+            return Part(lambda: wait(int, name=name, within_s=SHORT_S)(lambda _: "?"), "elapsed", SHORT_S)
+        work = self._work(depth)
+        if work.event != "never":
+            return replace(work, make=partial(work.make, within_s=self._chance.choice([None, FAR_S])))
+        if self._chance.random() < 0.9:
+            return Part(partial(work.make, within_s=SOON_S), "elapsed", SOON_S)
+        return work
+
+    def _work(self, depth: int) -> Part:
+        """Return work that may be a member, as it has no time of its own."""
+        works = [self._function, self._call]
+        if depth:
+            works += [self._subflow, self._gathered, self._raced, self._repeated]
+        return self._chance.choice(works)(depth)
+
+    def _function(self, depth: int) -> Part:
+        function, event, least_s, policy = self._chance.choice(FUNCTIONS)
+        name = self._name("work")
+        return Part(lambda **times: execute(name=name, **policy, **times)(function), event, least_s)
+
+    def _call(self, depth: int) -> Part:
+        model, limits, event, least_s = self._chance.choice(CALLS)
+        return Part(partial(asking, self._name("call"), model(), limits), event, least_s)
+
+    def _subflow(self, depth: int) -> Part:
+        flow, event, _, least_s = self._sequence(depth - 1)
+        if event == "never" and self._chance.random() < 0.7:
+            flow, event, least_s = limited(flow, SOON_S), "failed", SOON_S
+        return Part(partial(subflow, self._name("sub"), flow, lambda log: log), event, least_s)
+
+    def _gathered(self, depth: int) -> Part:
+        """The first failure ends it."""
+        members = self._members(depth)
+        make = partial(gather, self._name("gather"), *[member.make() for member in members])
+        if failed := [member.least_s for member in members if member.event == "failed"]:
+            return Part(make, "failed", min(failed))
+        if "never" in [member.event for member in members]:
+            return Part(make, "never")
+        return Part(make, "done", max(member.least_s for member in members))
+
+    def _raced(self, depth: int) -> Part:
+        """The first that is done ends it, whatever becomes of the others."""
+        members = self._members(depth)
+        make = partial(race, self._name("race"), *[member.make() for member in members])
+        if done := [member.least_s for member in members if member.event == "done"]:
+            return Part(make, "done", min(done))
+        if "never" in [member.event for member in members]:
+            return Part(make, "never")
+        return Part(make, "failed", max(member.least_s for member in members))
+
+    def _repeated(self, depth: int) -> Part:
+        """One after another, or beside each other, until one fails; `each_settled` collects the failures."""
+        member, items = self._work(depth - 1), self._chance.randint(1, 3)
+        repeat, parallel = self._chance.choice([each, each_settled]), self._chance.choice([None, 1, 2])
+        name = self._name(repeat.__name__)
+        make = partial(repeat, name, member.make(), lambda log: [log] * items, parallel=parallel)
+        if member.event == "never" or (member.event == "failed" and repeat is each):
+            return Part(make, member.event, member.least_s)
+        return Part(make, "done", member.least_s * math.ceil(items / (parallel or items)))
+
+    def _members(self, depth: int) -> list[Part]:
+        return [self._work(depth - 1) for _ in range(self._chance.randint(2, 3))]
+
+    def _name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}{self._names}"
+
+
+def limited(flow: Flow[Log], deadline_s: float | None) -> Flow[Log]:
+    return replace(flow, limits=FlowLimits(deadline_s=deadline_s))
+
+
+RETRIES = Retries(attempts=2, delay_s=SHORT_S, max_delay_s=SHORT_S, jitter=0.0)
+
+FUNCTIONS: list[tuple[Callable[..., Any], str, float, dict[str, Any]]] = [
+    (at_once, "done", 0.0, {}),
+    (at_once, "done", 0.0, {"blocking": False}),
+    (a_while, "done", SHORT_S, {}),
+    (a_while_in_a_thread, "done", SHORT_S, {"timeout_s": FAR_S}),
+    (at_the_second_attempt, "done", SHORT_S, {"retries": RETRIES}),
+    (breaks, "failed", 0.0, {}),
+    (too_long, "failed", SOON_S, {"timeout_s": SOON_S}),
+    (too_long_in_a_thread, "failed", SOON_S, {"timeout_s": SOON_S}),
+    (too_long, "never", 0.0, {}),
+    (too_long_in_a_thread, "never", 0.0, {}),
+]
+CALLS: list[tuple[Callable[[], Script], Limits, str, float]] = [
+    (Replying, Limits(), "done", 0.0),
+    (Replying, Limits(deadline_s=FAR_S), "done", 0.0),
+    (partial(Replying, failures=1), Limits(), "done", 0.0),  # of those in a row, one waits
+    (Silent, Limits(deadline_s=SOON_S), "failed", SOON_S),
+    (Silent, Limits(), "never", 0.0),
+]

@@ -1,0 +1,131 @@
+"""Flows of timers on the system's clock: what they are made of, and the ways to drive them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Limits
+from fsm_agent.flows import Flow, call, end
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Done
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import Script
+
+SHORT_S = 0.04  # what a timer lasts
+FAR_S = 30.0  # one that must not fire
+LATE_S = 3.0  # how late the end may come, on a busy machine
+
+REAL = {"clock": SystemClock()}
+
+
+@dataclass(frozen=True)
+class Log:
+    """What has come, in order."""
+
+    entries: tuple[str, ...] = ()
+
+
+def noted(text: str) -> Callable[[Log, Any], Log]:
+    return lambda log, _: Log((*log.entries, text))
+
+
+over = end("over")
+
+
+FREE = threading.Event()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def freed() -> Generator[None]:
+    """Let go of what was left behind in threads."""
+    FREE.clear()
+    yield
+    FREE.set()
+
+
+class Silent(Script):
+    """A model that does not answer."""
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        FREE.wait(FAR_S)
+        return super().complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        await asyncio.sleep(FAR_S)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        yield self.complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        yield await self.acomplete(request)
+
+
+async def too_long(log: Any) -> str:
+    """Work."""
+    await asyncio.sleep(FAR_S)
+    return "never"
+
+
+def too_long_in_a_thread(log: Any) -> str:
+    """Work."""
+    FREE.wait(FAR_S)
+    return "never"
+
+
+async def a_while(log: Any) -> str:
+    """Work."""
+    await asyncio.sleep(SHORT_S)
+    return "fine"
+
+
+def a_while_in_a_thread(log: Any) -> str:
+    """Work."""
+    time.sleep(SHORT_S)
+    return "fine"
+
+
+def asking(name: str, model: Script, limits: Limits | None = None, *functions: Any, **options: Any) -> Any:
+    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=REAL)
+    return call(agent, name=name, **options)(lambda _: "Go.")
+
+
+def flow_of(*states: Any, name: str = "timed", **options: Any) -> Flow[Log]:
+    """Return a flow of states in a row, each of which notes how it ended."""
+    rows = []
+    for state, following in zip(states, [*states[1:], over], strict=True):
+        events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")
+        events += ["elapsed"] * (state.within_s is not None)
+        rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
+    return Flow(name, Log, start=states[0], rows=rows, world=REAL, **options)
+
+
+def by_call(flow: Flow[Log]) -> Any:
+    return flow.call(Log())
+
+
+def by_acall(flow: Flow[Log]) -> Any:
+    return asyncio.run(flow.acall(Log()))
+
+
+def by_stream(flow: Flow[Log]) -> Any:
+    (done,) = [event for event in flow.stream(Log()) if isinstance(event, Done)]
+    return done.result
+
+
+def by_astream(flow: Flow[Log]) -> Any:
+    async def main() -> Any:
+        return [event async for event in flow.astream(Log())][-1]
+
+    return asyncio.run(main()).result
+
+
+DRIVERS = [by_call, by_acall, by_stream, by_astream]
