@@ -211,8 +211,8 @@ def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
     assert seen == [1]
 
 
-@pytest.mark.parametrize("store", [None, MemoryStore()])
-def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_function(store: Any) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_function(is_kept: bool) -> None:
     seen: list[int] = []
 
     def look(context: Context[Any]) -> str:
@@ -221,15 +221,15 @@ def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_functi
         return "nothing"
 
     inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
-    flow = flow_of(call(inner, name="asking")(lambda d: "go"), store=store)
+    flow = flow_of(call(inner, name="asking")(lambda d: "go"), store=MemoryStore() if is_kept else None)
 
     def run_it() -> str:
         """Run the flow."""
-        return flow.call(Order(), run_id="r" if store else None).state
+        return flow.call(Order(), run_id="r" if is_kept else None).state
 
     Agent(Script(asks("look"), asks("run_it"), "over"), name="outer", functions=[look, run_it]).call("go")
     assert seen == [0, 1]
-    if store is not None:
+    if is_kept:
         assert flow.replay("r").record.depth == 1
 
 

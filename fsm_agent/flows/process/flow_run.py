@@ -246,10 +246,7 @@ def _explained(run: FlowRun[Any]) -> str:
     effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
-        asked: list[Any] = [
-            *([first] if first is not None else []),
-            *[effect for effect in effects if effect is not first],
-        ]
+        asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
         return explained(asked, name, "flow", "run")
     named = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
