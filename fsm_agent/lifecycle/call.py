@@ -42,7 +42,15 @@ from fsm_agent.lifecycle.effects import (
     StartFunction,
     explained,
 )
-from fsm_agent.lifecycle.function_budgets import drafts, gone, is_final, offered, ready
+from fsm_agent.lifecycle.function_budgets import (
+    drafts,
+    gone,
+    is_final,
+    is_told_to_finish,
+    offered,
+    ready,
+    rounds_used_up,
+)
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
@@ -58,7 +66,7 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State, successor_name
 from fsm_agent.lifecycle.reports.failure import RequestFailure
-from fsm_agent.lifecycle.table import MACHINE
+from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.machine.watching import STEP_WATCHES
@@ -97,6 +105,7 @@ else:
     transitions = deferred("transitions")
 
 _BEGINNING = (Begin("begin"),)
+_ROUND_LIMIT = at_round_limit.__name__
 _UNASKED = (Cancelled, Stopped, Expired, Injected)
 _OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -311,7 +320,8 @@ class AgentCall(Driven, Generic[Out]):
         changes: dict[str, Any] = {"state": self.state}
         output, problem = self._output, self.problem
         usage = served_by = left = None
-        detail = "" if after.ending is None else after.ending.detail
+        limited = rounds_used_up(before.limits) if self.guard == _ROUND_LIMIT else ""
+        detail = limited if after.ending is None else after.ending.detail
         kind = type(outcome)
         if kind in CallModel.outcomes:
             changes["turn"] = before.turn + 1
@@ -613,6 +623,8 @@ class AgentCall(Driven, Generic[Out]):
             if settings.hosted_tools:
                 functions = declared(functions, settings.hosted_tools)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
+        if is_last and is_told_to_finish(r, self.prompt):  # said in requests alone, so no later turn reads it
+            messages = (*messages, Message.of("user", self.prompt.handler_text("final", rounds=r.rounds)))
         output, mode = prompt.expected, prompt.mode
         if mode is not None:
             output = TEXT if self.prompt.mode == "two_stage" and drafts(r, self.prompt) else output

@@ -160,7 +160,7 @@ class CallResult(Generic[Out], Unpacked):
     def transcript(self) -> str:
         """The dialog, the function calls and results, and the reason why there is no answer, as text for people."""
         text, ending = transcript(self.record.dialog), self.ending
-        if ending is None or ending.reason is Reason.ANSWERED:
+        if ending is None or (ending.reason is Reason.ANSWERED and not ending.limit):
             return text
         why = ": ".join([ending.reason, *ending.detail.splitlines()])
         return f"{text}\n({self.state}: {why})"

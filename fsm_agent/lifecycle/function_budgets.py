@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm_agent.errors import Retry
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.limits import Limits, is_within
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.prompt import Prompt
@@ -46,6 +46,17 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
     if not r.tallies:
         return False
     return bool(prompt.offers) and not offered(r, prompt)
+
+
+def is_told_to_finish(r: CallRecord, prompt: Prompt) -> bool:
+    """Return whether a request ends with the final prompt: the functions were withdrawn behind a round."""
+    is_behind_results = bool(r.function_calls) and r.dialog[len(r.dialog) - 1].role != "assistant"  # no pause
+    return is_behind_results and not r.is_drafted and is_final(r, prompt)
+
+
+def rounds_used_up(limits: Limits) -> str:
+    """Return that the limit of rounds was reached, for people."""
+    return f"limits.rounds={limits.rounds} are used up"
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:

@@ -69,7 +69,10 @@ class Ending(Value, frozen=True, kw_only=True):
     detail: str = ""  # for people
     error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
     function: str = ""  # the repeated or failed one
-    count: int | None = None  # the number of those rounds
+    # The limit that was reached, by the name of its field in `Limits`; empty: none.  An answer that the model was made
+    # to give, since the rounds were used up, has "rounds".
+    limit: str = ""
+    count: int | float | None = None  # what was counted against it: rounds, answers, handoffs, seconds, tokens, dollars
     output_json: str | None = None  # the output, when `stop_when` provided one
 
 

@@ -20,8 +20,9 @@ the model but pruned from the dialog as soon as the model gives a usable answer 
 
 A round opens with the assistant's message in the dialog and closes with one result per call, in the order requested,
 whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get theirs too, so a
-dialog can be sent to a provider at every moment.  The round that reaches `Limits.rounds`, or uses up the last function,
-closes with the final prompt, and from then on no functions are offered; unless `Limits.on_limit` ends the call there.
+dialog can be sent to a provider at every moment.  Behind the round that reaches `Limits.rounds`, or uses up the last
+function, no functions are offered, and requests end with the final prompt, which is no part of the dialog; unless
+`Limits.on_limit` ends the call there.
 A call that depends on another of its round is run after it.
 
 An answer may come as the arguments of a function (`Output.function`).  A reply that calls that function alone is a
@@ -54,7 +55,7 @@ from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
-from fsm_agent.lifecycle.function_budgets import is_final, tallied, unblocked
+from fsm_agent.lifecycle.function_budgets import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
     FinalReply,
@@ -120,11 +121,18 @@ def all_settled(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bo
 
 
 def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return r.limits.on_limit == "stop" and _reaches_limit(r, answer, prompt)
+    return r.limits.on_limit == "stop" and at_round_limit(r, answer, prompt)
 
 
 def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return r.limits.on_limit == "fail" and _reaches_limit(r, answer, prompt)
+    return r.limits.on_limit == "fail" and at_round_limit(r, answer, prompt)
+
+
+def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+    """Return whether this closes the last round."""
+    if is_within(r.rounds + 1, r.limits.rounds):
+        return False
+    return all_settled(r, answer, prompt) if isinstance(answer, FunctionsRequested) else is_last(r, answer, prompt)
 
 
 def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
@@ -170,13 +178,17 @@ def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
     detail = f"agent calls are nested {r.depth + 1} deep, and limits.depth is {r.limits.depth}"
-    return start(r, answer, prompt).changed(ending=Ending(reason=Reason.TOO_DEEP, detail=detail))
+    ending = Ending(reason=Reason.TOO_DEEP, detail=detail, limit="depth", count=r.depth)
+    return start(r, answer, prompt).changed(ending=ending)
 
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     message = answer.reply.message
     dialog = r.dialog.push(message) if answer.call is None else r.dialog.append(*_taken(message, len(r.dialog), TAKEN))
-    return _pruned(r, dialog=dialog, ending=_ANSWERED, repairs=answer.repairs, problems=r.problems)  # as parsed
+    ending = _ANSWERED
+    if r.rounds and not is_within(r.rounds, r.limits.rounds):
+        ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
+    return _pruned(r, dialog=dialog, ending=ending, repairs=answer.repairs, problems=r.problems)  # as parsed
 
 
 def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -198,12 +210,13 @@ def keep_refusal(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecor
 def keep_last_reply(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in answer.calls)
     detail = f"the model asked for {names} in round {r.rounds + 1}, when no functions were offered"
-    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+    limit, count = ("", None) if is_within(r.rounds, r.limits.rounds) else ("rounds", r.rounds)  # else used up
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit=limit, count=count))
 
 
 def keep_pause(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     detail = f"the model paused again after limits.rounds={r.limits.rounds}"
-    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail))
+    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=r.rounds))
 
 
 def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
@@ -213,7 +226,7 @@ def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallReco
 def keep_loop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
     names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
     detail = f"the model asked for the same ({names}) {count} times in a row"
-    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, count=count)
+    ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, limit="identical_rounds", count=count)
     return _pruned(r, ending=ending, identical_rounds=count)
 
 
@@ -223,20 +236,17 @@ def open_round(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> Cal
 
 def close_round(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
-    messages = []
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
         text = prompt.handler_text("loop", name=names, count=r.identical_rounds)
-        messages.append(Message.of(r.limits.loop_role, text))
-    if is_final(r, prompt):
-        messages.append(Message.of("user", prompt.handler_text("final", rounds=r.rounds)))
-    return r.changed(dialog=r.dialog.append(*messages)) if messages else r
+        return r.changed(dialog=r.dialog.push(Message.of(r.limits.loop_role, text)))
+    return r
 
 
 def end_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
     r = _closed_with(r, answer, prompt)
-    detail = f"limits.rounds={r.limits.rounds} are used up"
-    return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, count=r.rounds))
+    detail = rounds_used_up(r.limits)
+    return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=r.rounds))
 
 
 def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
@@ -247,7 +257,10 @@ def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallR
 
 def keep_handoffs(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
     detail = f"{answer.name} would be handoff {r.handoffs + 1}, and limits.handoffs is {r.limits.handoffs}"
-    return _ended(r, prompt, Ending(reason=Reason.HANDOFF_LIMIT, detail=detail, function=answer.name, count=r.handoffs))
+    ending = Ending(
+        reason=Reason.HANDOFF_LIMIT, detail=detail, function=answer.name, limit="handoffs", count=r.handoffs
+    )
+    return _ended(r, prompt, ending)
 
 
 def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
@@ -295,13 +308,15 @@ def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
 
 
 def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    return _with_problem(r, answer, Ending(reason=Reason.UNPARSEABLE, detail=answer.problem))
+    ending = Ending(reason=Reason.UNPARSEABLE, detail=answer.problem, limit="parse_retries", count=r.parse_errors)
+    return _with_problem(r, answer, ending)
 
 
 def keep_repetition(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     count = _identical_problems(r, answer)
     detail = f"{count} answers in a row had the same problem: {answer.problem}"
-    return _with_problem(r, answer, Ending(reason=Reason.STUCK, detail=detail, count=count))
+    ending = Ending(reason=Reason.STUCK, detail=detail, limit="identical_problems", count=count)
+    return _with_problem(r, answer, ending)
 
 
 def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
@@ -309,7 +324,10 @@ def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallReco
 
 
 def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    return _pruned(r, ending=Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error))
+    ending = Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error)
+    if answer.error.retryable and not is_within(r.recalls, r.limits.recalls):
+        ending = ending.changed(limit="recalls", count=r.recalls)
+    return _pruned(r, ending=ending)
 
 
 def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
@@ -334,7 +352,8 @@ def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallReco
 
 
 def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.explained(r, answer))
+    limit, count = budgets.reached(r, answer)
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.explained(r, answer), limit=limit, count=count)
     if answer.call is not None:
         r = r.changed(round=_answered(r, answer.call, prompt))
     return _ended(r, prompt, ending, "Not run: the call is over its budget.")
@@ -343,7 +362,8 @@ def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
 def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
     limit = r.limits.deadline_s
     which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
-    return _ended(r, prompt, Ending(reason=Reason.EXPIRED, detail=f"{which} has passed in {r.state}"))
+    ending = Ending(reason=Reason.EXPIRED, detail=f"{which} has passed in {r.state}", limit="deadline_s", count=limit)
+    return _ended(r, prompt, ending)
 
 
 def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
@@ -364,9 +384,11 @@ ROWS: tuple[Row, ...] = (
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
     ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
+    ("functions_asked",  ASKING,                State.CALLING,         at_round_limit, close_round),
     ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
     ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
     ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
+    ("paused",           ASKING,                State.CALLING,         at_round_limit, go_on),
     ("paused",           ASKING,                State.CALLING,         None,           go_on),
     ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       keep_repetition),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
@@ -378,10 +400,12 @@ ROWS: tuple[Row, ...] = (
     ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("denied",           State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
+    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
     ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
     ("denied",           State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
+    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
     ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
@@ -476,13 +500,6 @@ def _closed_with(r: CallRecord, answer: FunctionsRequested | FunctionCall, promp
     if isinstance(answer, FunctionsRequested):
         return _closed(_opened(r, answer), answer.calls, prompt)
     return _closed(r, _answered(r, answer, prompt), prompt)
-
-
-def _reaches_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    """Return whether this closes the last round."""
-    if is_within(r.rounds + 1, r.limits.rounds):
-        return False
-    return all_settled(r, answer, prompt) if isinstance(answer, FunctionsRequested) else is_last(r, answer, prompt)
 
 
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:

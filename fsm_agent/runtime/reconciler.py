@@ -48,7 +48,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, any_failed, is_debugged, log_steps
+from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
@@ -405,7 +405,7 @@ class Reconciler(ABC):
             if change is not NARROWED:
                 self._follow(change)
         steps = process.steps
-        if self._is_debugged or any_failed(steps):
+        if self._is_debugged or any_notable(steps):
             log_steps(process.record, steps, outcome)
         if not self.is_heard:
             return ()

@@ -331,12 +331,13 @@ def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
 
 
 @pytest.mark.spec("1.11: the message names function and count")
-def test_a_loop_is_told_in_the_prompts_words_and_before_the_final_prompt():
+def test_a_loop_is_told_in_the_prompts_words_and_in_the_last_request_before_the_final_prompt():
     prompt = PROMPT.extend(on_loop="{{ name }} * {{ count }}", on_final=lambda rounds: f"{rounds} are enough")
     call = begun(Limits(rounds=2, identical_rounds=2, on_loop="tell"), prompt)
     for _ in range(2):
         returned(say(call, function_call("tick")))
-    assert texts(call.record.dialog)[-2:] == ["tick * 2", "2 are enough"]
+    assert texts(request(call).messages)[-2:] == ["tick * 2", "2 are enough"]
+    assert texts(call.record.dialog)[-1] == "tick * 2"
 
 
 # Verdicts, injections, functions that fail

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,13 +229,13 @@ def _check_step(before: CallRecord, key: str, outcome: Outcome, call: AgentCall)
         assert_sendable(r.dialog)
         return
     if r.rounds > before.rounds and r.function_calls != before.function_calls:
-        _check_words_behind_results(r, call.prompt)
+        _check_words_behind_results(r)
     assert_policies_hold(call)
     for effect in call.effects:
         if isinstance(effect, CallModel):
             assert_sendable(effect.request.messages)
             assert effect.attempt == r.attempt
-            assert effect.request.messages[len(r.dialog) :] == r.branch
+            _check_words_behind_the_dialog(effect.request.messages[len(r.dialog) :], r, call.prompt)
             assert (effect.request.functions == ()) == (_is_final(r, call.prompt) or not call.prompt.by_name)
         if isinstance(effect, Sleep):
             assert effect.until_s == (outcome.at_s + outcome.delay_s if isinstance(outcome, ModelFailed) else 0.0)
@@ -259,15 +260,22 @@ def _check_counters(r: CallRecord) -> None:
     assert r.attempt == 1 + (0 if r.state in FINAL else failures)
 
 
-def _check_words_behind_results(r: CallRecord, prompt: Prompt) -> None:
-    """What was injected meanwhile, that it is a loop, then that it is the last request."""
+def _check_words_behind_results(r: CallRecord) -> None:
+    """What was injected meanwhile, then that it is a loop."""
     told = r.dialog[max(i for i, m in enumerate(r.dialog) if m.role == "tool") + 1 :]
     told = told[1:] if told and told[0].text == "Hurry." else told
     loop, same = r.limits.identical_rounds, _same_rounds(_marks(r))
     is_told = loop is not None and r.limits.on_loop == "tell" and same >= loop and same % loop == 0
     expected = [(r.limits.loop_role, "You have called")] * is_told
-    expected += [("user", "You have reached")] * _is_final(r, prompt)
     assert [(m.role, " ".join(m.text.split()[:3])) for m in told] == expected
+
+
+def _check_words_behind_the_dialog(told: Sequence[Message], r: CallRecord, prompt: Prompt) -> None:
+    """That it is the last request, unless it is the draft's or goes on after a pause; then the exception branch."""
+    is_drafted = any(step.trigger == "drafted" for step in r.trace)
+    is_told = _is_final(r, prompt) and not is_drafted and bool(r.function_calls) and r.dialog[-1].role != "assistant"
+    assert [m.text.startswith("You have reached") for m in told[: len(told) - len(r.branch)]] == [True] * is_told
+    assert tuple(told[len(told) - len(r.branch) :]) == r.branch
 
 
 def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) -> tuple[State, Reason | None]:

@@ -74,9 +74,15 @@ def within_limits(r: Any, limits: Limits, used: Usage) -> Any:
     return r.changed(limits=r.limits.changed(**lent), lent=tuple(lent))
 
 
+def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
+    """Return which budget was exceeded, and the tokens or dollars that were used."""
+    name, used = exceeded(r, overrun.usage) or "tokens", r.total_usage + overrun.usage
+    return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
+
+
 def explained(r: CallRecord, overrun: Overrun) -> str:
     """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
-    name = exceeded(r, overrun.usage) or "tokens"
+    name = reached(r, overrun)[0]
     limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in r.lent else ""
     text = f"limits.{name} is {limit}{whose}, and {_spent(name, r.total_usage + overrun.usage)} were used"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 else:
     logging = deferred("logging")
 
+_LAST_ROUND = "at_round_limit"  # the guard of the rows behind which the model has to answer
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 
 
@@ -22,17 +23,17 @@ def is_debugged() -> bool:
     return LOG.isEnabledFor(logging.DEBUG)
 
 
-def any_failed(steps: Sequence[Any]) -> bool:
-    """Return whether a request or a process may have failed in one of these steps; `log_steps` knows."""
+def any_notable(steps: Sequence[Any]) -> bool:
+    """Return whether one of these steps may be logged at WARNING; `log_steps` knows."""
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
-        if step.trigger == "model_failed" or step.to == "Failed":
+        if step.trigger == "model_failed" or step.to == "Failed" or step.guard == _LAST_ROUND:
             return True
     return False
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
-    """Log steps: at WARNING those in which a request or a process failed, others at DEBUG.
+    """Log steps: at WARNING those in which a request or a process failed or the rounds ran out, others at DEBUG.
 
     Args:
         record: The record of the process after them.
@@ -42,7 +43,8 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
     is_every = is_debugged()
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
-        if step.trigger == "model_failed" or (step.to == "Failed" and step.trigger != "cancelled"):
+        has_failed = step.trigger == "model_failed" or (step.to == "Failed" and step.trigger != "cancelled")
+        if has_failed or step.guard == _LAST_ROUND:
             LOG.warning("%s", step_line(record, event, outcome))
         elif is_every:
             LOG.debug("%s", step_line(record, event, outcome))
