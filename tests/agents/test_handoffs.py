@@ -428,3 +428,18 @@ def test_a_variant_of_an_agent_is_handed_back_to():
     one = first.call("?")
     variant = replace(first, model=Script("The variant."))
     assert (one.output, variant.call("Again?", after=one).output) == ("Here I am.", "The variant.")
+
+
+def test_repairs_of_its_answer_are_repairs_of_the_call():
+    other = billing('Sure: {"sum": 5}', output=dict[str, int])
+    result = triage(to=other, output=dict[str, int] | str).call("?")
+    assert (result.output, result.repairs) == ({"sum": 5}, ("the JSON was found inside the answer",))
+
+
+def test_processors_choose_at_the_handoff_and_not_again_in_later_turns():
+    other = billing("It is done.", "You are welcome.")
+    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    result = agent.call("And now?", after=agent.call("Hi."))
+    agent.call("Thank you.", after=result)
+    model: Any = other.model
+    assert [m.text for m in model.requests[1].messages if m.role == "user"] == ["Hi.", "And now?", "Thank you."]

@@ -591,6 +591,12 @@ def test_a_refusal_ends_the_call_and_is_not_retried():
     assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
 
 
+@pytest.mark.parametrize(("content", "told"), [(["Not this."], "Not this."), ([], "finish: filtered")])
+def test_the_words_beside_a_filtered_answer_say_why(content, told):
+    with pytest.raises(CallFailed, match=f"refused: {told}"):
+        say(begun(), *content, finish="content_filter", finish_raw="filtered").result()
+
+
 @pytest.mark.spec(
     "1.5: it is asked after every reply, the last one included",
     "1.5: it comes before functions and parser",
