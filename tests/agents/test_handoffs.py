@@ -175,7 +175,15 @@ def test_agents_that_hand_over_on_and_on_are_stopped():
         a.call("?")
     record = e.value.call.record
     assert (record.ending.reason, record.ending.function) == (Reason.HANDOFF_LIMIT, "to_a")
+    assert (record.ending.limit, record.ending.count) == ("handoffs", 3)
     assert [m.role for m in record.dialog] == ["user", *["assistant", "tool"] * 4]
+
+
+def test_handoffs_are_counted_anew_in_each_turn():
+    a = Agent(Script(call("to_b"), "two"), name="a", functions=[handoff(lambda: b, name="to_b")])
+    b = Agent(Script("one", call("to_a")), name="b", functions=[handoff(a, name="to_a")], limits=Limits(handoffs=1))
+    first = a.changed(limits=Limits(handoffs=1)).call("?")
+    assert (first.output, a.changed(limits=Limits(handoffs=1)).call("!", after=first).output) == ("one", "two")
 
 
 def test_a_handoff_in_the_last_round_is_taken():

@@ -13,6 +13,7 @@ from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_st
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
 from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import AuthFailed, Overloaded
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as asking
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -172,6 +173,8 @@ def test_a_snapshot_of_an_earlier_release_goes_on() -> None:
         (["x", "x"], {"identical_problems": 2}, ("identical_problems", 2)),
         ([Reply.of("1").changed(usage=Usage(input_tokens=2, output_tokens=1))], {"tokens": 2}, ("tokens", 3)),
         (["1"], {"deadline_s": 0}, ("deadline_s", 0)),
+        ([Overloaded("busy", status=503)], {"recalls": 0}, ("recalls", 0)),
+        ([AuthFailed("no", status=401)], {"recalls": 0}, ("", None)),
     ],
 )
 @pytest.mark.spec("1.27: the limit that was reached, as data")
