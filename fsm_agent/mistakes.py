@@ -49,6 +49,12 @@ AGENT_WORDS = {
     **dict.fromkeys(("function_tools", "builtin_tools", "tool", "plugins"), "functions=[…]"),
     **dict.fromkeys(("output_retries", "result_retries", "max_retries"), "limits=Limits(parse_retries=…)"),
     **dict.fromkeys(("deps_type", "context_type"), "a type, Agent[Shop, str](…), and deps=… of call"),
+    "result_processor": "results=ResultPipeline(processor=…)",
+    "on_tool_call": "approve=…",
+    "parallel_tool_execution": "limits=Limits(parallel=…)",
+    "loop_detection": "limits=Limits(identical_rounds=…)",
+    "max_exception_retry": "limits=Limits(parse_retries=…)",
+    "profile": "settings=Settings(…), such as Settings(temperature=0); a preset is a key of a configuration",
     "deps": "deps=… of call",
     "retries": "limits=Limits(parse_retries=…)",
     "base_url": "a client as the model: Agent(client_for('provider:model', base_url=…))",
@@ -60,6 +66,9 @@ PROMPT_WORDS = {
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
     **dict.fromkeys(("name", "id"), "path=…"),
     "two_stage": "mode='two_stage'",
+    "xml_tags": "parser=tagged('…')",
+    "allow_web_search": "hosted_tools=[WebSearch()]",
+    "computer_use_config": "hosted_tools=[ComputerUse(…)]",
     **{f"{kind}_handler": f"on_{kind}=…" for kind in ("exception", "interrupt", "final")},
 }
 SETTINGS_WORDS = {
@@ -80,7 +89,7 @@ CALL_WORDS = {
     **dict.fromkeys(("tools", "functions", "toolsets"), _PROMPT.format("functions=[…]")),
     **dict.fromkeys(("system", "system_prompt", "instructions"), "system=… of the Agent"),
     "client": "model=…",
-    **dict.fromkeys(("hooks", "callbacks", "stop_when"), "an argument of the Agent"),
+    **dict.fromkeys(("hooks", "callbacks", "stop_when", "approve"), "an argument of the Agent"),
     **dict.fromkeys(
         ("session", "session_id", "thread_id", "conversation_id", "memory"), "agent.conversation('…').call"
     ),

@@ -11,6 +11,7 @@ import pytest
 from support.copies import replace
 from transitions import Machine
 
+import fsm_agent
 from fsm_agent import (
     Agent,
     AgentBase,
@@ -231,6 +232,18 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
         lambda: render(Machine(model=None, states=["a"], initial="a"), "mermaid"),
         UsageError,
         ("Machine", "a Diagram"),
+    ),
+    "another library's processor of results": (
+        lambda: agent(result_processor=str.strip), TypeError, ("here that is results=ResultPipeline(processor=…)",)
+    ),
+    "a preset of an agent": (lambda: agent(profile="creative"), TypeError, ("settings=Settings(…)",)),
+    "another library's tags": (lambda: Prompt("x", xml_tags=["a"]), TypeError, ("parser=tagged('…')",)),
+    "an approver of one call": (
+        lambda: agent().call("x", approve=print), UsageError, ("approve", "an argument of the Agent")
+    ),
+    "another library's reasons": (lambda: fsm_agent.TerminationReason, AttributeError, ("Reason",)),
+    "another library's retries in limits": (
+        lambda: Limits(max_exception_retry=3), TypeError, ("here that is parse_retries=…",)
     ),
 }  # fmt: skip
 

@@ -186,7 +186,7 @@ def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     message = answer.reply.message
     dialog = r.dialog.push(message) if answer.call is None else r.dialog.append(*_taken(message, len(r.dialog), TAKEN))
     ending = _ANSWERED
-    if not is_within(r.rounds, r.limits.rounds):
+    if r.rounds and not is_within(r.rounds, r.limits.rounds):
         ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
     return _pruned(r, dialog=dialog, ending=ending, repairs=answer.repairs, problems=r.problems)  # as parsed
 

@@ -602,3 +602,22 @@ def test_the_schema_takes_what_is_right():
     rounds = schema["properties"]["limits"]["properties"]["rounds"]
     assert any(item.get("type") == "integer" for item in rounds["anyOf"])
     assert any("pattern" in item for item in rounds["anyOf"])
+
+
+@pytest.mark.parametrize("format_", ["toml", "yaml", "json"])
+def test_a_file_may_begin_with_the_mark_that_windows_writes(paper: Path, format_: str) -> None:
+    file = paper / f"paper.{format_}"
+    file.write_text(WRITERS[format_]({"agent_type": "paper", "system": "You write."}), encoding="utf-8-sig")
+    assert build_agent(file, client=Script("ok")).agents["editor"].system == "You write."
+
+
+def test_a_store_stands_beside_the_file_that_names_it(
+    paper: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (paper / "paper.toml").write_text("agent_type = 'paper'\nstore = 'runs.db'\n")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    agent = build_agent(paper / "paper.toml", client=Script("ok")).agents["editor"]
+    agent.call("?", run_id="r1")
+    assert (paper / "runs.db").exists()
+    assert not (elsewhere / "runs.db").exists()

@@ -13,6 +13,7 @@ import pytest
 from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.delegation.handoffs import handoff
 from fsm_agent.agents.metrics import Metrics
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
@@ -116,6 +117,29 @@ def test_where_an_agent_inside_has_no_approver_that_of_the_call_decides(approves
     result = boss(call("cleaner", task="Go."), "ok", inner=inner, approve=approve).call("Go.")
     assert asked == ["cleaner", "erase"]
     assert ("erased x" in (result.function_calls[0].result or "")) == approves
+
+
+@pytest.mark.parametrize("makes", [Agent.as_function, handoff])
+@ways
+def test_the_approver_of_the_call_around_guards_functions_without_a_policy_too(way: Way, makes: Any):
+    ran: list[str] = []
+    asked: list[str] = []
+
+    def wipe(path: str) -> str:
+        """Wipe a file."""
+        ran.append(path)
+        return "wiped"
+
+    def approve(f: Any) -> bool:
+        asked.append(f.name)
+        return f.name != "wipe"
+
+    inner = Agent(Script(call("wipe", path="x"), "Sorry."), functions=[wipe], name="cleaner")
+    made = makes(inner)
+    arguments = {"task": "Go."} if made.name == "cleaner" else {"reason": "dirt"}
+    agent = Agent(Script(call(made.name, **arguments), "ok"), functions=[made], approve=approve)
+    way(agent, agent.seed("Go."), [])
+    assert (asked[-1], ran) == ("wipe", [])
 
 
 @pytest.mark.parametrize("names", [["middle"], ["boss"], ["middle", "boss"]])
@@ -351,11 +375,10 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
     ]
 
 
-@pytest.mark.parametrize("where", ["limits", "timeout_s"])
-def test_a_deadline_of_its_own_ends_it_alone(where: str):
+@pytest.mark.parametrize(("own_s", "timeout_s"), [(5, None), (500, 5.0), (None, 5.0), (5, 500.0)])
+def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | None, timeout_s: float | None):
     clock = FakeClock()
-    inner = cleaner(limits=Limits(deadline_s=5 if where == "limits" else 500))
-    made = inner.as_function(timeout_s=5.0) if where == "timeout_s" else inner.as_function()
+    made = cleaner(limits=Limits(deadline_s=own_s)).as_function(timeout_s=timeout_s)
     agent = Agent(Script(call("cleaner", task="Go."), "Alas."), functions=[made], world={"clock": clock})
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")

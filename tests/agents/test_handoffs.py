@@ -175,7 +175,15 @@ def test_agents_that_hand_over_on_and_on_are_stopped():
         a.call("?")
     record = e.value.call.record
     assert (record.ending.reason, record.ending.function) == (Reason.HANDOFF_LIMIT, "to_a")
+    assert (record.ending.limit, record.ending.count) == ("handoffs", 3)
     assert [m.role for m in record.dialog] == ["user", *["assistant", "tool"] * 4]
+
+
+def test_handoffs_are_counted_anew_in_each_turn():
+    a = Agent(Script(call("to_b"), "two"), name="a", functions=[handoff(lambda: b, name="to_b")])
+    b = Agent(Script("one", call("to_a")), name="b", functions=[handoff(a, name="to_a")], limits=Limits(handoffs=1))
+    first = a.changed(limits=Limits(handoffs=1)).call("?")
+    assert (first.output, a.changed(limits=Limits(handoffs=1)).call("!", after=first).output) == ("one", "two")
 
 
 def test_a_handoff_in_the_last_round_is_taken():
@@ -428,3 +436,18 @@ def test_a_variant_of_an_agent_is_handed_back_to():
     one = first.call("?")
     variant = replace(first, model=Script("The variant."))
     assert (one.output, variant.call("Again?", after=one).output) == ("Here I am.", "The variant.")
+
+
+def test_repairs_of_its_answer_are_repairs_of_the_call():
+    other = billing('Sure: {"sum": 5}', output=dict[str, int])
+    result = triage(to=other, output=dict[str, int] | str).call("?")
+    assert (result.output, result.repairs) == ({"sum": 5}, ("the JSON was found inside the answer",))
+
+
+def test_processors_choose_at_the_handoff_and_not_again_in_later_turns():
+    other = billing("It is done.", "You are welcome.")
+    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    result = agent.call("And now?", after=agent.call("Hi."))
+    agent.call("Thank you.", after=result)
+    model: Any = other.model
+    assert [m.text for m in model.requests[1].messages if m.role == "user"] == ["Hi.", "And now?", "Thank you."]

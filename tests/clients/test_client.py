@@ -8,9 +8,11 @@ import importlib.util
 import json
 import socket
 import ssl
+import threading
 import time
 import tracemalloc
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -289,6 +291,24 @@ def test_a_stream_ends_at_its_done_though_the_connection_stays_open(way: str) ->
         assert text(ask(client, way, timeout_s=60)[-1]) == "hello"
         assert 0.05 <= time.monotonic() - started_s < 5
         assert server.wait_until_all_closed()
+
+
+def test_what_comes_behind_a_complete_stream_makes_it_no_late_one() -> None:
+    lingered = threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield PIECES
+        lingered.wait(0.05)  # longer than the connection may linger
+        yield b": still here\n\n"
+
+    network = Network(
+        linger_s=0.01,
+        transport=httpx.MockTransport(
+            lambda _: httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+        ),
+    )
+    with client_for("openai-chat:m", api_key=KEY, network=network) as client:
+        assert text(list(client.stream(Request(messages=(Message.of("user", "hi"),))))[-1]) == "hello"
 
 
 @pytest.mark.parametrize("over", [None], indirect=True)

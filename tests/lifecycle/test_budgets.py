@@ -85,6 +85,10 @@ class TestMaxCalls:
         assert told(call)[2] == "twice may be called 2 time(s), and that is used up."
         assert is_final(call.record, call.prompt)
 
+    def test_runs_of_earlier_rounds_count_for_what_one_reply_asks_for(self):
+        call = returned(asks(started(named("twice", max_calls=2), named("more")), "twice"))
+        assert running(asks(call, "twice", "twice", "more")) == ["twice", "more"]
+
     def test_a_run_that_raised_counts(self):
         call = returned(asks(started(named("once", max_calls=1), named("more")), "once"), "no", is_error=True)
         assert names(request(call).functions) == ["more"]

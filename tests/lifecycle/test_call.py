@@ -326,6 +326,14 @@ class TestRepetition:
         say(call, self.A)
         assert keys(call) == ["run:6.0"]
 
+    def test_one_whose_result_was_known_has_changed_nothing(self):
+        call = say(begun(), self.A)
+        call.advance("run:2.0", Returned(text="3"))
+        say(call, self.B)
+        call.advance("run:4.0", Returned(text="7", is_cached=True))
+        say(call, self.A)
+        assert call.record.function_calls[-1].is_repeated
+
     def test_of_two_in_one_reply_the_second_is_told_so(self):
         call = say(begun(), self.A, self.B, self.A)
         assert keys(call) == ["run:2.0", "run:2.1"]
@@ -591,6 +599,12 @@ def test_a_refusal_ends_the_call_and_is_not_retried():
     assert say(begun(), finish="content_filter").record.ending.reason is Reason.REFUSED
 
 
+@pytest.mark.parametrize(("content", "told"), [(["Not this."], "Not this."), ([], "finish: filtered")])
+def test_the_words_beside_a_filtered_answer_say_why(content, told):
+    with pytest.raises(CallFailed, match=f"refused: {told}"):
+        say(begun(), *content, finish="content_filter", finish_raw="filtered").result()
+
+
 @pytest.mark.spec(
     "1.5: it is asked after every reply, the last one included",
     "1.5: it comes before functions and parser",
@@ -664,6 +678,9 @@ def test_nesting_is_bounded(depth, limit, ends):
     call = seeded(Limits(depth=limit), depth=depth)
     call.advance("begin", Begun(at_s=0.0))
     assert (call.state is State.FAILED) == ends
+    if ends:
+        ending = call.record.ending
+        assert (ending.reason, ending.limit, ending.count) == (Reason.TOO_DEEP, "depth", depth)
 
 
 @pytest.mark.spec("0.13: none: functions are never offered", "0.13: required: only the first request demands a call")

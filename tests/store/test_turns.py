@@ -6,6 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import random
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -230,6 +231,26 @@ class TestTurns:
         ]
         assert header_of(store.load("copy").header).follows == ""
         assert len(agent.conversation("c").turns()) == 3
+
+    def test_what_keeps_all_writes_no_dialog_of_its_own(self, store):
+        agent = agent_of(store, *"123456")
+        for name, keep in (("plain", None), ("whole", KeepLastN(99))):
+            for text in "abc":
+                agent.conversation(name, keep=keep).call(text)
+        plain, whole = (
+            [len(store.load(run.id).header) for run in agent.conversation(name).turns()] for name in ("plain", "whole")
+        )
+        assert abs(whole[0] - plain[0]) < 10, "the newest turn follows the others and does not hold them"
+        assert abs(whole[0] - whole[1]) < 10
+
+    def test_one_object_holds_the_newest_dialog_alone(self, store):
+        conversation = agent_of(store, "one", "two").conversation("c")
+        conversation.call("1")
+        earlier = conversation.read()
+        held = sys.getrefcount(earlier)
+        conversation.call("2")
+        assert len(conversation.read()) == len(earlier) + 2
+        assert sys.getrefcount(earlier) == held - 1, "the conversation holds it no longer"
 
     def test_a_request_that_comes_twice_is_done_once(self, store):
         agent = agent_of(store, "one", "two")

@@ -37,6 +37,11 @@ class TestOneToken:
         assert found.missing == ("no",)
         assert found.floor == pytest.approx(0.01)
 
+    def test_the_least_is_that_of_the_first_token(self) -> None:
+        found = scores(["new york", "new jersey", "no"], {"new ": 0.9, "sure": 0.01}, {"york": 0.9, "x": 0.0001})
+        assert found.missing == ("new jersey", "no")
+        assert found.floor == pytest.approx(0.01)
+
     def test_case_counts_where_it_tells_classes_apart(self) -> None:
         assert masses(["US", "us"], {"US": 0.6, "us": 0.3, "Us": 0.05}) == {"US": 0.6, "us": 0.3}
 

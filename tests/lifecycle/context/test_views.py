@@ -155,9 +155,8 @@ def test_a_masked_call_may_be_made_again():
     returned(say(call, function_call("read", n=1)), "1" * LARGE)
     say(call, function_call("read", n=1))
     assert call.record.function_calls[-1].is_repeated, "its result stands above"
-    returned(say(call, function_call("read", n=2)), "2" * LARGE)
     say(call, function_call("read", n=1))
-    assert [effect.key for effect in call.effects] == ["run:8.0"]
+    assert [effect.key for effect in call.effects] == ["run:6.0"], "by now only a note stands above"
 
 
 @everywhere

@@ -1,0 +1,187 @@
+"""Can a program tell an answer from one that the model was made to give, since its rounds were used up?"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
+from fsm_agent.agents.keeping import Options
+from fsm_agent.errors import AuthFailed, Overloaded
+from fsm_agent.flows import Flow, end
+from fsm_agent.flows import call as asking
+from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.testing import Script, call
+
+FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."
+LINE = "returned [at_round_limit]"
+ways = pytest.mark.parametrize(
+    "way", [by_run, by_stream, by_arun, by_astream, by_run_unheard], ids=lambda way: way.__name__
+)
+
+
+@function
+def look(where: str) -> str:
+    """Look somewhere."""
+    return "nothing"
+
+
+@function(needs_approval=True)
+def dig(where: str) -> str:
+    """Dig somewhere."""
+    return "nothing"
+
+
+def looking(*replies: Any, rounds: int = 1, **options: Any) -> Agent[Any, Any]:
+    replies = replies or (call("look", where="shed"), "Not in the shed.")
+    return Agent(Script(*replies), functions=[look, dig], limits=Limits(rounds=rounds), **{"name": "finder", **options})
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno == logging.WARNING]
+
+
+def told(script: Any) -> list[int]:
+    """How often each request says that the rounds are used up."""
+    return [[m.text for m in request.messages].count(FINAL) for request in script.requests]
+
+
+@pytest.mark.spec("1.27: an answer that the round limit forced, with the number")
+@ways
+def test_it_is_in_the_ending_the_trace_and_the_log_whoever_drives_and_listens(
+    way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="fsm_agent")
+    agent = looking()
+    one = agent.seed("Find the key.")
+    way(agent, one, [])
+    result = one.result()
+    assert (result.output, result.ending.reason) == ("Not in the shed.", Reason.ANSWERED)
+    assert (result.ending.limit, result.ending.count) == ("rounds", 1)
+    (step,) = [step for step in result.trace if step.guard == "at_round_limit"]
+    assert (step.trigger, step.to, step.detail) == ("returned", "Calling", "limits.rounds=1 are used up")
+    (line,) = warnings(caplog)
+    assert LINE in line
+    assert "limits.rounds=1 are used up" in line
+    assert result.transcript().endswith("\n(Completed: answered: limits.rounds=1 are used up)")
+    assert told(agent.model) == [0, 1]
+
+
+def test_an_answer_within_the_rounds_is_marked_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="fsm_agent")
+    for agent in (looking(rounds=2), Agent(Script("Gone."), limits=Limits(rounds=0)), looking("Gone.", rounds=0)):
+        result = agent.call("Find the key.")
+        assert (result.ending.limit, result.ending.count, "(" in result.transcript()) == ("", None, False)
+    assert warnings(caplog) == []
+
+
+def test_a_turn_inherits_no_word_of_it(tmp_path: Path) -> None:
+    agent = looking(call("look", where="shed"), "No.", call("look", where="attic"), "No, either.", "Sorry.")
+    first = agent.call("Find the key.")
+    second = agent.call("Look again.", after=first)
+    assert (second.output, second.ending.limit, told(agent.model)) == ("No, either.", "rounds", [0, 1, 0, 1])
+    assert FINAL not in [message.text for message in second.dialog]
+    third = agent.call("Well?", after=second)
+    assert (third.ending.limit, third.record.rounds, told(agent.model)[-1]) == ("", 0, 0)
+
+    kept = looking(call("look", where="shed"), "No.", "Sorry.", store=tmp_path / "runs.db")
+    kept.conversation("ann").call("Find the key.")
+    assert kept.conversation("ann").call("Look again.").ending.limit == ""
+    assert told(kept.model) == [0, 1, 0]
+
+
+def test_the_agent_that_took_over_says_so_for_the_call() -> None:
+    agent = Agent(Script(call("transfer_to_finder")), name="desk", functions=[handoff(looking())])
+    result = agent.call("Find the key.")
+    assert (result.output, result.ending.limit, result.ending.count) == ("Not in the shed.", "rounds", 1)
+    assert FINAL not in [message.text for message in result.dialog]
+
+
+def test_an_agent_inside_says_so_in_the_events_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    outer = Agent(Script(call("finder", task="the key"), "It is gone."), functions=[looking()])
+    events: list[Event] = []
+    one = outer.seed("Find the key.")
+    by_run(outer, one, events)
+    inner = [e.event for e in events if isinstance(e, Inside) and isinstance(e.event, Stepped)]
+    assert [step.detail for step in inner if step.guard == "at_round_limit"] == ["limits.rounds=1 are used up"]
+    (line,) = warnings(caplog)
+    assert "run:1.0" in line
+    assert LINE in line
+    assert one.result().ending.limit == "", "the call around it has rounds left"
+
+
+def test_a_call_of_a_flow_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass(frozen=True)
+    class Search:
+        found: str = ""
+
+    @asking(looking())
+    def finding(d: Search) -> str:
+        return "Find the key."
+
+    def keep(d: Search, found: str) -> Search:
+        return Search(found)
+
+    flow = Flow("search", Search, start=finding, rows=[finding.done(end("over"), do=keep)])
+    assert flow.call(Search()).data.found == "Not in the shed."
+    (line,) = warnings(caplog)
+    assert "finding" in line
+    assert LINE in line
+
+
+def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_path: Path) -> None:
+    agent = looking(call("dig", where="garden"), "Not there.", store=tmp_path / "runs.db")
+    with pytest.raises(CallSuspended) as suspended:
+        agent.call("Find the key.", run_id="r1")
+    again = agent.restore(snapshot(suspended.value.call))
+    result = agent.resume("r1", {"ask:1.0": Approved()})
+    assert (result.ending.limit, result.ending.count, result.trace[-2].guard) == ("rounds", 1, "at_round_limit")
+    assert agent.runs.replay("r1", agent._definition(None, Options())).record == result.record
+    assert again.record == suspended.value.call.record
+
+
+def test_a_snapshot_of_an_earlier_release_goes_on() -> None:
+    """There the words were a message of the dialog, and an ending had no limit."""
+    agent = looking(call("look", where="shed"), "No.", "No.")
+    one = agent.seed("Find the key.").journaled()
+    agent.run(one)
+    asked = json.loads(snapshot(one.fork(-2)))
+    (words,) = [message for message in asked["record"]["dialog"] if message["role"] == "user"]
+    asked["record"]["dialog"].append(json.loads(json.dumps(words).replace("Find the key.", FINAL)))
+    result = agent.run(agent.restore(json.dumps(asked)))
+    assert (result.output, result.ending.limit) == ("No.", "rounds")
+
+    ended = json.loads(snapshot(one))
+    ended["record"]["ending"] = {"reason": "answered"}
+    assert agent.restore(json.dumps(ended)).result().ending.limit == ""
+
+
+@pytest.mark.parametrize(
+    ("replies", "limits", "reached"),
+    [
+        ([call("look", where="a")] * 2, {"rounds": 1}, ("rounds", 1)),
+        ([call("look", where="a")], {"rounds": 1, "on_limit": "fail"}, ("rounds", 1)),
+        ([call("look", where="a")] * 2, {"identical_rounds": 2, "on_loop": "stop"}, ("identical_rounds", 2)),
+        (["x", "y"], {"parse_retries": 1}, ("parse_retries", 1)),
+        (["x", "x"], {"identical_problems": 2}, ("identical_problems", 2)),
+        ([Reply.of("1").changed(usage=Usage(input_tokens=2, output_tokens=1))], {"tokens": 2}, ("tokens", 3)),
+        (["1"], {"deadline_s": 0}, ("deadline_s", 0)),
+        ([Overloaded("busy", status=503)], {"recalls": 0}, ("recalls", 0)),
+        ([AuthFailed("no", status=401)], {"recalls": 0}, ("", None)),
+    ],
+)
+@pytest.mark.spec("1.27: the limit that was reached, as data")
+def test_every_failure_at_a_limit_names_it_and_what_was_counted(
+    replies: list[Any], limits: dict[str, Any], reached: tuple[str, int]
+) -> None:
+    agent = Agent(Script(*replies), functions=[look], output=int, limits=Limits(**limits))
+    with pytest.raises(CallFailed) as failed:
+        agent.call("?")
+    assert (failed.value.result.ending.limit, failed.value.result.ending.count) == reached
