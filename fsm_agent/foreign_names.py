@@ -237,6 +237,23 @@ FLOW_RESULT_WORDS = {
     **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the agents"),
     **dict.fromkeys(("id", "run_id"), "record.id"),
 }
+CONVERSATION_WORDS = {
+    **AGENT_METHODS,
+    **dict.fromkeys(("say", "append", "add_message", "add_user_message", "turn"), "call"),
+    **dict.fromkeys(("history", "messages", "chat_history", "memory", "dialog", "get_messages"), "read()"),
+    **dict.fromkeys(("clear", "reset", "delete"), "a conversation of another name, or delete of the agent's runs"),
+}
+_A_MILLION = "in millionths of a dollar for a million tokens: 250_000 are $0.25"
+PRICE_WORDS = {
+    word: f"{name}_micro_usd=…, {_A_MILLION}"
+    for name, words in {
+        "input": ("input", "prompt", "input_usd", "input_cost_per_token"),
+        "output": ("output", "completion", "output_usd", "output_cost_per_token"),
+        "cached": ("cached", "cached_input", "cache_read"),
+        "cache_write": ("cache_write", "cache_creation"),
+    }.items()
+    for word in words
+}
 MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
 
 

@@ -82,7 +82,7 @@ CALL_WORDS = {
     **dict.fromkeys(("message_history", "messages", "history", "chat_history", "dialog"), _DIALOG),
     **dict.fromkeys(("max_turns", "max_iterations", "max_steps", "recursion_limit"), f"{_ROUNDS} of the Agent"),
     **dict.fromkeys(("usage_limits", "limits", "timeout"), "limits=Limits(…) of the Agent"),
-    **dict.fromkeys(("model_settings", "settings", "config"), "args={'temperature': 0}, say"),
+    **dict.fromkeys(("model_settings", "settings", "config"), "settings=Settings(…) of the Agent, or of a Prompt"),
     **dict.fromkeys(("context", "ctx", "dependencies"), "deps=…"),
     **dict.fromkeys(("metadata", "tags", "trace_metadata"), "extra={…}"),
     **dict.fromkeys(("output_type", "result_type", "response_model", "output"), _PROMPT.format("output=…")),

@@ -29,6 +29,7 @@ from fsm_agent import (
     Function,
     Image,
     Injected,
+    KeepLastN,
     Limits,
     Masking,
     MCPServer,
@@ -416,6 +417,22 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a picture that is not there": (
         lambda: Image.of("no.png"),
         "UsageError: no image can be read from 'no.png': No such file or directory",
+    ),
+    "a class among the processors": (
+        lambda: agent(processors=[KeepLastN]),
+        "UsageError: processors of an agent is .*KeepLastN.*: a list of functions of messages, [KeepLastN(20)], say,",
+    ),
+    "a setting for a call": (
+        lambda: agent().call("hi", max_tokens=3),
+        "UsageError: a call has no option 'max_tokens': here that is settings=Settings(max_tokens=…) of the Agent, or",
+    ),
+    "a price in dollars": (
+        lambda: Price(input=0.25),
+        "TypeError: Price has no argument 'input': here that is input_micro_usd=…, in millionths of a dollar for a",
+    ),
+    "a word for a conversation": (
+        lambda: agent(store=MemoryStore()).conversation("c").send("hi"),
+        "AttributeError: 'Conversation' object has no attribute 'send': here that is call",
     ),
     "no task": (
         lambda: agent().call(None),

@@ -165,13 +165,14 @@ class Agent(Driving[Deps, Out], Classifying):
             check_prices(self)
 
     def __repr__(self) -> str:
-        """Return its fields; of those that are callable or hold keys, only that they are there."""
+        """Return the fields that were given; of those that are callable or hold keys, only that they are there."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
-        plain = [f"{name}={getattr(self, name)!r}" for name in ("name", "output", "limits", "settings", "masking")]
+        plain = ("output", "limits", "settings", "masking")
+        given = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
         others = ("stop_when", "approve", "processors", "results", "hooks", "store")
-        has = [f"has_{name}={bool(getattr(self, name))}" for name in others]
-        return f"Agent({model!r}, functions=[{functions}], {', '.join([*plain, *has])})"
+        has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
+        return f"Agent({', '.join([repr(model), f'name={self.name!r}', f'functions=[{functions}]', *given, *has])})"
 
     @overload
     def changed(self, *, output: TypeForm[New], **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, New]: ...
@@ -582,4 +583,5 @@ def as_agent(value: Any) -> Any:
 
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
+_DEFAULTS = {item.name: item.default for item in fields(Agent)}
 spelled_out(Agent, is_change=True)(Agent.changed)

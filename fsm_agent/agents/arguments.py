@@ -124,7 +124,7 @@ def check_values(task: object, values: Mapping[str, Any], words: Prompt) -> None
     if isinstance(task, str | payloads.Payload) and words.template != TASK.template:
         task, values = words, {"task": "", **values}
     used = task.variables if isinstance(task, Prompt) else frozenset[str]()
-    settings = {name: f"args={{{name!r}: …}}" for name in field_names(Settings)}
+    settings = {name: f"settings=Settings({name}=…) of the Agent, or of a Prompt" for name in field_names(Settings)}
     for word in values:
         if word not in used and (word in CALL_WORDS or word in settings):
             raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
@@ -143,7 +143,8 @@ def is_model(value: Any) -> bool:
 
 
 def _are_callables(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(map(callable, value))
+    """Return whether a value is a list of functions; a class such as `KeepLastN` would be called with the messages."""
+    return isinstance(value, Sequence) and all(callable(one) and not isinstance(one, type) for one in value)
 
 
 _RIGHTS: Rights = (

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import PRICE_WORDS
 from fsm_agent.messages.reply import Usage
 from fsm_agent.mistakes import Explained
 
@@ -34,6 +35,8 @@ class Price(Value, frozen=True, kw_only=True, metaclass=Explained):
         cached_micro_usd: For tokens that were read from a cache; None: the same as others.
         cache_write_micro_usd: For writing tokens to a cache, on top.
     """
+
+    words = PRICE_WORDS
 
     input_micro_usd: int
     output_micro_usd: int

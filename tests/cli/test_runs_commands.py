@@ -151,6 +151,25 @@ class TestList:
         assert "ask:3.0 (approval)" in runs("list", "--store", "runs")
         assert "digests right" in runs("show", "one", "--store", "runs")
 
+    @pytest.mark.parametrize("name", ["function", "store", "runs"])
+    def test_a_store_that_code_makes(self, tmp_path, name):
+        module = f"kept_as_a_{name}"
+        made = {"function": "def kept(): return SqliteStore('own.db')", "store": "kept = SqliteStore('own.db')"}
+        lines = ("from fsm_agent import Runs, SqliteStore", made.get(name, "kept = Runs(SqliteStore('own.db'))"))
+        (tmp_path / f"{module}.py").write_text("\n".join(lines))
+        begin(tmp_path / "own.db", "r1")
+        assert "r1" in runs("list", "--store", f"{module}:kept")
+        assert not (tmp_path / f"{module}:kept").exists()
+
+    def test_code_that_makes_no_store(self, tmp_path):
+        (tmp_path / "kept_as_nothing.py").write_text("kept = 3")
+        assert "store is 3" in refused("list", "--store", "kept_as_nothing:kept")
+        assert "there is no module 'nowhere'" in refused("list", "--store", "nowhere:kept")
+
+    def test_a_file_with_a_colon_in_its_name_is_a_file(self, tmp_path):
+        begin(tmp_path / "a:b", "r1")
+        assert "r1" in runs("list", "--store", "a:b")
+
     def test_nothing_is_said_on_stderr(self, store):
         Runs(store).close()
         ended = run("runs", "list")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from fsm_agent._internal.values import from_json
+from fsm_agent.agents.config.named import loaded
+from fsm_agent.cli.options import modules_here
 from fsm_agent.diagrams.path import path
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Stopped
@@ -23,12 +27,15 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
 from fsm_agent.store.turns import turns_back
 
+_NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
 
 StorePath = Annotated[
     Path,
     typer.Option(
-        "--store", envvar="FSM_AGENT_STORE", help="The file with the runs; a signing key is taken from the environment."
+        "--store",
+        envvar="FSM_AGENT_STORE",
+        help="The file with the runs, or module:name of a store; a signing key is taken from the environment.",
     ),
 ]
 
@@ -73,9 +80,22 @@ class Reading(NamedTuple):
 def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = None) -> Iterator[Runs]:
     """Yield the runs of a store, and close it.
 
+    Args:
+        store: Its path; or ``module:name`` of a `Store`, of `Runs`, or of a function that returns one.
+        must_exist: What is not there is not made.
+        patience_s: Of the runs; see `Runs`.
+
     Raises:
         UsageError: There is no store at this path, or a folder of something else, which is left as it is.
+        ConfigError: There is no such module or name.
     """
+    if _NAMED.fullmatch(str(store)) and not store.exists():
+        runs = _named(str(store), patience_s)
+        try:
+            yield runs
+        finally:
+            runs.close()
+        return
     if must_exist and not store.exists():
         raise UsageError(
             f"there is no store at {str(store)!r}: a file that 'ask --store' or Agent(store=…) has written"
@@ -88,6 +108,16 @@ def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = N
         yield runs
     finally:
         runs.close()
+
+
+def _named(name: str, patience_s: float | None) -> Runs:
+    """Return the runs of a store that code makes."""
+    with modules_here():
+        found = loaded(name, "store")
+        store = found() if isinstance(found, FunctionType) else found
+    if isinstance(store, Runs):
+        return store
+    return Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
 
 
 def read(runs: Runs, run: str) -> Reading:
