@@ -595,7 +595,7 @@ class AgentCall(Driven, Generic[Out]):
         if run.phase == "cleared":
             return StartFunction(f"start:{name}", f)
         if run.phase == "doubtful":
-            return FindOut(f"doubt:{name}", f, function)
+            return FindOut(f"doubt:{name}", f, function, f"{self.record.id}/{f.id}")
         return RunFunction(f"run:{name}", f, function, is_once=True)
 
     def _left(self, key: str) -> tuple[Effect, ...] | None:

@@ -133,10 +133,11 @@ class FindOut(EffectValue, frozen=True):
     key: str
     call: FunctionCall
     function: Function
+    idempotency_key: str = ""  # what the function was given as `Context.idempotency_key`, in each attempt
 
     @property
     def question(self) -> Question:
-        return _question(self, "doubt")
+        return _question(self, "doubt", idempotency_key=self.idempotency_key)
 
 
 Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | StartFunction | RunFunction | FindOut
@@ -158,8 +159,8 @@ def explained(effects: Sequence[Effect], run: str = "", driver: str = "agent", o
     return f"{', '.join(named)}: {_next_step(effects[0], run, driver, one)}" if effects else "nothing"
 
 
-def _question(effect: AskApproval | RunFunction | FindOut, kind: str) -> Question:
-    about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json})
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str, **more: str) -> Question:
+    about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
     kinds: Any = effect.outcomes
     answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
     return Question(effect.key, kind, about, answers)

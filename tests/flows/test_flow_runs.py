@@ -380,7 +380,8 @@ class TestFunctions:
             run.advance("start:send#1", Started())
             run = flow.restore(snapshot(run))  # its driver is gone
             by_run(flow, run)
-            assert [e.key for e in run.effects] == ["doubt:send#1"]
+            (doubt,) = run.effects
+            assert (doubt.key, doubt.idempotency_key) == ("doubt:send#1", "r/send#1")
             run.advance("doubt:send#1", answer)
             by_run(flow, run)
             assert run.state == state

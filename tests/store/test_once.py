@@ -155,6 +155,7 @@ def test_another_holder_asks_and_goes_on_with_the_answer(answer: Outcome, output
         ("returned", "function_failed", "run_again"),
     )
     assert '"function":"pay"' in question.about
+    assert '"idempotency_key":"r1/1.0"' in question.about
     shop.begun.clear()
     threading.Thread(target=lambda: (shop.begun.wait(10), shop.free.set())).start()
     result = agent.resume("r1", {"doubt:1.0": answer}, by="ann")

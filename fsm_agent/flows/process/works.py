@@ -221,7 +221,7 @@ class Working(Parent):
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
         if isinstance(state, FunctionState):
-            return _function_effect(state, data, name, once)
+            return _function_effect(state, data, name, once, self.record.id)
         return None
 
     def work_end_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], WorkEnd]:
@@ -370,7 +370,7 @@ def name_in(key: str) -> str:
     return key.partition(":")[2].partition(":")[0] or key
 
 
-def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun) -> AnyEffect:
+def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once: OnceRun, id: str) -> AnyEffect:
     function = state.function
     call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
     if not function.once:
@@ -380,5 +380,5 @@ def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once:
     if once.phase == "cleared":
         return StartFunction(f"start:{subject}", call)
     if once.phase == "doubtful":
-        return FindOut(f"doubt:{subject}", call, function)
+        return FindOut(f"doubt:{subject}", call, function, f"{id}/{name}")
     return RunOnData(f"run:{subject}", call, function, is_once=True, data=data)
