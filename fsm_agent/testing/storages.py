@@ -79,6 +79,8 @@ class Storage:
     def interleaved(self, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
         """Begin the second when the first reads the clock, and let the first go on when it is over, or blocked.
 
+        One that is blocked has another chance whenever the first reads the clock again.
+
         Returns:
             What came of each: a value or a `StoreError`.
         """
@@ -86,14 +88,17 @@ class Storage:
             futures: list[Future[Any]] = []
 
             def begin_second() -> None:
-                futures.append(thread.submit(outcome, second))
-                wait(futures, HELD_UP_S)
+                if not futures:
+                    futures.append(thread.submit(outcome, second))
+                if wait(futures, HELD_UP_S).not_done:
+                    self.clock.holds_up = begin_second
 
             self.clock.held_thread, self.clock.holds_up = threading.get_ident(), begin_second
             first_outcome = outcome(first)
-            if self.clock.holds_up is not None:  # it reads no clock
-                self.clock.holds_up = None
+            self.clock.holds_up = None
+            if not futures:  # it reads no clock
                 begin_second()
+                self.clock.holds_up = None
             return [first_outcome, futures[0].result(PATIENCE_S)]
 
 

@@ -97,6 +97,7 @@ class HoldsWhatIsThere(ReferenceStore):
 class BeginsInTwoSteps(ReferenceStore):
     def create(self, run: str, header: str, *, agent: str, follows: Head | None = None, **more: Any) -> Lease | bool:
         made = super().create(run, header, agent=agent, follows=follows)
+        self.clock()
         if made and (holder := more.get("holder")) is not None:
             made = self.claim(holder, for_s=more["for_s"], run=run) or False
         return made
