@@ -45,8 +45,8 @@ from fsm_agent.lifecycle.effects import (
 from fsm_agent.lifecycle.function_budgets import (
     drafts,
     gone,
+    has_to_finish,
     is_final,
-    is_told_to_finish,
     offered,
     ready,
     rounds_used_up,
@@ -623,7 +623,7 @@ class AgentCall(Driven, Generic[Out]):
             if settings.hosted_tools:
                 functions = declared(functions, settings.hosted_tools)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        if is_last and is_told_to_finish(r, self.prompt):  # said in requests alone, so no later turn reads it
+        if is_last and has_to_finish(r, self.prompt):  # said in requests alone, so no later turn reads it
             messages = (*messages, Message.of("user", self.prompt.handler_text("final", rounds=r.rounds)))
         output, mode = prompt.expected, prompt.mode
         if mode is not None:
