@@ -44,8 +44,8 @@ from fsm_agent.lifecycle.effects import (
 )
 from fsm_agent.lifecycle.function_budgets import (
     drafts,
-    ends_with_final_prompt,
     gone,
+    has_to_finish,
     is_final,
     offered,
     ready,
@@ -623,7 +623,7 @@ class AgentCall(Driven, Generic[Out]):
             if settings.hosted_tools:
                 functions = declared(functions, settings.hosted_tools)
         messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        if is_last and ends_with_final_prompt(r, self.prompt):  # said in requests alone, so no later turn reads it
+        if is_last and has_to_finish(r, self.prompt):  # said in requests alone, so no later turn reads it
             messages = (*messages, Message.of("user", self.prompt.handler_text("final", rounds=r.rounds)))
         output, mode = prompt.expected, prompt.mode
         if mode is not None:
@@ -681,10 +681,16 @@ class AgentCall(Driven, Generic[Out]):
         Anything else that has run since may have changed what a call would find, and so may any other function of the
         same round.  Derived from the record, each call processed once.
         """
+        if not self.record.runs:
+            return ()
         calls, newest = self.record.function_calls, self._newest
+        place = "" if newest is None else newest.id.partition(".")[0]  # of its round
         for f in calls.since(self._folded):
             if f.was_run and not f.is_cached:
-                has_company = newest is not None and _round_of(newest) == _round_of(f)
+                before, place = place, f.id.partition(".")[0]
+                has_company = place == before
+                if has_company and not newest.fingerprint:  # type: ignore[union-attr]
+                    continue  # it has had other company already
                 is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
                 newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
         self._folded, self._newest = len(calls), newest
@@ -700,10 +706,6 @@ _WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...
     State.TOOL_INTERRUPT: AgentCall._round,
     State.BACKOFF: AgentCall._nap,
 }
-
-
-def _round_of(f: FunctionCall) -> str:
-    return f.id.partition(".")[0]
 
 
 def _problem(answer: Answer) -> str:

@@ -48,7 +48,7 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
     return bool(prompt.offers) and not offered(r, prompt)
 
 
-def ends_with_final_prompt(r: CallRecord, prompt: Prompt) -> bool:
+def has_to_finish(r: CallRecord, prompt: Prompt) -> bool:
     """Return whether a request ends with the final prompt: the functions were withdrawn behind a round."""
     is_behind_results = bool(r.function_calls) and r.dialog[len(r.dialog) - 1].role != "assistant"  # no pause
     return is_behind_results and not r.is_drafted and is_final(r, prompt)

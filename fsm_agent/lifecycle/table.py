@@ -130,7 +130,8 @@ def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
 
 def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     """Return whether this closes the last round."""
-    if is_within(r.rounds + 1, r.limits.rounds):
+    limit = r.limits.rounds
+    if limit is None or r.rounds + 1 < limit:
         return False
     return all_settled(r, answer, prompt) if isinstance(answer, FunctionsRequested) else is_last(r, answer, prompt)
 
