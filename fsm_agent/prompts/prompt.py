@@ -5,6 +5,7 @@ More than 300 lines, because each argument of a prompt is explained and checked 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -230,6 +231,7 @@ class Prompt(Generic[Out]):
             raise PromptError(f"on_{kind} of prompt {self.path!r} offers {foreign}, which the prompt itself does not")
         if not isinstance(template, str):
             if callable(template):
+                self._check_handler_function(kind, template)
                 return
             right = "a text, Prompt or function is right, or the path of a file"
             raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: {right}")
@@ -239,6 +241,18 @@ class Prompt(Generic[Out]):
         if unknown := sorted(names.difference(_ARGUMENTS[kind])):
             known = ", ".join(_ARGUMENTS[kind])
             raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {known}")
+
+    def _check_handler_function(self, kind: str, handler: Callable[..., Any]) -> None:
+        given = _ARGUMENTS[kind]
+        try:
+            inspect.signature(handler).bind(**dict.fromkeys(given))
+        except TypeError as error:  # it is called when a request has been paid for
+            right = f"{', '.join(given)} by name" if given else "nothing"
+            raise PromptError(
+                f"on_{kind} of prompt {self.path!r} is given {right}, which it does not take: {error}"
+            ) from None
+        except ValueError:  # a function of C that does not say what it takes
+            return
 
     def render(self, /, **values: Any) -> Message:
         """The user's message that asks for the task.

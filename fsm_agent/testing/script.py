@@ -36,6 +36,8 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.mistakes import check
+from fsm_agent.providers.adaptations import offered_functions
+from fsm_agent.providers.codec import Profile
 
 Entry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -225,6 +227,7 @@ class Script:
         return ", ".join(f"{entry!r:.80}" for entry in self._entries[self._taken :])
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
+        offered_functions(request, Profile())  # a tool_choice that names no function is refused here, too
         self.requests.append(request)
         if self._taken == len(self._entries):
             last = request.messages[-1]

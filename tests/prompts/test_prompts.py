@@ -219,6 +219,19 @@ class TestHandlers:
 
 class TestDerivedHandlers:
     @pytest.mark.spec("3.14: handlers inherit parser and functions", "3.14: they are derived once, under one path")
+    @pytest.mark.parametrize(
+        ("kind", "handler", "given"),
+        [
+            ("exception", lambda prompt, session: "", "error_message, attempt by name"),
+            ("interrupt", lambda call_results: call_results, "call_results, name, arguments by name"),
+            ("final", lambda: "Stop.", "rounds by name"),
+            ("form", lambda fields: "", "nothing"),
+        ],
+    )
+    def test_a_function_that_takes_something_else_is_refused_when_the_prompt_is_made(self, kind, handler, given):
+        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p' is given {given}, which it does not take: "):
+            Prompt("x", path="p", **{f"on_{kind}": handler})
+
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", lambda error_message, attempt: error_message])
     def test_they_inherit(self, on_exception):
         prompt = Prompt("x", path="p", functions=[look], output=Answer, parser=str, on_exception=on_exception)

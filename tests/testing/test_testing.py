@@ -8,7 +8,7 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent
+from fsm_agent import Agent, Function, Settings
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import (
@@ -171,3 +171,15 @@ def test_without_permission_no_real_model_is_asked():
         client.complete(ASKED)
     with pytest.raises(TimedOut):
         client.complete(ASKED)
+
+
+def test_a_choice_of_a_function_that_is_not_offered_is_refused_as_over_http():
+    script = Script("ok")
+    agent = Agent(
+        script,
+        functions=[Function(name="count", parameters={"type": "object"})],
+        settings=Settings(tool_choice="cuont"),
+    )
+    with pytest.raises(UsageError, match=r"tool_choice is 'cuont': .* or one of 'count' would be right"):
+        agent.call("How many?")
+    assert script.requests == []
