@@ -12,6 +12,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -193,12 +194,18 @@ def _names_checked() -> Iterator[None]:
         if (commit := headers.get("X-Repo-Commit")) is not None:
             _check_name("the commit", commit)
 
-    hooks = huggingface_hub.get_session().event_hooks["response"]
-    hooks.append(check)
+    def checked_client() -> Any:
+        client = made()
+        client.event_hooks["response"].append(check)
+        return client
+
+    # After a refused connection it makes another client, so each has to have the hook; no public name tells its maker.
+    made = import_module("huggingface_hub.utils._http")._GLOBAL_CLIENT_FACTORY
+    huggingface_hub.set_client_factory(checked_client)
     try:
         yield
     finally:
-        hooks.remove(check)
+        huggingface_hub.set_client_factory(made)
 
 
 def _check_name(what: str, name: object) -> None:

@@ -224,6 +224,36 @@ def test_a_refused_response_leaves_no_check_behind(fetched: Fetches):
     assert fetched("hf:o/one").read_bytes() == SMALL
 
 
+def test_a_connection_that_is_refused_first_loses_no_check(fetched: Fetches, cache: Path, tmp_path: Path):
+    """`huggingface_hub` makes another client then."""
+    import httpx2
+    import huggingface_hub
+
+    refused: list[str] = []
+
+    class Refuses(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            if request.method == "HEAD" and len(refused) < 2:  # the second attempt is the one that is made again
+                refused.append(str(request.url))
+                raise httpx2.ConnectError("refused")
+            return super().handle_request(request)
+
+    def own_client() -> httpx2.Client:
+        return httpx2.Client(transport=Refuses(), follow_redirects=True)
+
+    before = everything_in(tmp_path) | {cache}
+    fetched.server.etag = "../../../victim"
+    huggingface_hub.set_client_factory(own_client)
+    try:
+        with pytest.raises(ConfigError, match=r"the ETag .* is no checksum"):
+            fetched("hf:o/one")
+        assert len(refused) == 2
+        assert isinstance(huggingface_hub.get_session()._transport, Refuses)
+    finally:
+        huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
+    assert everything_in(tmp_path) <= before
+
+
 def test_a_name_of_a_file_cannot_command_the_terminal(fetched: Fetches):
     fetched.server.repos = {"o/odd": {"m\x1b[31m\u202e.gguf": SMALL}}
     fetched("hf:o/odd")
