@@ -196,4 +196,6 @@ def test_at_the_terminal_an_empty_line_leaves_it_for_another_day(
     printed = capsys.readouterr().out
     assert "[review] Refunded." in printed
     assert printed.endswith("sent: sent as I paid twice/sending#11\n")
+    s.main()  # the run has ended: it says so, and sends nothing
+    assert capsys.readouterr().out.endswith("sent: sent as I paid twice/sending#11\n")
     assert outbox.read_text().count("\n") == 1
