@@ -169,10 +169,10 @@ class Agent(Driving[Deps, Out], Classifying):
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings", "masking")
-        given = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
+        changes = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
         others = ("stop_when", "approve", "processors", "results", "hooks", "store")
         has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
-        return f"Agent({', '.join([repr(model), f'name={self.name!r}', f'functions=[{functions}]', *given, *has])})"
+        return f"Agent({', '.join([repr(model), f'name={self.name!r}', f'functions=[{functions}]', *changes, *has])})"
 
     @overload
     def changed(self, *, output: TypeForm[New], **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, New]: ...

@@ -684,11 +684,11 @@ class AgentCall(Driven, Generic[Out]):
         if not self.record.runs:
             return ()
         calls, newest = self.record.function_calls, self._newest
-        place = "" if newest is None else newest.id.partition(".")[0]  # of its round
+        index = "" if newest is None else newest.id.partition(".")[0]  # of the message, and so of the round
         for f in calls.since(self._folded):
             if f.was_run and not f.is_cached:
-                before, place = place, f.id.partition(".")[0]
-                has_company = place == before
+                before, index = index, f.id.partition(".")[0]
+                has_company = index == before
                 if has_company and not newest.fingerprint:  # type: ignore[union-attr]
                     continue  # it has had other company already
                 is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]

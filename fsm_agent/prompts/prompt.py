@@ -243,11 +243,11 @@ class Prompt(Generic[Out]):
             raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {known}")
 
     def _check_handler_function(self, kind: str, handler: Callable[..., Any]) -> None:
-        given = _ARGUMENTS[kind]
+        names = _ARGUMENTS[kind]
         try:
-            inspect.signature(handler).bind(**dict.fromkeys(given))
+            inspect.signature(handler).bind(**dict.fromkeys(names))
         except TypeError as error:  # it is called when a request has been paid for
-            right = f"{', '.join(given)} by name" if given else "nothing"
+            right = f"{', '.join(names)} by name" if names else "nothing"
             raise PromptError(
                 f"on_{kind} of prompt {self.path!r} is given {right}, which it does not take: {error}"
             ) from None
