@@ -154,7 +154,11 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
         UsageError,
         ("a call has no option 'message_history'", "a Dialog as the task"),
     ),
-    "call temperature": (lambda: agent().call("x", temperature=0), UsageError, ("'temperature'", "settings=Settings(temperature=…)")),
+    "call temperature": (
+        lambda: agent().call("x", temperature=0),
+        UsageError,
+        ("'temperature'", "settings=Settings(temperature=…)"),
+    ),
     "call context": (lambda: agent().call("x", context=5), UsageError, ("no option 'context'", "deps=…")),
     "dpes of a text": (lambda: agent().call("x", dpes=5), UsageError, ("dpes", "did you mean 'deps'?")),
     "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), UsageError, ("'dpes'", "did you mean 'deps'?")),
