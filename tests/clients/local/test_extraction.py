@@ -78,6 +78,7 @@ def test_typed_answers_are_copied_and_nothing_is_made_up(capsys: pytest.CaptureF
     assert counts.right >= 14
 
 
+@pytest.mark.long
 @needs_model
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("script", ["small_model_functions.py", "small_model_extraction.py"])
