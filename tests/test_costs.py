@@ -50,8 +50,8 @@ RATIOS = {  # to the time of the work by hand: twice what there is (November 202
     "three rounds": 30,
     "three rounds, sync": 75,
     "16 functions at once": 7.5,
-    "typed output": 5,
-    "typed output, one retry": 5.5,
+    "typed output": 9,
+    "typed output, one retry": 10,
     "a delta of a stream": 12,
     "200 rounds": 24,
 }

@@ -18,7 +18,7 @@ from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
 RUNS = 200
-MOST_S = 0.020
+MOST_S = 0.040
 ATTEMPTS = 12  # the first that is within the bound ends it
 TICK_S = 0.001
 traced = pytest.mark.skipif(sys.gettrace() is not None, reason="what is traced takes longer")
@@ -96,7 +96,7 @@ def test_many_runs_in_one_file_hold_the_loop_up_for_no_time_that_anybody_sees(tm
             if gaps_s[-1] <= MOST_S:
                 break
         runs = store.list(limit=10**6)
-    if min(gaps_s) > MOST_S and max(noises_s) > MOST_S / 2:
+    if min(gaps_s) > MOST_S and max(noises_s) > MOST_S / 4:
         pytest.skip(f"the machine is too busy to tell: a loop without runs is held up for {max(noises_s):.3f} s")
     assert min(gaps_s) <= MOST_S, f"the loop was held up for {[f'{1000 * gap_s:.0f} ms' for gap_s in gaps_s]}"
     assert len(runs) == 1 + RUNS * len(gaps_s)
@@ -106,6 +106,6 @@ def test_many_runs_in_one_file_hold_the_loop_up_for_no_time_that_anybody_sees(tm
 def test_a_loop_that_is_held_up_is_noticed():
     async def work() -> None:
         await asyncio.sleep(0.005)
-        time.sleep(0.05)  # noqa: ASYNC251
+        time.sleep(0.06)  # noqa: ASYNC251
 
     assert asyncio.run(longest_gap_s(work)) > MOST_S

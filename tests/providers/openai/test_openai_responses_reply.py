@@ -538,7 +538,7 @@ def test_any_reply_can_be_sent_back(response: dict[str, Any]) -> None:
     except ProviderError:
         return
     sent = items(reply.message)
-    assert json.loads(json.dumps(sent)) == sent
+    assert json.dumps(json.loads(json.dumps(sent))) == json.dumps(sent)  # as texts: NaN is not equal to itself
     calls = [item for item in sent if item.get("type") in ("function_call", "custom_tool_call")]
     assert [item["name"] for item in calls] == [call.name for call in reply.message.function_calls]
 
