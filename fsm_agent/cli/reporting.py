@@ -135,7 +135,8 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     r", or give api_key\b": "",
     r"^path is (?=')": "--output is ",
     r", or a format$": ", or --format",
-    r"[:;] (?:advance the call with |answer with (?:agent|flow)\.resume\().*$": "",  # the command tells its own next step
+    # The command tells its own next step.
+    r"[:;] (?:advance the call with |answer with (?:agent|flow)\.resume\().*$": "",
     r"\bresume\(…, prompt=…\)": "--prompt names one",
     r"; what another reader makes of it is taken as well: .*$": "",
     r"; prices=\{.*$": "; leave out cost_usd",
