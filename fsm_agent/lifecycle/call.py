@@ -301,8 +301,7 @@ class AgentCall(Driven, Generic[Out]):
             trigger, answer = read(r, about, outcome, self.prompt)
         self.after = r
         try:
-            event: Any = MACHINE.events[trigger]
-            if not event.take(self, answer, self.prompt):
+            if not MACHINE.events[trigger].trigger(self, self, answer, self.prompt):
                 raise transitions.MachineError(f"the guards {rows.guard_names(MACHINE, trigger, r.state)} said no")
             self._commit(trigger, key, outcome, answer, document)
         except transitions.MachineError as error:

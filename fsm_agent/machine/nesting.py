@@ -53,7 +53,7 @@ class ParentRecord(Protocol):
 
 
 class _Cursor:
-    """The cell that `LeanEvent.take` moves."""
+    """The cell that a step of the machine moves."""
 
     __slots__ = ("after", "guard", "record", "state")
 
@@ -434,8 +434,8 @@ class Parent(Driven, ABC):
         """Return the record after a row of the table, whose step is added to ``steps``."""
         cursor = _Cursor(record)
         try:
-            event: Any = self.machine.events.get(trigger)
-            if event is None or not event.take(cursor, answer, self):
+            event = self.machine.events.get(trigger)
+            if event is None or not event.trigger(cursor, cursor, answer, self):
                 raise MachineError("no row takes it")
         except MachineError as error:
             legal = ", ".join(sorted(self.machine.get_triggers(record.state.name)))

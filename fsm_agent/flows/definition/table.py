@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsm_agent.flows.definition.kinds import ANY
 from fsm_agent.flows.definition.states import End, FunctionState, Row, State, Work, event_name
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.machine.rows import LeanMachine, machine_of
 from fsm_agent.machine.rows import Row as MachineRow
+from fsm_agent.machine.rows import machine_of
 from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:
@@ -105,15 +105,15 @@ def states_enum(flow: Flow[Any]) -> type[StrEnum]:
     return made
 
 
-def machine_for(flow: Flow[Any], cls: Any = LeanMachine) -> Any:
-    """Return the `transitions` machine of a flow: a lean one, or one of another class."""
+def machine_for(flow: Flow[Any]) -> Any:
+    """Return the `transitions` machine of a flow."""
     members: Any = flow.state_enum
     rows: list[MachineRow] = []
     for event, source, to, row in flow.entries:
         stays = row is None and source == to
         guard = _guard(row) if row is not None and row.guard is not None else None
         rows.append((event, members[source], None if stays else members[to], guard, _action(row)))
-    return machine_of(rows, members, cls)
+    return machine_of(rows, members)
 
 
 def _guard(row: Row[Any]) -> Any:

@@ -51,7 +51,7 @@ class _Own(AgentCall[Any]):
     def overrun(self, at_s: float) -> None:
         """End the call, as the calls inside of it have exceeded its budget."""
         self.after, answer = self.record, Overrun(at_s=at_s)
-        MACHINE.events["over_budget"].take(self, answer, self.prompt)  # type: ignore[attr-defined]
+        MACHINE.events["over_budget"].trigger(self, self, answer, self.prompt)
         self._commit("over_budget", "", answer, answer, "")  # type: ignore[arg-type]
 
     def own_effects(self) -> tuple[Any, ...]:
