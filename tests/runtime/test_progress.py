@@ -25,7 +25,7 @@ def halve(text: str) -> float:
 @anyhow
 def test_a_parser_that_fails_is_logged_with_its_traceback(driven: Driver, caplog: pytest.LogCaptureFixture):
     one = seed(Prompt("x", path="p", parser=halve), limits=Limits(parse_retries=1))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="fsm_agent"):
         driven(one, Script("no number", "42"))
     failed, entry = caplog.records
     assert failed.getMessage().startswith("call call-1: ParseException -> Failed: parse_failed")
