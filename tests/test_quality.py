@@ -82,7 +82,7 @@ HEAVY = {  # each is loaded by what needs it first
 FIRST_USE = """
 from fsm_agent import Dialog, Message, ProviderError, Request
 from fsm_agent.lifecycle.effects import CallModel
-from fsm_agent.runtime.perform import model_failed
+from fsm_agent.runtime.model_request import model_failed
 from fsm_agent.runtime.world import World
 
 @function

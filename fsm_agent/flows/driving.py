@@ -15,7 +15,7 @@ from fsm_agent.agents.hooks import both
 from fsm_agent.agents.keeping import aheld, runs_of
 from fsm_agent.agents.worker import Keeper
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.flows import performing  # noqa: F401  # registers who performs the effects
+from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.keeping import definition_of, keep

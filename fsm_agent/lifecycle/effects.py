@@ -3,7 +3,7 @@
 An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
 A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
 Each effect knows its ``prefix``, with which its keys begin, and its ``outcomes``, the kinds that answer it.  How it is
-performed is registered in `fsm_agent.runtime.perform`.
+performed says its `Activity` (`fsm_agent.runtime.call_activities`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""An effect that is being performed, and what is particular to its kind for a driver.
+"""An effect that is being performed: how, and what else a driver has to know of its kind.
 
-Most kinds of effects are plain activities.  Those with events of their own, with a time limit, or that not every world
-can perform, have a subclass of `Activity`, registered by `activity_of` beside their performers.
+Each kind of effect has a subclass of `Activity`, registered by `activity_of`: the only table by kind of effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.world import World
@@ -20,7 +20,10 @@ A = TypeVar("A", bound="type[Activity]")
 
 
 class Activity:
-    """An effect that is being performed, and what its performer may use.
+    """An effect that is being performed.
+
+    An effect that has events to report before its outcome (a stream) is a generator of them: that of `perform` returns
+    the outcome, that of `aperform` yields it last.  None is no outcome: nobody here can decide.
 
     Args:
         effect: The effect, as the driven process wants it.
@@ -40,10 +43,10 @@ class Activity:
     __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "process", "stream", "world")
 
     is_instant = False  # it takes no time, so the driver performs it itself
-    is_nap = False  # it only waits for `effect.until_s`: it begins when nothing else goes on, or at that moment
-    is_alone = False  # at most one such activity at a time
+    is_sleep = False  # it only waits for `effect.until_s`: it begins when nothing else goes on, or at that moment
+    is_exclusive = False  # at most one such activity at a time
     is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
-    is_brief = True  # it may occupy the driver's own thread or task
+    may_run_inline = True  # it may occupy the driver's own thread or task
     is_quick = False  # it ends so soon that nothing has to end it
     takes_thread = False  # under asyncio; it then counts against `World.threads`
     timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
@@ -77,6 +80,24 @@ class Activity:
 
     def begin(self) -> None:
         """Prepare for being performed, which follows at once."""
+
+    def perform(self) -> Any | Generator[Event, None, Any]:
+        """Perform it in this thread, and return the outcome.
+
+        Raises:
+            UsageError: No activity is registered for this kind of effect.
+        """
+        raise self._unknown()
+
+    def aperform(self) -> Awaitable[Any] | AsyncGenerator[Any]:
+        """Do the same under asyncio; an instant activity has no need of it."""
+        raise self._unknown()
+
+    def _unknown(self) -> UsageError:
+        kind = type(self.effect).__name__
+        return UsageError(
+            f"nothing performs {kind} (key {self.effect.key!r}): an Activity under activity_of({kind}) would"
+        )
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         """Have the step of the outcome taken; return it, and the events that belong to it if somebody listens."""

@@ -11,7 +11,6 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.perform import aperformer
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
@@ -187,7 +186,7 @@ class AsyncDriver(Reconciler):
         It takes no letters meanwhile, and a limit that it reaches ends the activity.
         """
         if not activity.is_abortable:
-            return self._is_brief and not self.is_timed
+            return self._may_run_inline and not self.is_timed
         if self.is_timed and not self.ends_with_deadline(activity):
             return False
         if self.recorder is None:
@@ -195,7 +194,7 @@ class AsyncDriver(Reconciler):
         return self.recorder.is_instant and activity.effect.question is None  # letters hardly ever come there
 
     async def _perform(self, activity: Activity) -> Any:
-        work: Any = aperformer(activity.effect)(activity.effect, activity)
+        work: Any = activity.aperform()
         if not isinstance(work, AsyncGeneratorType):
             return await work
         activity.stream = work
@@ -231,7 +230,7 @@ class AsyncDriver(Reconciler):
 def _next_of(alone: Activity) -> Awaitable[Any]:
     """Return an awaitable of an activity's outcome; for a stream, of its next event or its outcome."""
     if alone.stream is None:
-        work: Any = aperformer(alone.effect)(alone.effect, alone)
+        work: Any = alone.aperform()
         if not isinstance(work, AsyncGeneratorType):
             return work  # type: ignore[no-any-return]
         alone.stream = work

@@ -1,19 +1,39 @@
-"""The activities of an agent call: their events, their time limits, and when nobody here can answer."""
+"""The activities of an agent call: how each effect is performed, its events, its time limits.
+
+More than 300 lines, because each is there in a thread and in a task, to be read side by side.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import ProviderError, TimedOut
+from fsm_agent.errors import TimedOut, UsageError
+from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.interpret import unrunnable
-from fsm_agent.lifecycle.outcomes import Expired, FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Begun,
+    Denied,
+    Expired,
+    FunctionFailed,
+    Interrupted,
+    ModelFailed,
+    Modified,
+    Outcome,
+    Replied,
+    Returned,
+    Slept,
+    Started,
+)
 from fsm_agent.machine.process import with_prefix
 from fsm_agent.messages.event import (
     Event,
@@ -26,29 +46,43 @@ from fsm_agent.messages.event import (
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.logs.lines import words
 from fsm_agent.runtime.logs.log import log_error
-from fsm_agent.runtime.run_function import Run, timed_out
+from fsm_agent.runtime.model_request import (
+    ask_model,
+    ask_model_async,
+    model_failed,
+    partial_outputs,
+    stream_model,
+    stream_model_async,
+)
+from fsm_agent.runtime.run_function import Run, arun_function, run_function, timed_out
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
+    import asyncio
     import logging
 else:
-    logging = deferred("logging")
+    asyncio, logging = deferred("asyncio"), deferred("logging")
 
 
 LEEWAY_S = 0.1  # that a request may take beyond its limit, in which a client can raise that it was late
 
 
 @activity_of(Begin)
-class Beginning(Activity):
+class BeginActivity(Activity):
     """The start of a call."""
 
     __slots__ = ()
 
     is_instant = True
 
+    def perform(self) -> Begun:
+        recorder = self.driver.recorder
+        return begin(self.world, None if recorder is None or self.path else recorder.run)
+
 
 @activity_of(CallModel)
-class ModelRequest(Activity):
+class ModelActivity(Activity):
     """A request to the model.
 
     A client that heeds its timeout raises what was late; of one that does not the driver lets go.
@@ -71,6 +105,33 @@ class ModelRequest(Activity):
         if (limit_s := self.process.record.limits.request_s) is not None:
             self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
             self.since_s = time.monotonic()
+
+    def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:
+        effect = self.effect
+        if effect.refusal is not None:
+            return self._refused()
+        if effect.is_priced:
+            self.world.price_list.check()
+        if not self.driver.is_streamed:
+            return ask_model(effect, self.world, self.allowed_s)
+        return stream_model(effect, self.world, self.allowed_s, partial_outputs(self.process))
+
+    def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
+        effect = self.effect
+        if effect.refusal is not None:
+            return self._arefused()
+        if effect.is_priced:
+            self.world.price_list.check()
+        if not self.driver.is_streamed:
+            return ask_model_async(effect, self.world, self.allowed_s)
+        return stream_model_async(effect, self.world, self.allowed_s, partial_outputs(self.process))
+
+    def _refused(self) -> ModelFailed:
+        """Return the outcome of a request that is not sent."""
+        return ModelFailed(error=self.effect.refusal, at_s=self.world.clock.now())
+
+    async def _arefused(self) -> ModelFailed:
+        return self._refused()
 
     def timed_out(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
@@ -103,22 +164,84 @@ class ModelRequest(Activity):
         return (LoopDetected(", ".join(f.name for f in repeated), r.identical_rounds, r.limits.on_loop),)
 
 
+class AskActivity(Activity):
+    """A question to a function of the user's, plain or async.
+
+    Under asyncio a plain one is called in a thread: it may wait for a person.
+    """
+
+    __slots__ = ()
+
+    def asked(self) -> Any:
+        """Return the user's function; None: nobody here can answer."""
+        raise NotImplementedError
+
+    def ask(self) -> Any:
+        """Call it; return its answer, or an awaitable of it."""
+        raise NotImplementedError
+
+    def outcome_of(self, answer: Any) -> Outcome | None:
+        """Return the outcome that an answer stands for; None: it decides nothing.
+
+        Raises:
+            UsageError: It is no answer.
+        """
+        raise NotImplementedError
+
+    def prepare(self) -> bool:
+        return self.asked() is not None
+
+    def perform(self) -> Outcome | None:
+        answer = self.ask()
+        if inspect.isawaitable(answer):
+            answer = self.handle.run_coroutine(_awaited(answer))
+        return self.outcome_of(answer)
+
+    async def aperform(self) -> Outcome | None:
+        if inspect.iscoroutinefunction(self.asked()):
+            return self.outcome_of(await self.ask())
+        thread = ThreadTask[Any](lambda _: self.ask())
+        try:
+            answer = await asyncio.wrap_future(thread.start().future)
+        finally:
+            thread.cancel()
+        return self.outcome_of(await answer if inspect.isawaitable(answer) else answer)
+
+
 @activity_of(AskApproval)
-class Question(Activity):
+class ApprovalActivity(AskActivity):
     """A question whether a function may be called; one at a time, since a denial may settle the next."""
 
     __slots__ = ()
 
-    is_alone = True
+    is_exclusive = True
 
     process: AgentCall
 
     def prepare(self) -> bool:
         return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
 
+    def asked(self) -> Any:
+        return self.world.approve
+
+    def ask(self) -> Any:
+        approve: Callable[..., Any] = self.asked()
+        call = self.effect.call
+        if self.world.asks_with_context:
+            return approve(call, context_of(call, self.process.record, self.process.deps))
+        return approve(call)
+
+    def outcome_of(self, answer: Any) -> Approved | Modified | Denied | None:
+        if answer is None or isinstance(answer, Approved | Modified | Denied):
+            return answer
+        if isinstance(answer, bool):
+            return (Approved if answer else Denied)(at_s=self.world.clock.now())
+        what = f"approve({self.effect.call.name}) returned {answer!r}"
+        raise UsageError(f"{what}: True, False, Approved(), Denied(…) or None is right")
+
 
 @activity_of(Sleep)
-class Nap(Activity):
+class SleepActivity(Activity):
     """A wait for a moment; one beyond the patience of the recorder is a rest.
 
     It ends with the earliest deadline of all that is driven, and begins again if that was none of its own.
@@ -129,7 +252,7 @@ class Nap(Activity):
 
     __slots__ = ("until_s",)
 
-    is_nap = True
+    is_sleep = True
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder
@@ -141,6 +264,16 @@ class Nap(Activity):
         deadline_s = self.driver.deadline_s
         self.until_s = self.effect.until_s if deadline_s is None else min(self.effect.until_s, deadline_s)
 
+    def perform(self) -> Slept:
+        clock = self.world.clock
+        clock.sleep(max(0.0, self.until_s - clock.now()))
+        return Slept(at_s=clock.now())
+
+    async def aperform(self) -> Slept:
+        clock = self.world.clock
+        await clock.asleep(max(0.0, self.until_s - clock.now()))
+        return Slept(at_s=clock.now())
+
     def finish(self, outcome: Any) -> Sequence[Event]:
         if self.until_s < self.effect.until_s and outcome.at_s < self.effect.until_s:
             self.driver.look_again()
@@ -149,12 +282,15 @@ class Nap(Activity):
 
 
 @activity_of(StartFunction)
-class FunctionStart(Activity):
+class StartActivity(Activity):
     """The note that a function is about to begin; from then on this driver may run it, and no other."""
 
     __slots__ = ()
 
     is_instant = True
+
+    def perform(self) -> Started:
+        return Started(at_s=self.world.clock.now())
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # the step may make an activity of it
@@ -165,17 +301,27 @@ class FunctionStart(Activity):
 
 
 @activity_of(FindOut)
-class Inquiry(Activity):
+class ReconcileActivity(AskActivity):
     """The search for what became of a function, by its own `Policy.reconcile`."""
 
     __slots__ = ()
 
-    def prepare(self) -> bool:
-        return self.effect.function.reconcile is not None
+    def asked(self) -> Any:
+        return self.effect.function.reconcile
+
+    def ask(self) -> Any:
+        context: Context[Any] = context_of(self.effect.call, self.process.record, self.process.deps)
+        return self.asked()(context)
+
+    def outcome_of(self, answer: Any) -> Outcome | None:
+        if answer is None or type(answer) in self.effect.outcomes:
+            return answer  # type: ignore[no-any-return]
+        what = f"reconcile of function {self.effect.call.name!r} returned {answer!r:.200}"
+        raise UsageError(f"{what}: Returned(text=…), FunctionFailed(text=…), RunAgain() or None is right")
 
 
 @activity_of(RunFunction)
-class FunctionRun(Activity):
+class FunctionActivity(Activity):
     """A function that runs; a plain one cannot be ended.
 
     Attributes:
@@ -183,7 +329,7 @@ class FunctionRun(Activity):
         run: The run, once it has begun.
     """
 
-    __slots__ = ("is_brief", "is_instant", "is_quick", "run", "since_s", "takes_thread", "timeout_s")
+    __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "takes_thread", "timeout_s")
 
     run_class = Run
 
@@ -195,7 +341,7 @@ class FunctionRun(Activity):
     def prepare(self) -> bool:
         function: Function = self.effect.function
         self.timeout_s = function.timeout_s
-        self.is_brief = not (function.takes_context or self.effect.is_once)
+        self.may_run_inline = not (function.takes_context or self.effect.is_once)
         self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
         self.takes_thread = function.takes_thread
         self.is_instant = self.effect.is_once and self.key not in self.driver.begun  # it is in doubt, and not run
@@ -209,6 +355,14 @@ class FunctionRun(Activity):
         tell = partial(self.driver.report, self.key)
         self.run = self.run_class(self.effect, self.process, self.world, tell, is_heard=self.driver.is_heard)
         self.since_s = time.monotonic()
+
+    def perform(self) -> Outcome:
+        if self.is_instant:
+            return Interrupted(at_s=self.world.clock.now())
+        return run_function(self.run, self.handle)
+
+    async def aperform(self) -> Outcome:
+        return await arun_function(self.run)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         if type(outcome) is FunctionFailed and not self.is_instant:  # before it is a `CallFailed` that needs a cause
@@ -238,16 +392,6 @@ class FunctionRun(Activity):
         super().let_go()
 
 
-def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
-    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
-    delay_s = error.retry_after_s
-    if delay_s is None:
-        delay_s = world.delay_s(effect.attempt, error)
-    report = error.report()
-    report = report.changed(model=report.model or world.client.name)
-    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
-
-
 def time_left(call: AgentCall, world: World) -> float | None:
     """Return how many seconds are left until the deadline of a call; None: it has none."""
     r = call.record
@@ -273,3 +417,12 @@ def log_problem(call: AgentCall) -> None:
             seen.add(id(error))
             error.__traceback__ = None
             left += [error.__cause__, error.__context__]
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def begin(world: World, name: str | None = None) -> Begun:
+    """Return the start of a call: the time, and its name, by default a new one."""
+    return Begun(at_s=world.clock.now(), id=world.new_id() if name is None else name)

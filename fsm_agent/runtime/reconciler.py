@@ -47,9 +47,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
+from fsm_agent.runtime import call_activities  # noqa: F401  # registers how the effects of a call are performed
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
-from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.recorder import Letter, Recorder
 from fsm_agent.runtime.world import World
 
@@ -98,7 +98,7 @@ class Reconciler(ABC):
         self.active: dict[str, Activity] = {}
         self.waiting: deque[Activity] = deque()  # wanted and not started yet
         self.inbox: deque[Item] = deque()
-        self._naps: list[tuple[float, str, Activity]] = []  # a heap of those to begin; until when, keys
+        self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of those to begin; until when, keys
         self._limit: Deadline | Activity | None = None  # what the present wait ends with at the latest
         self._waited_out: Deadline | None = None  # the deadline that a wait has lasted until
         self._record: Any = None  # the one whose effects are active, waiting, or nobody's here
@@ -117,7 +117,7 @@ class Reconciler(ABC):
         self._as_events = as_events  # what listeners are told beside steps; None: nothing
         self.is_timed = False  # a wait may end before anything happens
         self._has_timeouts = False  # of activities
-        self._is_brief = True  # every activity could run in the driver's own thread or task
+        self._may_run_inline = True  # every activity could run in the driver's own thread or task
 
     # Implemented by each driver
 
@@ -184,7 +184,7 @@ class Reconciler(ABC):
                 events = self._begin(self.waiting.popleft())
             elif self.inbox or is_late:  # an outcome that has arrived is kept, even past the deadline
                 events = self._take(*self.inbox.popleft()) if self.inbox else self._expire()
-            elif self._naps and not self.active:
+            elif self._sleeps and not self.active:
                 self._wake_next()
                 continue
             elif self.active:
@@ -272,13 +272,13 @@ class Reconciler(ABC):
         if not effects:
             return False
         self.waiting.clear()
-        self._naps = []
+        self._sleeps = []
         self._withdrawn.clear()
         self._record = process.record
         self._deadline = process.deadline
-        self._has_timeouts, self._is_brief, self._is_mixed = False, True, False
+        self._has_timeouts, self._may_run_inline, self._is_mixed = False, True, False
         self._take_up(effects)
-        self.is_timed = self._deadline is not None or self._has_timeouts or self._naps != []
+        self.is_timed = self._deadline is not None or self._has_timeouts or self._sleeps != []
         return True
 
     def _follow(self, change: Change) -> None:
@@ -289,7 +289,7 @@ class Reconciler(ABC):
             self._withdraw(key)
         if change.new:
             self._take_up(change.new)
-        self.is_timed = self._deadline is not None or self._has_timeouts or self._naps != []
+        self.is_timed = self._deadline is not None or self._has_timeouts or self._sleeps != []
 
     def _withdraw(self, key: str) -> None:
         """Let go of an effect that is no longer wanted: an activity, or one that waits for its turn."""
@@ -310,20 +310,20 @@ class Reconciler(ABC):
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._undecided:
                     continue
-                if activity.is_nap:
-                    heappush(self._naps, (activity.effect.until_s, effect.key, activity))
+                if activity.is_sleep:
+                    heappush(self._sleeps, (activity.effect.until_s, effect.key, activity))
                     continue
                 if waiting and type(waiting[0]) is not type(activity):
                     self._is_mixed = True
                 (waiting.appendleft if activity.is_instant else waiting.append)(activity)
             if activity.timeout_s is not None:
-                self._has_timeouts, self._is_brief = True, False
-            elif not activity.is_brief:
-                self._is_brief = False
+                self._has_timeouts, self._may_run_inline = True, False
+            elif not activity.may_run_inline:
+                self._may_run_inline = False
 
     def _wake_next(self) -> None:
         """Let the nap that ends first begin."""
-        activity = heappop(self._naps)[2]
+        activity = heappop(self._sleeps)[2]
         self._is_mixed |= bool(self.waiting)
         self.waiting.append(activity)
 
@@ -344,8 +344,8 @@ class Reconciler(ABC):
         """Return whether an activity may be performed beside those in progress."""
         if activity.is_instant:
             return True
-        if activity.is_alone:
-            return not any(other.is_alone for other in self.active.values())
+        if activity.is_exclusive:
+            return not any(other.is_exclusive for other in self.active.values())
         if not self.is_bounded(activity):
             return True
         return sum([self.is_bounded(other) for other in self.active.values()]) < max(1, self.world.threads)
@@ -354,7 +354,7 @@ class Reconciler(ABC):
         if activity.key in self._withdrawn:
             return ()
         if activity.is_instant:
-            return activity.finish(performer(activity.effect)(activity.effect, activity))
+            return activity.finish(activity.perform())
         if self.is_heard:
             return self._announce(activity)
         activity.begin()
@@ -433,13 +433,13 @@ class Reconciler(ABC):
         """Return how many seconds to wait for something to happen; None: for ever."""
         if not self.is_timed:
             return None
-        while self._naps and self._naps[0][1] in self._withdrawn:
-            heappop(self._naps)
+        while self._sleeps and self._sleeps[0][1] in self._withdrawn:
+            heappop(self._sleeps)
         limits: list[tuple[float, Deadline | Activity]] = []
         if self._deadline is not None:
             limits.append((self._time_left(self._deadline.at_s), self._deadline))
-        if self._naps:
-            limits.append((self._time_left(self._naps[0][0]), self._naps[0][2]))
+        if self._sleeps:
+            limits.append((self._time_left(self._sleeps[0][0]), self._sleeps[0][2]))
         now = time.monotonic()
         for activity in self.active.values():
             if activity.timeout_s is not None:
@@ -466,7 +466,7 @@ class Reconciler(ABC):
 
     def ends_with_deadline(self, activity: Activity) -> bool:
         """Return whether the deadline is the only limit, and that of what the activity is part of."""
-        if self._deadline is None or self._has_timeouts or self._naps:
+        if self._deadline is None or self._has_timeouts or self._sleeps:
             return False
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")

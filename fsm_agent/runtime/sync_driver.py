@@ -15,7 +15,6 @@ from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.perform import performer
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -114,9 +113,9 @@ class SyncDriver(Reconciler):
     def start(self, activity: Activity) -> None:
         is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
         self.active[activity.key] = activity
-        needs_thread = self.is_timed or not self._is_brief or (self._may_be_ended and not activity.is_quick)
+        needs_thread = self.is_timed or not self._may_run_inline or (self._may_be_ended and not activity.is_quick)
         if is_alone and not needs_thread and not activity.is_abortable:
-            self.inbox.append((activity, None, performer(activity.effect)(activity.effect, activity)))
+            self.inbox.append((activity, None, activity.perform()))
             return
         task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
         task.future.add_done_callback(lambda future: self._put(activity, None, future))
@@ -141,7 +140,7 @@ class SyncDriver(Reconciler):
             self._put(activity, event)
 
     def _perform(self, activity: Activity, child: ThreadTask[Any]) -> Any:
-        work: Any = performer(activity.effect)(activity.effect, activity)
+        work: Any = activity.perform()
         if not isinstance(work, GeneratorType):
             return work
         activity.stream = work

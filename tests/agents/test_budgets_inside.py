@@ -22,7 +22,7 @@ from fsm_agent.lifecycle.reports.rounds import RoundReport
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.event import Event, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.runtime.perform import perform
+from fsm_agent.runtime.activity import ACTIVITIES
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 
@@ -86,23 +86,21 @@ def by_astream(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
 
 def step_by_step(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
     """One effect after the other, by hand."""
+    driver: Any = ByHand(one, agent._world)
     while one.effects:
         effect = one.effects[0]
+        activity = ACTIVITIES[type(effect)](effect, driver)
         owner = one.owner(effect.key)
-        world = owner.worlds[0] if owner.worlds else agent._world
-        one.advance(effect.key, perform(effect, _Activity(owner.process, world)))  # type: ignore[arg-type]
+        activity.assign(owner, owner.worlds[0] if owner.worlds else agent._world)
+        activity.prepare()
+        activity.begin()
+        one.advance(effect.key, activity.perform())
 
 
-class _Activity:
-    """What performers need of an activity, without a driver that streams or records."""
+class ByHand:
+    """What activities need of a driver that neither streams nor records."""
 
-    class driver:
-        recorder, is_streamed = None, False
-
-    path, handle = "", None
-
-    def allowed_s(self) -> None:
-        """Any time will do."""
+    recorder, is_streamed, is_heard = None, False, False
 
     def __init__(self, process: Any, world: Any) -> None:
         self.process, self.world = process, world

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
-from fsm_agent.flows.performing import RunWithData
+from fsm_agent.flows.activities import RunWithData
 from fsm_agent.flows.process.effects import RunOnData, Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started

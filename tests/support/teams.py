@@ -27,8 +27,7 @@ from fsm_agent.machine.rows import machine_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.perform import aperform, perform
+from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.world import World
 
 
@@ -97,26 +96,29 @@ class Patience:
 PATIENCE: dict[str, Patience] = {}  # by a draft: who picks among it waits
 
 
-@perform.register(Pick)
-def _(effect: Pick, activity: Activity) -> Any:
-    for draft in effect.drafts:
-        if draft in PATIENCE:
-            PATIENCE[draft].begun.set()
-            PATIENCE[draft].free.wait(30)
-        if activity.driver.is_heard:
-            yield Considered(draft, effect.key)
-    return Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
+@activity_of(Pick)
+class PickActivity(Activity):
+    """Looks at each draft before it picks one."""
 
+    __slots__ = ()
 
-@aperform.register(Pick)
-async def _(effect: Pick, activity: Activity) -> Any:
-    for draft in effect.drafts:
-        if draft in PATIENCE:
-            PATIENCE[draft].begun.set()
-            await asyncio.sleep(30)
-        if activity.driver.is_heard:
-            yield Considered(draft, effect.key)
-    yield Picked(index=_longest(effect.drafts), at_s=activity.world.clock.now())
+    def perform(self) -> Any:
+        for draft in self.effect.drafts:
+            if draft in PATIENCE:
+                PATIENCE[draft].begun.set()
+                PATIENCE[draft].free.wait(30)
+            if self.driver.is_heard:
+                yield Considered(draft, self.effect.key)
+        return Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
+
+    async def aperform(self) -> Any:
+        for draft in self.effect.drafts:
+            if draft in PATIENCE:
+                PATIENCE[draft].begun.set()
+                await asyncio.sleep(30)
+            if self.driver.is_heard:
+                yield Considered(draft, self.effect.key)
+        yield Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
 
 
 def _longest(drafts: tuple[str, ...]) -> int:

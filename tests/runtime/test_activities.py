@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any
 
 import httpx
 import pytest
 from support.drivers import Driver, anyhow, seed
 from support.walks import add, seeded
 
-from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut, UsageError
+from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import CallModel, Request, RunFunction
 from fsm_agent.lifecycle.limits import Limits
@@ -24,7 +23,8 @@ from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.perform import aperform, begin, model_failed, perform
+from fsm_agent.runtime.call_activities import begin
+from fsm_agent.runtime.model_request import model_failed
 from fsm_agent.runtime.run_function import Run, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import SystemClock, World
@@ -261,7 +261,7 @@ def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven:
 def test_httpx_is_not_loaded_to_find_out():
     code = """
 import sys
-from fsm_agent.runtime.perform import transport_failure
+from fsm_agent.runtime.model_request import transport_failure
 assert transport_failure(ConnectionError()) is not None and transport_failure(ValueError()) is None
 assert "httpx" not in sys.modules
 """
@@ -271,15 +271,3 @@ assert "httpx" not in sys.modules
 @pytest.mark.parametrize("retry_after_s", [0.0, 0.5])
 def test_a_provider_that_says_at_once_is_asked_at_once(retry_after_s):
     assert failed(Overloaded("busy", retry_after_s=retry_after_s), 5).delay_s == retry_after_s
-
-
-class Wish:
-    """An effect that nobody has registered."""
-
-    key = "wish:1"
-
-
-@pytest.mark.parametrize("way", [perform, aperform])
-def test_an_effect_that_nobody_performs_is_named(way: Any):
-    with pytest.raises(UsageError, match=rf"nothing performs Wish \(key 'wish:1'\).*{way.__name__}\.register"):
-        way(Wish(), None)

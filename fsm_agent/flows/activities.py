@@ -1,0 +1,78 @@
+"""The activities of a flow: functions of its data, questions to people who are here, and the end of a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
+from fsm_agent.functions.context import Context
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.activity import activity_of
+from fsm_agent.runtime.call_activities import AskActivity, FunctionActivity, SleepActivity
+from fsm_agent.runtime.run_function import Ended, Run
+
+PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
+
+
+class RunWithData(Run):
+    """A run of a state's function."""
+
+    __slots__ = ()
+
+    effect: RunOnData
+
+    def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
+        function: Any = self.function.call
+        return function(self.effect.data) if context is None else function(self.effect.data, context)
+
+    ainvoke = invoke
+
+    def unprepared(self, error: Exception) -> Ended:
+        if not isinstance(error, OutcomeError):
+            return super().unprepared(error)
+        # The text quotes the result, which no model is shown here
+        return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
+
+
+@activity_of(RunOnData)
+class StateFunctionActivity(FunctionActivity):
+    """A state's function that runs."""
+
+    __slots__ = ()
+
+    run_class = RunWithData
+
+
+@activity_of(AwaitAnswer)
+class AnswerActivity(AskActivity):
+    """A question to a person who is here; one at a time."""
+
+    __slots__ = ()
+
+    is_exclusive = True
+
+    def asked(self) -> Any:
+        return self.process.surroundings.answer
+
+    def ask(self) -> Any:
+        return self.asked()(self.effect)
+
+    def outcome_of(self, answer: Any) -> Returned | None:
+        if answer is None:
+            return None
+        return Returned(text=self.effect.state.kinds.dump(answer), at_s=self.world.clock.now())
+
+
+@activity_of(Timer)
+class TimerActivity(SleepActivity):
+    """A wait for the end of a time, which is a deadline of its process, too."""
+
+    __slots__ = ()
+
+    def prepare(self) -> bool:
+        recorder = self.driver.recorder
+        allowed_s = None if recorder is None else recorder.patience_s
+        patience_s = PATIENCE_S if allowed_s is None else allowed_s
+        return bool(self.effect.until_s - self.world.clock.now() <= patience_s)

@@ -1,0 +1,158 @@
+"""Send a request to the model, in a thread and in a task, whole and streamed, and word its outcome."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.interpret import arriving_output, error_text
+from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
+from fsm_agent.messages.event import ArgumentsDelta, Delta, FunctionCallStarted, PartialOutput, TextDelta
+from fsm_agent.messages.reply import MOST, UNUSED, Reply
+from fsm_agent.mistakes import shown
+from fsm_agent.prompts.parser import ANSWER
+from fsm_agent.runtime.world import World
+
+PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
+
+MAX_SHOWN_CHARS = 200  # of text from outside
+
+
+def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Send the request from this thread, and return the outcome."""
+    try:
+        reply = world.client.complete(effect.request, timeout_s=timeout_s)
+    except Exception as error:
+        return _failed(effect, error, world)
+    return _replied(effect, reply, "complete", world)
+
+
+async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+    """Send the request from this task, and return the outcome."""
+    try:
+        reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
+    except Exception as error:
+        return _failed(effect, error, world)
+    return _replied(effect, reply, "acomplete", world)
+
+
+def partial_outputs(call: AgentCall) -> PartialOutputs | None:
+    """Return what makes `PartialOutput`s of the deltas of the next reply; None: it has none."""
+    arriving = arriving_output(call.record, call.prompt)
+    if arriving is None:
+        return None
+    number = call.record.turn + 1
+    answering: int | None = None  # the number of the function call whose arguments are the answer
+
+    def partial_output(delta: Delta) -> PartialOutput | None:
+        nonlocal answering
+        if type(delta) is FunctionCallStarted and delta.name == ANSWER and answering is None:
+            answering = delta.index
+        if type(delta) is not TextDelta and not (type(delta) is ArgumentsDelta and delta.index == answering):
+            return None
+        try:
+            found = arriving.feed(delta.text)
+        except Exception:  # a validator is the user's code, and sees a part here; at the end it decides
+            return None
+        return None if found is None else PartialOutput(number, *found)
+
+    return partial_output
+
+
+def stream_model(
+    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+) -> Generator[Delta | PartialOutput, None, Replied | ModelFailed]:
+    """Send the request from this thread; yield the deltas of the reply and return the outcome."""
+    reply: Reply | None = None
+    try:
+        with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
+            for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+                    if partial_output is not None and (event := partial_output(item)) is not None:
+                        yield event
+    except Exception as error:
+        if reply is None:  # otherwise the stream broke while it was being closed
+            return _failed(effect, error, world)
+    return _replied(effect, reply, "stream", world)
+
+
+async def stream_model_async(
+    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
+    """Send the request from this task; yield the deltas of the reply, and last the outcome."""
+    reply: Reply | None = None
+    try:
+        async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    yield item
+                    if partial_output is not None and (event := partial_output(item)) is not None:
+                        yield event
+    except Exception as error:
+        if reply is None:
+            yield _failed(effect, error, world)
+            return
+    yield _replied(effect, reply, "astream", world)
+
+
+def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+    """Return a client's exception as an outcome of the call; raise one that has to go through."""
+    if (failure := transport_failure(error)) is None:
+        raise error
+    return model_failed(effect, failure, world)
+
+
+def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
+    problem: str | None = None
+    if type(reply) is not Reply or reply.message.role != "assistant":
+        problem = "a Reply would be right, whose message has the role 'assistant'"
+    elif (usage := reply.usage) is not UNUSED:
+        for count in (usage.input_tokens, usage.output_tokens, usage.cost_pico_usd):  # what budgets reckon with
+            if count is not None and not (type(count) is int and 0 <= count <= MOST):
+                problem = usage.problem()
+    if problem is not None:
+        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {shown(reply)}"
+        raise UsageError(f"{what}: {problem}")
+    if effect.is_priced or world.prices is not None:
+        reply = world.price_list.priced(reply)
+    return Replied(reply=reply, at_s=world.clock.now())
+
+
+def transport_failure(error: Exception) -> ProviderError | None:
+    """Return a client's exception as the error of a request; None for a bug, which no waiting cures.
+
+    A custom client raises what its library does: `OSError`, whose kinds are `ConnectionError` and `TimeoutError`
+    (asyncio's, too), or an `httpx.TransportError`.  Both may be gone at the next attempt.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    httpx = sys.modules.get("httpx")  # a module that is not loaded has raised nothing
+    if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
+        return None
+    is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
+    text = mask_keys(error_text(error))[:MAX_SHOWN_CHARS]
+    what = ": ".join(filter(None, ["the client failed", type(error).__name__, text]))
+    failure = (TimedOut if is_late else ProviderError)(what, retryable=True)
+    failure.__cause__ = error
+    return failure
+
+
+def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
+    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
+    delay_s = error.retry_after_s
+    if delay_s is None:
+        delay_s = world.delay_s(effect.attempt, error)
+    report = error.report()
+    report = report.changed(model=report.model or world.client.name)
+    return ModelFailed(error=report, delay_s=delay_s, at_s=world.clock.now())
