@@ -146,7 +146,6 @@ _MODULES = {
         "RunUnknown",
         "StoreError",
     ),
-    "store.folder": ("FolderStore",),
     "store.memory": ("MemoryStore",),
     "store.runs": ("Runs",),
     "store.sqlite": ("SqliteStore",),
@@ -359,7 +358,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import RunExists as RunExists
     from fsm_agent.store.errors import RunUnknown as RunUnknown
     from fsm_agent.store.errors import StoreError as StoreError
-    from fsm_agent.store.folder import FolderStore as FolderStore
     from fsm_agent.store.memory import MemoryStore as MemoryStore
     from fsm_agent.store.runs import Runs as Runs
     from fsm_agent.store.sqlite import SqliteStore as SqliteStore

@@ -5,8 +5,9 @@ Run it over any file in the format of ``../shared/cases/json_repair.jsonl`` (des
     python tests/json_check.py FILE [--verbose]
 
 Each case is read with the parser that a prompt has; those of the mode ``strict`` without repairs, and beginnings
-of documents (the modes ``partial`` and ``stream_stable``) as `partial_json` reads them.  A table says by mode and tag
-how many are right, here and with json-repair alone; the exit code is 1 if there are fewer here anywhere.
+of documents (the modes ``partial`` and ``stream_stable``) as the output of a reply that is still arriving.  A table
+says by mode and tag how many are right, here and with json-repair alone; the exit code is 1 if there are fewer here
+anywhere.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any
 import json_repair
 
 from fsm_agent.errors import ParseError
+from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.first_of import first_of
-from fsm_agent.prompts.extraction.partial import partial_json
 from fsm_agent.prompts.extraction.strategies import verbatim
 from fsm_agent.prompts.parser import Output
 
@@ -42,7 +43,8 @@ def ours(case: Case) -> Any:
         if case["mode"] == "strict":
             return first_of(verbatim, expect=Any, repairs=())(text)
         if case["mode"] in ("partial", "stream_stable"):
-            return partial_json(text)
+            kind = type(expected) if isinstance(expected, dict | list) else Any
+            return (Arriving(Output(kind)).feed(text) or (NOTHING,))[0]
         return Output(type(expected) if isinstance(expected, dict | list) else Any).parse(text)
     except ParseError:
         return NOTHING

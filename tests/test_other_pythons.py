@@ -16,7 +16,7 @@ from support.paths import ROOT
 # Folders that need no network and no model, and in which a Python could differ.
 HEART = (
     *("_internal", "messages", "functions", "machine", "lifecycle", "runtime", "flows"),
-    *("store/sqlite", "store/folder"),
+    "store/sqlite",
 )
 EXTRAS = "cli,mcp,yaml,prices,http2"
 TOOLS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "trustme", "pyte")

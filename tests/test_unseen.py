@@ -32,7 +32,6 @@ from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.lifecycle.snapshot import snapshot
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -200,7 +199,6 @@ SIGNING_KEY = "signing-key-4717-" + "s" * 16
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "runs.db"),
-    "folder": lambda folder: FolderStore(folder / "runs"),
 }
 
 

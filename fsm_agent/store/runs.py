@@ -31,7 +31,6 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.mistakes import check
 from fsm_agent.store import refusals, turns, upkeep
 from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.leases import HEART, LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
@@ -71,7 +70,7 @@ class Runs:
     """The runs of agents, in a store.
 
     Args:
-        store: A `Store`, the path of a file of SQLite, or that of a folder, which has to be there.
+        store: A `Store`, or the path of a file of SQLite.
         signing_key: Signs journals and snapshots, so that nobody can forge them without it; 32 bytes or more.
         redact: Applied to each outcome before it is taken: what it leaves out reaches neither the store nor the model.
             A pure function, which returns an outcome of the same kind.
@@ -530,14 +529,17 @@ def _opened(store: Store | str | os.PathLike[str]) -> Store:
         UsageError: It is neither; an address is not shown, as it may hold a password.
         StoreError: The store cannot be opened.
     """
-    right = "the path of a file such as 'runs.db' or of a folder, a Store, or Runs"
+    right = "the path of a file such as 'runs.db', a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
         check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
         return store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
-    return FolderStore(text) if os.path.isdir(text) else SqliteStore(text)
+    if os.path.isdir(text):
+        file = os.path.join(text, "runs.db")
+        raise UsageError(f"store is {text!r}, a folder: a file in it, such as {file!r}, is right")
+    return SqliteStore(text)
 
 
 def holder_name() -> str:

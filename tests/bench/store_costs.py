@@ -31,7 +31,6 @@ from typing import Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.bench.works import AT_ONCE, TASK, agent_of, turns
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.sqlite.sqlite_file import PAGE_BYTES
@@ -82,7 +81,6 @@ def per_round(make: Callable[[Path], Store], rounds: int, folder: Path) -> tuple
 def rounds(folder: Path) -> None:
     stores: dict[str, Callable[[Path], Store]] = {
         "sqlite": lambda path: SqliteStore(path / "runs.db"),
-        "folder": lambda path: FolderStore(path / "runs"),
     }
     for name, make in stores.items():
         (few, few_files, _), (many, many_files, rest) = (per_round(make, n, folder / f"{name}{n}") for n in (10, 400))
@@ -162,18 +160,6 @@ def alternately(name: str, store: Store, bare: Callable[[], None], appends: int 
     store.close()
 
 
-def appended_bytes(folder: Path) -> int:
-    """Return how many bytes an append of the line writes in a folder."""
-    store = FolderStore(folder)
-    store.create("run", "{}", agent="a")
-    lease = store.claim("bench", for_s=1e6, run="run")
-    assert lease is not None
-    before = (folder / "runs" / "run.jsonl").stat().st_size
-    store.append(lease, 0, [LINE])
-    store.close()
-    return (folder / "runs" / "run.jsonl").stat().st_size - before
-
-
 def appends(folder: Path) -> None:
     connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
     connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
@@ -188,15 +174,6 @@ def appends(folder: Path) -> None:
 
     alternately("sqlite", SqliteStore(folder / "runs.db"), insert)
     connection.close()
-    file = os.open(folder / "bare.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    appended = b"x" * appended_bytes(folder / "sample")
-
-    def write() -> None:
-        os.write(file, appended)
-        os.fsync(file)
-
-    alternately("folder", FolderStore(folder / "runs"), write)
-    os.close(file)
 
 
 class Held:

@@ -145,12 +145,6 @@ class TestList:
         assert "\x1b" not in shown
         assert "there is no conversation 'nobody' in this store" in refused("list", "--conversation", "nobody")
 
-    def test_a_folder_is_a_store_as_well(self, tmp_path):
-        (folder := tmp_path / "runs").mkdir()
-        begin(folder, "one")
-        assert "ask:3.0 (approval)" in runs("list", "--store", "runs")
-        assert "digests right" in runs("show", "one", "--store", "runs")
-
     @pytest.mark.parametrize("name", ["function", "store", "runs"])
     def test_a_store_that_code_makes(self, tmp_path, name):
         module = f"kept_as_a_{name}"
@@ -179,16 +173,6 @@ class TestList:
     def test_no_store_is_made_by_looking(self, tmp_path):
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
         assert os.listdir(tmp_path) == []
-
-    def test_a_folder_of_something_else_stays_as_it_is(self, tmp_path):
-        (tmp_path / "letters").mkdir()
-        assert "'letters', a folder with no runs in it: a store would be right" in refused("list", "--store", "letters")
-        assert os.listdir(tmp_path / "letters") == []
-        (tmp_path / "letters" / "a.txt").touch()
-        ended = run("ask", "Who?", "-m", "openai-chat:gpt-5", "--base-url", "http://127.0.0.1:9", "--store", "letters")
-        assert ended.exit_code == 1
-        assert "an empty folder, or a file such as 'runs.db', would be right" in ended.stderr
-        assert os.listdir(tmp_path / "letters") == ["a.txt"]
 
     def test_a_number_too_large_is_a_wrong_command_line(self, store):
         begin(store, "one")

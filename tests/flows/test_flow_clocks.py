@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.flow_runs import DRIVERS, LOOPS, Driver
 
-from fsm_agent import Agent, FolderStore, Function, MemoryStore, Overloaded, Returned, SqliteStore, Worker
+from fsm_agent import Agent, Function, MemoryStore, Overloaded, Returned, SqliteStore, Worker
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
@@ -277,7 +277,7 @@ class TestFakeClock:
         assert (run.state, set(found)) == ("over", {True})
 
 
-@pytest.mark.parametrize("make", [lambda _: MemoryStore(), FolderStore, lambda folder: SqliteStore(folder / "runs.db")])
+@pytest.mark.parametrize("make", [lambda _: MemoryStore(), lambda folder: SqliteStore(folder / "runs.db")])
 class TestWorker:
     """What lies within the patience of a worker is waited for; beyond it the run is given back, due at its moment."""
 

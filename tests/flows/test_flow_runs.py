@@ -23,7 +23,6 @@ from fsm_agent import (
     CallSuspended,
     Cancelled,
     Context,
-    FolderStore,
     FunctionFailed,
     IllegalTrigger,
     Limits,
@@ -523,7 +522,6 @@ class TestInside:
 
 STORES: list[Callable[[Path], Any]] = [
     lambda path: MemoryStore(),
-    lambda path: FolderStore(path),
     lambda path: SqliteStore(path / "runs.db"),
 ]
 

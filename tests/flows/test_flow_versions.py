@@ -16,7 +16,6 @@ from support.deep_flow import Order, documents, item, outcome_for, over, shop, w
 from fsm_agent import (
     Agent,
     Begun,
-    FolderStore,
     FunctionFailed,
     JournalError,
     MemoryStore,
@@ -74,7 +73,6 @@ new = Flow(
 
 STORES: list[Callable[[Path], Any]] = [
     lambda path: MemoryStore(),
-    lambda path: FolderStore(path),
     lambda path: SqliteStore(path / "runs.db"),
 ]
 everywhere = pytest.mark.parametrize("make", STORES, ids=["memory", "folder", "sqlite"])

@@ -17,12 +17,12 @@ from fsm_agent import (
     Begun,
     CallResult,
     Dialog,
-    FolderStore,
     MemoryStore,
     Message,
     OutcomeError,
     Reply,
     Returned,
+    SqliteStore,
 )
 from fsm_agent.flows import (
     Failure,
@@ -147,7 +147,7 @@ class TestWhole:
 
     @pytest.mark.parametrize("kept", ["memory", "folder"])
     def test_a_stored_run_replays_to_the_same_data(self, kept: str, tmp_path: Path) -> None:
-        store = MemoryStore() if kept == "memory" else FolderStore(tmp_path)
+        store = MemoryStore() if kept == "memory" else SqliteStore(tmp_path / "runs.db")
 
         @wait(bool)
         def person(t: Talk) -> str:

@@ -12,7 +12,7 @@ import pytest
 from support.growth import growth
 from support.kept_runs import definition_of
 
-from fsm_agent import Agent, Dialog, FolderStore, Limits, PhaseDetector, PhaseRule, Reply, Usage, UsageError, function
+from fsm_agent import Agent, Dialog, Limits, PhaseDetector, PhaseRule, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
@@ -218,7 +218,7 @@ class TestCalls:
         assert [*PhaseDetector().phases(Dialog.from_json(dialog.to_json()))] == EXPECTED
 
     def test_of_a_stored_run(self, tmp_path: Path) -> None:
-        agent = Agent(Script(*replies()), functions=FUNCTIONS, name="clerk", store=FolderStore(tmp_path))
+        agent = Agent(Script(*replies()), functions=FUNCTIONS, name="clerk", store=SqliteStore(tmp_path / "runs.db"))
         agent.call("Do it.", run_id="a")
         assert [*PhaseDetector().phases(agent.runs.replay("a", definition_of(agent)))] == EXPECTED
 

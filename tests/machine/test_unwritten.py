@@ -19,9 +19,9 @@ from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
+from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
 HEADER = '{"version":1}'
@@ -123,10 +123,10 @@ def test_a_store_in_memory_digests_what_is_read_alone(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("key", [None, KEY])
-def test_a_run_of_many_batches_is_that_of_a_folder(key: bytes | None, tmp_path: Any):
+def test_a_run_of_many_batches_is_the_same_in_memory_and_on_disk(key: bytes | None, tmp_path: Any):
     """Answers hold what their functions return: a list that is changed afterwards is in the journal as it was."""
     journals = []
-    for name, store in (("memory", MemoryStore()), ("folder", FolderStore(tmp_path / "runs"))):
+    for name, store in (("memory", MemoryStore()), ("sqlite", SqliteStore(tmp_path / "runs.db"))):
         kept: list[str] = []
 
         def note(word: str) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.prompts.extraction.partial import partial_json
 from fsm_agent.prompts.parser import Output
 
 DOCUMENTS: list[Any] = [
@@ -42,24 +41,3 @@ DAMAGES: dict[str, Callable[[Any], str]] = {
 def test_what_was_done_to_a_document_is_undone(damage):
     for value in DOCUMENTS:
         assert Output(type(value)).parse(DAMAGES[damage](value)) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('{"a": "hel', {"a": "hel"}),
-        ('[{"a": 1}, {"a": 2', [{"a": 1}, {"a": 2}]),
-        ('{"a": "x",\n "b": "y"\n', {"a": "x", "b": "y"}),
-        ('{"a": "say \\"hi', {"a": 'say "hi'}),
-        ('{"a": [1, {"b": "c', {"a": [1, {"b": "c"}]}),
-        ('{"a": 1, "b', {"a": 1}),
-        ('{"a": 1, "b":', {"a": 1}),
-        ('{"a": -', {}),
-        ("[1e", []),
-        ("[[", [[]]),
-        ('["x\\u00', ["x"]),
-        ('["x\\ud83d\\ude00', ["x\U0001f600"]),
-    ],
-)
-def test_a_document_that_is_cut_says_what_it_says_so_far(text, value):
-    assert partial_json(text) == value

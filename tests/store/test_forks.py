@@ -95,10 +95,9 @@ def test_a_damaged_entry_is_named():
 
 
 @pytest.mark.spec("3.28: stores in memory, in files and none")
-def test_a_call_is_the_same_in_memory_in_files_and_in_no_store(tmp_path: Path):
-    (tmp_path / "folder").mkdir()
+def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
     results, journals = [], []
-    for store in (None, MemoryStore(), tmp_path / "runs.db", tmp_path / "folder"):
+    for store in (None, MemoryStore(), tmp_path / "runs.db"):
         script = Script([call("look", at=1)], RateLimited("slow down", retry_after_s=0.5), "done")
         agent = Agent(script, functions=[look], store=store, name="a")
         results.append(agent.call("Go.", **({"run_id": "r1"} if store is not None else {})))

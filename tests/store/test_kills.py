@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from fsm_agent.store.errors import AlreadyAnswered, RunUnknown
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 
-KINDS = ["sqlite", *(["folder"] if find_spec("fsm_agent.store.folder") else [])]
 WORKERS, RUNS = 8, 200
 pytestmark = [
     pytest.mark.long,
@@ -48,15 +46,15 @@ def forks() -> Any:
 class Case:
     """One run in one store, driven by one OS process after the other."""
 
-    def __init__(self, forks: Any, folder: Path, kind: str) -> None:
+    def __init__(self, forks: Any, folder: Path) -> None:
         folder.mkdir(parents=True)
-        self.forks, self.kind = forks, kind
+        self.forks = forks
         self.path, self.notes = str(folder / "runs"), folder / "notes"
         self.notes.touch()
 
     def do(self, act: Callable[..., None], at: int = 0) -> bool:
         """Have an OS process do something; return False if it was killed."""
-        process = self.forks.Process(target=act, args=(self.kind, self.path, str(self.notes), at))
+        process = self.forks.Process(target=act, args=(self.path, str(self.notes), at))
         process.start()
         process.join(60)
         assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
@@ -71,7 +69,7 @@ class Case:
     def assert_kept(self) -> None:
         """No entry is lost whose append had returned."""
         wrote = max([int(line.split()[1]) for line in self.lines() if line.startswith("wrote")], default=0)
-        store = opened(self.kind, self.path)
+        store = opened(self.path)
         try:
             there = store.load(RUN).run.n
         except RunUnknown:
@@ -85,7 +83,7 @@ class Case:
         asked = 0
         for _ in range(10):
             assert self.do(kill_worker.go_on)
-            store = opened(self.kind, self.path)
+            store = opened(self.path)
             run = store.load(RUN).run
             store.close()
             if run.is_ended:
@@ -98,7 +96,7 @@ class Case:
     def assert_right(self) -> None:
         effects = Counter(self.lines())
         assert effects[f"{RUN} pay"] == 1
-        store = opened(self.kind, self.path)
+        store = opened(self.path)
         agent = clerk(store, Notes(str(self.notes)))
         result = agent.resume(RUN)
         whole = agent.runs.replay(RUN, definition_of(agent))
@@ -138,22 +136,21 @@ def led_to(case: Case, phase: str) -> None:
 
 
 @pytest.mark.spec("4.23: in another OS process, without running again what ran")
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_survives_a_kill_at_every_step_and_every_write(
-    kind: str, forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     kills: Counter[str] = Counter()
     asked = 0
     for phase, act in ACTS.items():
-        first = Case(forks, tmp_path / phase, kind)
+        first = Case(forks, tmp_path / phase)
         led_to(first, phase)
         assert first.do(act)
         points = first.points()
         assert first.finish() == 0, "where nobody is killed, nobody is asked"
-        template = Case(forks, tmp_path / f"{phase} template", kind)
+        template = Case(forks, tmp_path / f"{phase} template")
         led_to(template, phase)
         for at in range(1, points + 1):
-            case = Case(forks, tmp_path / f"{phase} {at}", kind)
+            case = Case(forks, tmp_path / f"{phase} {at}")
             shutil.copytree(Path(template.path).parent, Path(case.path).parent, dirs_exist_ok=True)
             kills[phase] += not case.do(act, at)
             case.assert_kept()
@@ -161,7 +158,7 @@ def test_a_run_survives_a_kill_at_every_step_and_every_write(
             shutil.rmtree(Path(case.path).parent)
     assert asked > 0
     with capsys.disabled():
-        print(f"\n{kind}: {kills.total()} kills ({dict(kills)}): all ended well, {asked} times a person was asked")
+        print(f"\n{kills.total()} kills ({dict(kills)}): all ended well, {asked} times a person was asked")
 
 
 def test_a_run_survives_whatever_is_left_of_the_write_ahead_log(

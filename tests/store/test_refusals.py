@@ -11,14 +11,12 @@ import pytest
 
 from fsm_agent import MemoryStore, Runs, UsageError
 from fsm_agent.store.errors import RunBusy, StoreError
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Store
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "runs.db"),
-    "folder": FolderStore,
 }
 
 
@@ -46,7 +44,6 @@ def test_a_line_that_is_no_text_is_refused(store: Store, text: Any):
 
 @pytest.mark.parametrize("for_s", [math.inf, math.nan, "9"])
 def test_a_lease_for_no_finite_time_is_refused(store: Store, for_s: Any):
-    """A folder would have written it as null, and could not have read its own file again."""
     lease = store.claim("w", for_s=0, run="r")
     assert lease is not None
     for use in (lambda: store.claim("w", for_s=for_s, run="r"), lambda: store.renew(lease, for_s=for_s)):
@@ -62,7 +59,7 @@ def test_a_lease_that_lasts_beyond_the_calendar_is_told_of(store: Store):
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud83d"])
-@pytest.mark.parametrize("opened", [SqliteStore, FolderStore, Runs])
+@pytest.mark.parametrize("opened", [SqliteStore, Runs])
 def test_a_path_that_no_system_takes_is_refused(opened: Any, path: str):
     with pytest.raises(UsageError, match=r"^the path of a store is 'a"):
         opened(path)
@@ -71,3 +68,8 @@ def test_a_path_that_no_system_takes_is_refused(opened: Any, path: str):
 def test_a_path_that_is_too_long_is_named():
     with pytest.raises(StoreError, match="x' cannot be opened: File name too long"):
         Runs("x" * 5000)
+
+
+def test_a_folder_is_no_store(tmp_path: Any):
+    with pytest.raises(UsageError, match=r"^store is .*, a folder: a file in it, such as '.*runs\.db', is right"):
+        Runs(tmp_path)

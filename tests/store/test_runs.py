@@ -717,7 +717,7 @@ def too_short(outcome: Outcome) -> Outcome:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db' or of a folder, a Store, or Runs"),
+        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db', a Store, or Runs"),
         (lambda _: Runs(""), "store is ''"),
         (lambda _: Runs(LastingStore), "store is <class"),
         (lambda _: Runs("postgres://anna:secret@host/runs"), r"store is 'postgres://…'"),

@@ -43,7 +43,6 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.errors import Conflict, RunExists, RunUnknown, StoreError
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -54,7 +53,6 @@ STORES: dict[str, Callable[[Path], Any]] = {
     "memory": lambda path: MemoryStore(),
     "lasting": lambda path: LastingStore(),
     "sqlite": lambda path: SqliteStore(path / "runs.db"),
-    "folder": lambda path: FolderStore(path / "runs"),
 }
 
 
@@ -511,9 +509,8 @@ class TestWindow:
             agent.conversation("c", keep=summed).call(f"{n}")
         assert shown(agent.client.requests[-1].messages)[1:] == ["user: So far 4 messages.", "assistant: 2", "user: 2"]
 
-    @pytest.mark.parametrize("name", ["sqlite", "folder"])
-    def test_a_turn_writes_as_much_late_as_early(self, name, tmp_path):
-        store = STORES[name](tmp_path)
+    def test_a_turn_writes_as_much_late_as_early(self, tmp_path):
+        store = STORES["sqlite"](tmp_path)
         agent = agent_of(store, *[f"answer {n:03}" for n in range(120)])
         conversation = agent.conversation("c")
         sizes = []
@@ -579,14 +576,13 @@ class TestMistakes:
         assert conversation.runs.store is store
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "folder"])
 class TestTwoProcesses:
     """Each child waits for the other at a barrier: the race is the same in every run."""
 
-    def test_two_that_read_the_same_head_become_one_turn_and_a_conflict(self, kind, tmp_path):
-        path = str(tmp_path / ("runs.db" if kind == "sqlite" else "runs"))
-        answerers.opened(kind, path).close()  # who makes the file is no part of this race
-        came = both(answerers.at_once, answerers.at_once, [(kind, path, "one"), (kind, path, "two")], 1)
+    def test_two_that_read_the_same_head_become_one_turn_and_a_conflict(self, tmp_path):
+        path = str(tmp_path / "runs.db")
+        answerers.opened(path).close()  # who makes the file is no part of this race
+        came = both(answerers.at_once, answerers.at_once, [(path, "one"), (path, "two")], 1)
         rounds = [[item for item in came if item[1] == number] for number in range(3)]
         assert len(came) == 6
         for number, items in enumerate(rounds):
@@ -597,21 +593,21 @@ class TestTwoProcesses:
             assert "call again" in lost[2]
             assert lost[3] == f"Re: {lost[0]} {number}"
             assert lost[4] == number  # its model was not asked for the turn that was not begun
-        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(path))
         said = [message.text for message in agent.conversation(answerers.NAME).read() if message.role == "user"]
         assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
         assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
 
-    def test_one_that_comes_while_the_other_is_at_it_learns_who_that_is(self, kind, tmp_path):
-        path = str(tmp_path / ("runs.db" if kind == "sqlite" else "runs"))
-        answerers.opened(kind, path).close()  # who makes the file is no part of this race
-        came = {name: rest for name, *rest in both(answerers.first, answerers.second, [(kind, path)] * 2, 2)}
+    def test_one_that_comes_while_the_other_is_at_it_learns_who_that_is(self, tmp_path):
+        path = str(tmp_path / "runs.db")
+        answerers.opened(path).close()  # who makes the file is no part of this race
+        came = {name: rest for name, *rest in both(answerers.first, answerers.second, [(path,)] * 2, 2)}
         assert came["first"] == ["Re: one"]
         conflict, asked = came["second"]
         assert "is at its newest turn, the run 'customer-17:1-" in conflict
         assert "call again when that has ended" in conflict
         assert asked == 0
-        agent = Agent(Script(), name="clerk", store=answerers.opened(kind, path))
+        agent = Agent(Script(), name="clerk", store=answerers.opened(path))
         assert shown(agent.conversation(answerers.NAME).read()) == ["user: one", "assistant: Re: one"]
 
 

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from fsm_agent.cli.bench.works import TASK, agent_of, turns
-from fsm_agent.store.folder import FolderStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Store
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "sqlite": lambda path: SqliteStore(path.with_suffix(".db")),
-    "folder": FolderStore,
 }
 
 

@@ -37,9 +37,9 @@ def told(conversation: Any, text: str) -> str:
         return f"Conflict: {error}"
 
 
-def at_once(kind: str, path: str, text: str, meeting: Any, queue: Any) -> None:
+def at_once(path: str, text: str, meeting: Any, queue: Any) -> None:
     """Call when the other has read the conversation, too; the one that loses calls again when the winner has ended."""
-    store = opened(kind, path)
+    store = opened(path)
     model = Echo()
     conversation = Agent(model, system="Be terse.", name="clerk", store=store).conversation(NAME)
     create = store.create
@@ -60,17 +60,17 @@ def at_once(kind: str, path: str, text: str, meeting: Any, queue: Any) -> None:
     store.close()
 
 
-def first(kind: str, path: str, is_asked: Any, is_tried: Any, queue: Any) -> None:
+def first(path: str, is_asked: Any, is_tried: Any, queue: Any) -> None:
     """Have a model that is asked before, and answers after the other OS process has called."""
-    store = opened(kind, path)
+    store = opened(path)
     conversation = Agent(Echo(is_asked, is_tried), name="clerk", store=store).conversation(NAME)
     queue.put(("first", told(conversation, "one")))
     store.close()
 
 
-def second(kind: str, path: str, is_asked: Any, is_tried: Any, queue: Any) -> None:
+def second(path: str, is_asked: Any, is_tried: Any, queue: Any) -> None:
     """Call while the model of the other OS process is asked."""
-    store = opened(kind, path)
+    store = opened(path)
     model = Echo()
     conversation = Agent(model, name="clerk", store=store).conversation(NAME)
     is_asked.wait(PATIENCE_S)

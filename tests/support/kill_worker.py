@@ -27,12 +27,8 @@ from fsm_agent.testing import Script, call
 RUN = "r1"
 
 
-def opened(kind: str, path: str) -> Any:
-    if kind == "sqlite":
-        return sqlite_module.SqliteStore(path)
-    from fsm_agent.store.folder import FolderStore
-
-    return FolderStore(path)
+def opened(path: str) -> Any:
+    return sqlite_module.SqliteStore(path)
 
 
 class Notes:
@@ -143,23 +139,23 @@ class Kill:
         setattr(os, name, around)
 
 
-def begin(kind: str, path: str, notes_path: str, at: int) -> None:
+def begin(path: str, notes_path: str, at: int) -> None:
     """Drive the run until it waits, if nobody kills the OS process before."""
-    _driven(kind, path, notes_path, at, lambda agent, sink: agent.run(_seeded(agent), sink))
+    _driven(path, notes_path, at, lambda agent, sink: agent.run(_seeded(agent), sink))
 
 
-def go_on(kind: str, path: str, notes_path: str, at: int) -> None:
+def go_on(path: str, notes_path: str, at: int) -> None:
     """Go on with the run, or begin it if it never began."""
-    begin(kind, path, notes_path, at)
+    begin(path, notes_path, at)
 
 
 def _seeded(agent: Agent[Any, Any]) -> Any:
     return agent._seeded("Go.", {}, Options(run_id=RUN))
 
 
-def _driven(kind: str, path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any]) -> None:
+def _driven(path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any]) -> None:
     notes = Notes(notes_path)
-    store = opened(kind, path)
+    store = opened(path)
     kill = Kill(at, notes)
     kill.watch(store)
     with suppress(CallSuspended):
@@ -169,10 +165,10 @@ def _driven(kind: str, path: str, notes_path: str, at: int, act: Callable[[Any, 
     notes.add(f"points {kill.count}")
 
 
-def answer(kind: str, path: str, notes_path: str, at: int) -> None:
+def answer(path: str, notes_path: str, at: int) -> None:
     """Answer what is asked, as somebody who can see what was paid."""
     notes = Notes(notes_path)
-    store = opened(kind, path)
+    store = opened(path)
     kill = Kill(at, notes)
     kill.watch(store)
     for run in store.list(asked=True):

@@ -86,7 +86,7 @@ def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = N
         patience_s: Of the runs; see `Runs`.
 
     Raises:
-        UsageError: There is no store at this path, or a folder of something else, which is left as it is.
+        UsageError: There is no store at this path, or a folder.
         ConfigError: There is no such module or name.
     """
     if _NAMED.fullmatch(str(store)) and not store.exists():
@@ -100,9 +100,6 @@ def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = N
         raise UsageError(
             f"there is no store at {str(store)!r}: a file that 'ask --store' or Agent(store=…) has written"
         )
-    if store.is_dir() and not (store / "runs").is_dir() and (must_exist or any(store.iterdir())):
-        right = "a store" if must_exist else "an empty folder, or a file such as 'runs.db',"
-        raise UsageError(f"--store is {str(store)!r}, a folder with no runs in it: {right} would be right")
     runs = Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
     try:
         yield runs

@@ -25,7 +25,6 @@ from fsm_agent import (
     tagged,
     verbatim,
 )
-from fsm_agent.prompts.extraction.partial import partial_json
 from fsm_agent.prompts.extraction.scanning import broken_brackets
 from fsm_agent.prompts.parser import Output
 
@@ -65,7 +64,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "tags": TagParser(xml=["a", "b"], md=["python", "json"], signals=["done"], required=["a"]),
     "extract_json": lambda text: extract_json(text, Review),
     "extract_json of any type": extract_json,
-    "partial_json": partial_json,
 }
 CHARACTERS = ["{", "[", "<", "(", '"', "\\", "`", "\n"]
 PAIRS = ["".join(pair) for pair in itertools.permutations(CHARACTERS, 2)]

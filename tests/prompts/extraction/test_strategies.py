@@ -31,7 +31,6 @@ from fsm_agent import (
 )
 from fsm_agent.prompts.extraction.matching import only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
-from fsm_agent.prompts.extraction.partial import partial_json
 from fsm_agent.prompts.extraction.scanning import unescaped
 from fsm_agent.prompts.parser import IN_PROSE, MENDED, Output
 
@@ -345,8 +344,6 @@ def test_valid_json_is_never_altered(value):
         assert Output(kind).read(ParserInput(text=document)) == Parsed(value)
     assert read(first_of(verbatim, json_anywhere, expect=Any), document) == Parsed(value)
     assert read(first_of(json_block), f"```json\n{document}\n```") == Parsed(value)
-    if isinstance(value, dict | list):
-        assert partial_json(document) == value
 
 
 class TestTags:
@@ -436,7 +433,6 @@ PARSERS: dict[str, Any] = {
     "a literal": Output(Literal["yes", "no"]).parse,
     "code": code("python"),
     "keyword": keyword("yes", "no"),
-    "partial": partial_json,
 }
 
 
