@@ -526,7 +526,7 @@ STORES: list[Callable[[Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", STORES, ids=["memory", "folder", "sqlite"])
+@pytest.mark.parametrize("make", STORES, ids=["memory", "sqlite"])
 class TestStores:
     def test_a_run_survives_its_process_at_each_rest(
         self, make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -75,7 +75,7 @@ STORES: list[Callable[[Path], Any]] = [
     lambda path: MemoryStore(),
     lambda path: SqliteStore(path / "runs.db"),
 ]
-everywhere = pytest.mark.parametrize("make", STORES, ids=["memory", "folder", "sqlite"])
+everywhere = pytest.mark.parametrize("make", STORES, ids=["memory", "sqlite"])
 
 
 @everywhere
