@@ -2,8 +2,6 @@
 
 Importing this package loads nothing else, reads no environment and touches no disk: each name below is loaded
 from its module when it is first used.
-
-More than 300 lines, because each name stands here twice: with its module, and for type checkers.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ FsmAgentError
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
 └── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
 ```
-
-More than 300 lines, because whoever handles errors finds all of them, and what they have, in one place.
 """
 
 from __future__ import annotations

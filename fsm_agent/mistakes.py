@@ -236,7 +236,7 @@ class Explained(ValueType):
 
     if not TYPE_CHECKING:
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
             try:
                 return super().__call__(*args, **kwargs)
             except TypeError:

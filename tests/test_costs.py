@@ -22,13 +22,13 @@ from typing import Any
 
 import cost_table
 import pytest
+from bench.costs import SIZES, exponent, measure, measure_waiting
+from bench.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns, works
 from pydantic import BaseModel
 from support.uncollected import uncollected
 
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.vector import Vector
-from fsm_agent.cli.bench.bench import SIZES, exponent, measure, measure_waiting
-from fsm_agent.cli.bench.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns, works
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, ReplyCompleted, RequestStarted, Stepped, TextDelta
 from fsm_agent.messages.reply import Reply

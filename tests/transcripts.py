@@ -1,6 +1,6 @@
 """The transcripts of the commands: ``python tests/transcripts.py --write`` plays them anew, and a test compares.
 
-Each scene is played at a terminal of 80 columns and at one of 40, and with pipes; its transcripts are in a file of
+Each scene is played at a terminal of 80 columns, and with pipes; its transcripts are in a file of
 ``tests/cli/transcripts``.  The model is a server on loopback.
 """
 
@@ -22,7 +22,7 @@ from support.screens import alike, is_colored, screen_of
 from support.terminal import ENVIRONMENT, LAUNCH, LEFT_IN_DISORDER, LIMIT_S, Terminal
 
 FOLDER = TESTS / "cli" / "transcripts"
-WAYS = ("80 columns", "40 columns", "piped")
+WAYS = ("80 columns", "piped")
 _CONTINUES = re.compile(r"(?:it goes on with|to go on): (fsm-agent [^\r\n]*)")
 _SECRETS = ("OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "HF_", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
 
@@ -125,7 +125,7 @@ def whole(name: str) -> str:
 
 def ways_of(name: str) -> Sequence[str]:
     """Return the ways in which a scene is played: Ctrl-C is typed at terminals only."""
-    return WAYS[:2] if name.startswith("ctrl-c") else WAYS
+    return WAYS[:1] if name.startswith("ctrl-c") else WAYS
 
 
 def kept(name: str, way: str) -> str:

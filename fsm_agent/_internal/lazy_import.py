@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     import pydantic
     import pydantic.fields as pydantic_fields
     import pydantic_core
-    import pydantic_core.core_schema as core_schema
     import typing_extensions
+    from pydantic_core import core_schema
 else:
     pydantic, pydantic_core = deferred("pydantic"), deferred("pydantic_core")
     typing_extensions = deferred("typing_extensions")

@@ -1,8 +1,6 @@
 """Values: immutable data, which `msgspec` makes, compares, copies, writes as JSON and reads from it, in C.
 
 pydantic stays where users bring types of their own: outputs, arguments of functions, configuration.
-
-More than 300 lines, because what is written and how it is read stand beside each other.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class ValueType(msgspec.StructMeta):
     """The class of values.  Their signatures show annotations as they are written: some name what is not imported."""
 
     @property
-    def __signature__(cls) -> Signature:
+    def __signature__(cls) -> Signature:  # noqa: N805
         written = {name: kind for base in reversed(cls.__mro__) for name, kind in get_annotations(base).items()}
         defaults = defaults_of(cls)
         positional, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY

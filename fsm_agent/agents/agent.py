@@ -1,7 +1,4 @@
-"""The agent: everything that its calls have in common.
-
-More than 300 lines, because each argument of an agent and each way to call it is explained where it is.
-"""
+"""The agent: everything that its calls have in common."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The classes from which users derive their agents.
-
-More than 300 lines, because the two bases are one class, sync and under asyncio.
-"""
+"""The classes from which users derive their agents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The ways in which the calls of an agent are driven.
-
-More than 300 lines, because each way has its overloads, sync and under asyncio.
-"""
+"""The ways in which the calls of an agent are driven."""
 
 from __future__ import annotations
 

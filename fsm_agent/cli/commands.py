@@ -50,9 +50,6 @@ COMMANDS = {
     ),
     "providers": CommandLocation("catalog.providers", "app", "Providers of models: their keys, wires and addresses."),
     "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
-    "bench": CommandLocation(
-        "bench.commands", "app", "Measure what a call costs on this machine, beside the same work by hand."
-    ),
 }
 
 

@@ -102,6 +102,7 @@ def provider_of(model: str) -> tuple[Provider, str]:
 
 
 def is_embedded(model: str, base_url: str | None) -> bool:
+    """Return whether the model runs in a process of its own on this machine."""
     return base_url is None and provider_of(model)[0].is_embedded
 
 

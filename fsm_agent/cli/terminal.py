@@ -2,8 +2,6 @@
 
 The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
 functions and files is data: it is never markup, and none of its control characters reaches the terminal.
-
-More than 300 lines, because whatever is written has to know of the live line, and makes it give way.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A `Cassette` is a readable file of HTTP exchanges.  It is recorded once, with a key; after that the tests need neither
 key nor network.  Secrets are masked before anything is written: of headers only a few harmless ones are kept, and the
 request's own key and everything else that looks like a key or an account is replaced.
-
-More than 300 lines, because an exchange is masked, stored and found again by the same rules.
 """
 
 from __future__ import annotations

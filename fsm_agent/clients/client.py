@@ -2,8 +2,6 @@
 
 `HttpClient` does no retries: the machine decides how often and when to recall a model.  Only a request that a server
 cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
-
-More than 300 lines, because one class asks in four ways: whole or in pieces, plainly or under asyncio.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ a node.
 Colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/,
 2008-09-30).  Nodes carry both a fill and a text color, and lines a medium one, so that they can be read on
 a white page and on a black one.
-
-More than 300 lines, because Mermaid and DOT are drawn from the same nodes, colors and bounds.
 """
 
 from __future__ import annotations

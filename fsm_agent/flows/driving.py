@@ -1,7 +1,4 @@
-"""The ways in which the runs of a flow are driven: to their end or event by event, sync or under asyncio.
-
-More than 300 lines, because each way is there twice, and explained where it is.
-"""
+"""The ways in which the runs of a flow are driven: to their end or event by event, sync or under asyncio."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows.
-
-More than 300 lines, because type checkers need `Flow.as_function` once for each of its forms.
-"""
+"""A flow: a state machine of the user's own, whose states wait for agents, functions, people, time and other flows."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ _OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answe
 
 
 def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an upgrade in which states have new names, such as ``upgrades={1: renamed(person="customer")}``.
+    """Return an upgrade in which states have new names.
+
+    For example, ``upgrades={1: renamed(person="customer")}``.
 
     They are renamed wherever the record of a run names them: where it stands, in what it waits for, among members, and
     in every step of its trace.  Data, answers and flows inside, which have upgrades of their own, stay as they are.

@@ -1,7 +1,4 @@
-"""Functions: what a model may request, how it is described and how it is run.
-
-More than 300 lines, because a function carries its description, its policy and its run in one class.
-"""
+"""Functions: what a model may request, how it is described and how it is run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Toolsets: functions selected by name, by version, and by the caller's dependencies.
-
-More than 300 lines, because every way to select or change functions is a method that returns a new toolset.
-"""
+"""Toolsets: functions selected by name, by version, and by the caller's dependencies."""
 
 from __future__ import annotations
 

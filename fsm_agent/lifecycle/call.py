@@ -1,7 +1,4 @@
-"""One agent call, from its seed to its end.
-
-More than 300 lines, because whatever reads or moves the one mutable cell is a method of its class.
-"""
+"""One agent call, from its seed to its end."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A reply is interpreted as exactly one trigger before the table sees it.  The prompt's parser and `stop_when` run here,
 once, and are pure by contract.
-
-More than 300 lines, because all that is decided about a reply is decided in one pass, whose helpers are below it.
 """
 
 from __future__ import annotations

@@ -41,8 +41,6 @@ whatever it says.  Agents inside are counted at each of their replies.
 
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
-
-More than 300 lines, because the rows, their guards and their actions are read together.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ Time is in the outcomes.  Without a signing key, damage and changes are found, b
 not noticed; with one they are HMACs.  A journal whose end was cut off is an earlier one.
 
 An entry has the steps, and not their results: a fold takes the same steps, or the code has changed (`ReplayError`).
-
-More than 300 lines, because what is written, chained, read and folded is one format.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ when they are needed; one whose record is not the parent's, because an advance f
 
 A child's last step and the row that its parent takes then are one `advance`: nobody sees a child that has ended without
 what follows.
-
-More than 300 lines, because effects, steps and deadlines of children share the cells of one class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Messages of users, models and functions, and their parts.
-
-More than 300 lines, because the parts of a message refer to each other.
-"""
+"""Messages of users, models and functions, and their parts."""
 
 from __future__ import annotations
 

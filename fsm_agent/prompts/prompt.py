@@ -1,7 +1,4 @@
-"""Prompts: a task, its output, its functions, and handlers for what goes wrong.
-
-More than 300 lines, because each argument of a prompt is explained and checked where it is.
-"""
+"""Prompts: a task, its output, its functions, and handlers for what goes wrong."""
 
 from __future__ import annotations
 

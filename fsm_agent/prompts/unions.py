@@ -10,8 +10,6 @@ without its reason is an approval, and everything fits a member without fields. 
   or a constant of that each other lacks.  Documents that both do not decide are errors, and so are unknown fields.
 
 Texts, numbers and other plain values are pydantic's to decide, and so is a union with a discriminator of its own.
-
-More than 300 lines, because the rule and the walk that applies it have to be read together.
 """
 
 from __future__ import annotations

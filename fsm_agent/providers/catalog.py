@@ -3,8 +3,6 @@
 Data only; callers can override any entry, and add to them by `register_provider`.  Base URLs and names of variables are
 those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks are from recorded
 traffic where there is some, otherwise from the source beside them.
-
-More than 300 lines, because it is one table.
 """
 
 from __future__ import annotations

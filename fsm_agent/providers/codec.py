@@ -1,7 +1,4 @@
-"""The codec protocol, the profile of a model, and the parser of server-sent events.
-
-More than 300 lines, because whoever writes a codec finds here all that it is made with.
-"""
+"""The codec protocol, the profile of a model, and the parser of server-sent events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The activities of an agent call: how each effect is performed, its events, its time limits.
-
-More than 300 lines, because each is there in a thread and in a task, to be read side by side.
-"""
+"""The activities of an agent call: how each effect is performed, its events, its time limits."""
 
 from __future__ import annotations
 

@@ -28,8 +28,6 @@ there is nothing to do before something happens; the driver then waits (`wait`),
   What came together is written together.  Letters that others have posted are outcomes like any other.
 - *Processes inside.*  Their effects come under prefixed keys.  An activity has the process, the key and the world that
   its effect belongs to, and its events are wrapped as `Inside`; the loop makes no other difference.
-
-More than 300 lines, because the loop is one class, and the theory above belongs beside it.
 """
 
 from __future__ import annotations
@@ -441,9 +439,11 @@ class Reconciler(ABC):
         if self._sleeps:
             limits.append((self._time_left(self._sleeps[0][0]), self._sleeps[0][2]))
         now = time.monotonic()
-        for activity in self.active.values():
-            if activity.timeout_s is not None:
-                limits.append((activity.since_s + activity.timeout_s - now, activity))
+        limits += [
+            (activity.since_s + activity.timeout_s - now, activity)
+            for activity in self.active.values()
+            if activity.timeout_s is not None
+        ]
         if not limits:
             return None
         left_s, self._limit = min(limits, key=_seconds)

@@ -3,8 +3,6 @@
 An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
 its like go on to the driver.  One that is raised once the run was let go of is no outcome: it would be kept when a
 driver is stopped, and the function would not be run again.
-
-More than 300 lines, because each step is there twice, plain and for asyncio, to be read side by side.
 """
 
 from __future__ import annotations

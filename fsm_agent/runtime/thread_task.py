@@ -20,8 +20,8 @@ from fsm_agent.runtime.abort import Abort
 
 if TYPE_CHECKING:
     import asyncio
-    import concurrent.futures as futures
     import queue
+    from concurrent import futures
 else:
     asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
 

@@ -1,8 +1,6 @@
 """The recorder of a run in a store: its journal, its lease and its letters, while a driver drives it.
 
 A batch that was handed to the store and not acknowledged is repeated as it is, since nobody knows what became of it.
-
-More than 300 lines, because writing, letters and the lease share the state of one claim.
 """
 
 from __future__ import annotations

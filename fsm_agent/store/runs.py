@@ -1,7 +1,7 @@
 """Runs: processes that are kept in a store, from their first line to their last.
 
 `Runs` is a store, and how runs are kept in it.  It knows processes, headers and letters; which process a header stands
-for is the agent's to say.  More than 300 lines, because all that is done with runs is in one place.
+for is the agent's to say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The protocol of stores: journals, letter boxes and leases, and the queue of the runs that are due.
+r"""The protocol of stores: journals, letter boxes and leases, and the queue of the runs that are due.
 
 Rules
 =====
@@ -17,7 +17,7 @@ Rules
   may not: another holder has read what became of it.
 
 All methods block and are safe to call from many threads; `submit` does not block.  Lines, headers, bodies and names are
-texts that may hold anything but half surrogates; a line or a header holds no line break (``"\\n"``), and the name of a
+texts that may hold anything but half surrogates; a line or a header holds no line break (``"\n"``), and the name of a
 run is not empty.  All else is a `UsageError`, and nothing is written.
 
 A lease is the newest if its fence, its holder and the time of its claim are those of the run.  One that was deleted and

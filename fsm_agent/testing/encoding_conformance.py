@@ -1,7 +1,4 @@
-"""The conformance suite of codecs, part two: requests.
-
-More than 300 lines, because the suite is one class, to be subclassed, and each check says what it is for.
-"""
+"""The conformance suite of codecs, part two: requests."""
 
 from __future__ import annotations
 

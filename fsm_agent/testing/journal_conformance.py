@@ -1,7 +1,4 @@
-"""The half of the suite of stores that is about what is kept: journals, snapshots, rows, conversations.
-
-It has more than 300 lines, because each sentence of the protocol about them has its check here, in one place.
-"""
+"""The half of the suite of stores that is about what is kept: journals, snapshots, rows, conversations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The half of the suite of stores that is about who may drive a run, and when: leases, due times, the queue.
-
-It has more than 300 lines, because each sentence of the protocol about them has its check here, in one place.
-"""
+"""The half of the suite of stores that is about who may drive a run, and when: leases, due times, the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent bench`` and ``fsm-agent bench classify``."""
+"""The commands ``python -m bench`` and ``python -m bench classify``, with ``PYTHONPATH=tests``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bench.classes import HOWS, Quality, classified, examples, qualities
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.bench.classes import HOWS, Quality, classified, examples, qualities
 from fsm_agent.cli.models import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
@@ -52,8 +52,8 @@ def bench(
         return
     if json_file is not None and not json_file.parent.is_dir():  # before ten seconds are spent
         raise typer.BadParameter(f"there is no folder {str(json_file.parent)!r}", param_hint="--json")
-    from fsm_agent.cli.bench import bench as costs
-    from fsm_agent.cli.bench import screen as figures
+    from bench import costs
+    from bench import screen as figures
 
     with reporting(debug):
         name, measurements = "", list[costs.RequestTiming]()
@@ -129,3 +129,7 @@ def _blank(*headings: str) -> Table:
     for index, heading in enumerate(headings):
         drawn.add_column(heading, no_wrap=True, justify="right" if index else "left")
     return drawn
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m bench")

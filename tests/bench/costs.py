@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import fsm_agent
+from bench.works import TASK, Work, agent_of, message_of, opening, turns
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.bench.works import TASK, Work, agent_of, message_of, opening, turns
 from fsm_agent.clients.client import Client
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Settings

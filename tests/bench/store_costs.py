@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from bench.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.bench.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.sqlite.sqlite_file import PAGE_BYTES

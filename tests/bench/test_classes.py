@@ -1,22 +1,24 @@
-"""Is the quality of classifications measured rightly, and is it what the documentation says?"""
+"""The quality of classifications and the cost of calls are measured rightly."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.paths import ROOT
 from typer.testing import CliRunner
 
+from bench.__main__ import app, picture
+from bench.classes import LABELS, classified, examples, qualities, reliability
+from bench.works import Work, works
 from fsm_agent import brier_score
-from fsm_agent.cli.bench.classes import LABELS, classified, examples, qualities, reliability
-from fsm_agent.cli.bench.commands import picture
-from fsm_agent.cli.commands import app
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.lifecycle.effects import Settings
@@ -86,16 +88,33 @@ class TestQualities:
         assert re.search(r"before calibration +50\.0% +0\.\d{3} *\n", shown)
 
 
-def test_the_command_of_costs_is_what_it_was() -> None:
-    assert "Measure what a call costs" in CliRunner().invoke(app, ["bench", "--help"]).output
+def test_both_ways_of_each_work_come_to_the_same_answer() -> None:
+    async def answers(work: Work) -> tuple[Any, Any]:
+        return await work.ours(), await work.by_hand()
+
+    for name, work in works().items():
+        for _ in range(2):  # the model starts over
+            ours, by_hand = asyncio.run(answers(work))
+            assert ours == by_hand, name
+            assert type(ours) is type(by_hand)
+            assert ours
+
+
+@pytest.mark.long
+def test_the_costs_are_measured_and_written(tmp_path: Path) -> None:
+    samples = tmp_path / "costs.json"
+    done = CliRunner().invoke(app, ["--runs", "2", "--json", str(samples)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert re.search(r"three rounds, sync +\S+ .s", done.stdout)
+    assert {"one turn", "200 rounds"} <= set(json.loads(samples.read_text())["works"])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @needs_model
 def test_the_embedded_model_is_as_good_as_the_documentation_says() -> None:
-    command = [sys.executable, "-m", "fsm_agent", "bench", "classify", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "bench", "classify", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT / "tests")
     report = json.loads(done.stdout)
     before, prior, fitted = report["qualities"]
     print(json.dumps(report, indent=1))

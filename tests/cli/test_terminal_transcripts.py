@@ -1,4 +1,4 @@
-"""Do the commands look as they did: at terminals of 80 and 40 columns, piped, without colors, after Ctrl-C anywhere?"""
+"""The commands look as they did: at a terminal, piped, without colors, after Ctrl-C anywhere."""
 
 from __future__ import annotations
 

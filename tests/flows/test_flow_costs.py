@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from bench import flow_steps
+from bench.costs import exponent
 from bench.flow_adapters import ADAPTERS, shared_runner
 from support.paths import ROOT
 from test_costs import count
 
 from fsm_agent import Agent
-from fsm_agent.cli.bench.bench import exponent
 from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
 from fsm_agent.lifecycle.outcomes import Begun, Returned
 from fsm_agent.store.memory.memory_store import MemoryStore

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bench.works import TASK, agent_of, turns
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.bench.works import TASK, agent_of, turns
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits

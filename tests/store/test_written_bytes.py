@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.works import TASK, agent_of, turns
 
-from fsm_agent.cli.bench.works import TASK, agent_of, turns
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Store
 

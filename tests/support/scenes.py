@@ -219,7 +219,6 @@ SCENES: dict[str, Scene] = {
         ],
         says(REMOVES, "It stays."),
     ),
-    "bench": Scene([Act("fsm-agent bench --runs 0"), Act("fsm-agent bench classify -m nobody:gpt-5-mini")]),
 }
 
 # Ctrl-C in each of these places; what was printed then is run next.
@@ -340,9 +339,7 @@ SCENES |= {
             ),
             Act("fsm-agent worker --agents desk --store runs.db", when("ends it")),
             Act(f"fsm-agent demo {MODEL}", when("(begun)")),
-            Act("fsm-agent bench", when("ten seconds")),
-            Act(f"fsm-agent bench classify {MODEL}", when("left out")),
         ],
-        faults([HOLD], [HOLD], [HOLD], [HOLD]),
+        faults([HOLD], [HOLD], [HOLD]),
     ),
 }

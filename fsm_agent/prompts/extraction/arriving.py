@@ -285,4 +285,4 @@ def extends(before: Any, after: Any) -> bool:
         )
     if isinstance(before, str):
         return isinstance(after, str) and after.startswith(before)
-    return type(before) is type(after) and (before == after or before != before)
+    return type(before) is type(after) and (before == after or before != before)  # noqa: PLR0124  # not a number

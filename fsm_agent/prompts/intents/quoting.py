@@ -1,11 +1,11 @@
-"""Text of users in which no tag of a frame can be read, and that text as it was.
+r"""Text of users in which no tag of a frame can be read, and that text as it was.
 
 Whatever could be read as one of the tags gets the word ``quoted:`` behind its first character: ``</query>`` becomes
 ``<quoted:/query>``.  All other text stays as it is.  Whatever is quoted already is quoted once more, so that the text
 can be had back.
 
 Tags are looked for in a reading of the text in which each character is a plain one: without case, accents, marks that
-cannot be seen, and the forms of other scripts, and with escapes (``&lt;``, ``%3C``, ``\\u003c``) replaced by what they
+cannot be seen, and the forms of other scripts, and with escapes (``&lt;``, ``%3C``, ``\u003c``) replaced by what they
 stand for.  A reading is made in linear time, and so is the search.
 """
 

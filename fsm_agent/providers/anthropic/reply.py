@@ -1,7 +1,4 @@
-"""Decoding of replies of Anthropic's Messages API, whole or event by event.
-
-More than 300 lines, because all events of a reply change the state of one class.
-"""
+"""Decoding of replies of Anthropic's Messages API, whole or event by event."""
 
 from __future__ import annotations
 

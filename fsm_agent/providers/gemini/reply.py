@@ -1,7 +1,4 @@
-"""Decoding of Gemini's replies, whole or chunk by chunk.
-
-More than 300 lines, because all chunks of a reply change the state of one class.
-"""
+"""Decoding of Gemini's replies, whole or chunk by chunk."""
 
 from __future__ import annotations
 

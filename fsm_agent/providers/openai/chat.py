@@ -1,7 +1,4 @@
-"""The codec of OpenAI's Chat Completions API, which most services offer.
-
-More than 300 lines, because what services of this API do differently is decided beside the part of a request it is for.
-"""
+"""The codec of OpenAI's Chat Completions API, which most services offer."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
 received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
 API and to no other.  An item that only this API understands is an opaque part alone.
-
-More than 300 lines, because whatever is read of an item is written here too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller.
-
-More than 300 lines, because every statement stands here, so that they are read beside the schema and one another.
-"""
+"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller."""
 
 from __future__ import annotations
 

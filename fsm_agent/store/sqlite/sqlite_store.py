@@ -3,8 +3,6 @@
 Reading takes a connection of a pool, writing is done by one thread: see `GroupCommit`.  What has been written is on the
 disk (a write-ahead log, forced there at each commit), so neither the end of the OS process nor that of the machine
 takes it away.  A store may be used by many threads, and on both sides of a fork.
-
-More than 300 lines, because the methods of the protocol share one way to write.
 """
 
 from __future__ import annotations

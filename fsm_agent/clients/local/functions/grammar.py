@@ -84,7 +84,8 @@ class Grammar:
         names = []
         for phrase in phrases:
             if chunks := _chunks(phrase, is_begin=self._question.text.startswith(phrase)):
-                names.append(self._rule(f'%regex {{"substring_chunks": {quoted(chunks)}}}', "P"))
+                name = self._rule(f'%regex {{"substring_chunks": {quoted(chunks)}}}', "P")
+                names.append(name)
         if not names:
             return _FREE_TEXT
         text = self._rule(f"({' | '.join(names)}) & {_NOT_EMPTY}", "T")

@@ -1,0 +1,1 @@
+"""What only measures: the cost of a call beside the same work by hand, and beside peers."""
