@@ -164,7 +164,7 @@ def test_a_run_survives_a_kill_at_every_step_and_every_write(
 def test_a_run_survives_whatever_is_left_of_the_write_ahead_log(
     forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    case = Case(forks, tmp_path / "whole", "sqlite")
+    case = Case(forks, tmp_path / "whole")
     assert case.do(kill_worker.begin)
     count, ns = killed_in_the_log(case, tmp_path)
     assert len(ns) > 5, "different states were seen"
