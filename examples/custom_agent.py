@@ -1,7 +1,7 @@
 """An agent of two sub-agents: python examples/custom_agent.py "Why is the sky blue?" [provider:model]
 
-A subclass of `AgentBase` names its kind and its group, looks its prompts up by name, and says in `call` which sub-agent
-does which part of a task.  Without a model a script stands in for it, so this needs neither a key nor a network.
+A subclass of `AgentBase` names its kind and its group, looks its prompts up by name, and says in `answer` which
+sub-agent does which part of a task.  Without a model a script stands in for it, so this needs neither a key nor a network.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fsm_agent import AgentBase, AsyncAgentBase, Dialog, Prompt, Prompts, build_agent, function, register_prompt
+from fsm_agent import AgentBase, Dialog, Prompt, Prompts, build_agent, function, register_prompt
 from fsm_agent.testing import Script, call
 
 NOTES = {"sky": "Air scatters short waves of light more than long ones (Rayleigh, 1871)."}
@@ -59,25 +59,25 @@ class Research(AgentBase[str]):
         super().__init__(*args, **kwargs)
         self.prompts = Prompts("research")
 
-    def call(self, task: str, **kwargs: Any) -> str:
+    def answer(self, task: str) -> str:
         found: Finding = self.agents["researcher"].call(self.query(task)).output
-        edited = self.agents["editor"].call(self.prompts("edit"), task=task, facts=found.facts)
+        edited = self.agents["editor"].call(self.prompts("edit")(task=task, facts=found.facts))
         return edited.text
 
     def query(self, task: str) -> Dialog:
-        return self.agents["researcher"].init_dialog().put(self.prompts("task_query"), task=task)
+        return self.agents["researcher"].init_dialog().put(self.prompts("task_query")(task=task))
 
 
-class AsyncResearch(AsyncAgentBase[str]):
+class AsyncResearch(AgentBase[str]):
     agent_type = "async_research"
     agent_group = Research.agent_group
     expertise = Research.expertise
 
-    async def call(self, task: str, **kwargs: Any) -> str:
+    async def answer(self, task: str) -> str:
         prompts, researcher = Prompts("research"), self.agents["researcher"]
-        query = researcher.init_dialog().put(prompts("task_query"), task=task)
+        query = researcher.init_dialog().put(prompts("task_query")(task=task))
         found: Finding = (await researcher.acall(query)).output
-        edited = await self.agents["editor"].acall(prompts("edit"), task=task, facts=found.facts)
+        edited = await self.agents["editor"].acall(prompts("edit")(task=task, facts=found.facts))
         return edited.text
 
 
@@ -97,7 +97,7 @@ def main(task: str = "Why is the sky blue?", model: str | None = None) -> None:
             print(agent(task))
         return
     print(build_agent(CONFIG, client=rehearsed())(task))
-    print(asyncio.run(build_agent(CONFIG, "async_research", client=rehearsed())(task)))
+    print(asyncio.run(build_agent(CONFIG, "async_research", client=rehearsed()).acall(task)).output)
 
 
 if __name__ == "__main__":

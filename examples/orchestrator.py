@@ -56,7 +56,7 @@ def main() -> None:
     result = team(Script(json.dumps(PLAN)), writer, editor).call("Rust ownership")
     for entry in result.journal:
         print(f"{entry.step_id} by {entry.agent}: {entry.output!r}")
-    print(f"{result.status}: {result.step_output('draft')}")
+    print(f"{result.state}: {result.step_output('draft')}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ EXTRACT = Prompt("Extract the name, age and city from the text as JSON.\nText: {
 
 def main(text: str = "Maria Silva is 34 years old and lives in Lisbon.", model: str = "local:") -> None:
     with Agent(model, system="You are a helpful assistant.") as agent:
-        result = agent.call(EXTRACT, text=text)
+        result = agent.call(EXTRACT(text=text))
     print(result.output)
     print(result.usage)
 

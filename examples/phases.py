@@ -114,8 +114,8 @@ def scripted() -> dict[Any, Client]:
 def main(model: str = "") -> None:
     clients = {state: client_for(model) for state in (planning, editing, validating)} if model else scripted()
     result = phases.call(Work("add(2, 2) has to be 4."), clients=clients)
-    print(f"{result.state}: {result.data.plan}")
-    print(" > ".join(PhaseDetector().phases(result.data.dialog)))
+    print(f"{result.state}: {result.output.plan}")
+    print(" > ".join(PhaseDetector().phases(result.output.dialog)))
 
 
 if __name__ == "__main__":

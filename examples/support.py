@@ -263,7 +263,7 @@ def run(text: str) -> None:
             is_sent = words.lower().startswith("y")
             answers = {doubts[0]: Returned(text='"sent before it stopped"') if is_sent else RunAgain()}
         else:
-            print(f"{result.state}: {result.data.receipt or result.data.reply}")
+            print(f"{result.state}: {result.output.receipt or result.output.reply}")
             return
 
 

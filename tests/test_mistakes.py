@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "arun a text": (lambda: asyncio.run(agent().arun("x")), UsageError, ("'x'", "acall('x')")),
     "an empty task": (lambda: agent().call(""), UsageError, ("the task is ''", "a text that asks")),
     "a blank task": (lambda: agent(system=Prompt("x")).call(" \n"), UsageError, ("the task is ' \\n'", "a text")),
-    "a blank prompt": (lambda: agent().call(Prompt("{{ x }}"), x=""), UsageError, ("the task is ''", "a text that")),
+    "a blank prompt": (lambda: agent().call(Prompt("{{ x }}")(x="")), UsageError, ("the task is ''", "a text that")),
     "put 5": (lambda: Dialog().put(5), UsageError, ("is 5", "a text or a Prompt")),
     "args 5": (lambda: agent().call("x", args=5), UsageError, ("args is 5", "{'temperature': 0}")),
     "args hot": (lambda: agent().call("x", args={"temperature": "hot"}), UsageError, ("'hot'", "a number")),
@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "parser_args 5": (lambda: agent().call(Prompt("x", parser=int), parser_args=5), UsageError, ("parser_args is 5",)),
     "message_history": (lambda: agent().call("x", message_history=[]), UsageError, ("'message_history'", "a Dialog")),
     "message_history of a prompt": (
-        lambda: agent().call(Prompt("x"), message_history=[]),
+        lambda: agent().call(Prompt("x")(message_history=[])),
         UsageError,
         ("a call has no option 'message_history'", "a Dialog as the task"),
     ),
@@ -161,7 +161,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     ),
     "call context": (lambda: agent().call("x", context=5), UsageError, ("no option 'context'", "deps=…")),
     "dpes of a text": (lambda: agent().call("x", dpes=5), UsageError, ("dpes", "did you mean 'deps'?")),
-    "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), UsageError, ("'dpes'", "did you mean 'deps'?")),
+    "dpes of a prompt": (lambda: agent().call(Prompt("x")(dpes=5)), UsageError, ("'dpes'", "did you mean 'deps'?")),
     "depz of a stream": (lambda: [*agent().stream("x", depz=5)], UsageError, ("depz", "did you mean 'deps'?")),
     "deps of a call that is streamed": (
         lambda: [*agent().stream(agent().seed("x"), deps=5)],
@@ -169,9 +169,9 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
         ("deps is given with an AgentCall, which has its own", "seed(…, deps=…) is right"),
     ),
     # variables
-    "{task}": (lambda: agent().call(Prompt("do {task}"), task="a"), PromptError, ("'task'", "{{ task }}", "'{task}'")),
+    "{task}": (lambda: agent().call(Prompt("do {task}")(task="a")), PromptError, ("'task'", "{{ task }}", "'{task}'")),
     "unused": (lambda: Prompt("{{ city }}").render(city="Rome", sity="x"), PromptError, ("'sity'", "'city'")),
-    "unused in put": (lambda: Dialog().put(Prompt("hi"), name="x"), PromptError, ("'hi'", "no variable 'name'")),
+    "unused in put": (lambda: Dialog().put(Prompt("hi")(name="x")), PromptError, ("'hi'", "no variable 'name'")),
     "unused in the system": (
         lambda: agent(system=Prompt("{{ name }}")).init_dialog(name="J", nam="K"),
         PromptError,

@@ -329,24 +329,24 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     # templates
     "a variable that is missing": (
-        lambda: agent().call(Prompt("{{ a }} {{ b }}"), a=1),
+        lambda: agent().call(Prompt("{{ a }} {{ b }}")(a=1)),
         "PromptError: the template '{{ a }} {{ b }}' needs the variable(s) b; given: a",
     ),
     "a variable too many": (
-        lambda: agent().call(Prompt("{{ a }}"), a=1, city=2),
+        lambda: agent().call(Prompt("{{ a }}")(a=1, city=2)),
         "PromptError: the template '{{ a }}' uses no variable 'city'; there are: a",
     ),
     "{task}": (
-        lambda: agent().call(Prompt("Do {task}"), task="it"),
+        lambda: agent().call(Prompt("Do {task}")(task="it")),
         "PromptError: the template 'Do {task}' uses no variable 'task': {{ task }} is right for '{task}'",
     ),
     "${task}": (
-        lambda: agent().call(Prompt("Do ${task}"), task="it"),
+        lambda: agent().call(Prompt("Do ${task}")(task="it")),
         "PromptError: .* uses no variable 'task': {{ task }} is right for '${task}'",
     ),
-    "$task": (lambda: agent().call(Prompt("Do $task"), task="it"), "PromptError: .*{{ task }} is right for '$task'"),
+    "$task": (lambda: agent().call(Prompt("Do $task")(task="it")), "PromptError: .*{{ task }} is right for '$task'"),
     "%(task)s": (
-        lambda: agent().call(Prompt("Do %(task)s"), task="it"),
+        lambda: agent().call(Prompt("Do %(task)s")(task="it")),
         "PromptError: .*{{ task }} is right for '%(task)s'",
     ),
     "a template that is cut": (

@@ -6,20 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
-from fsm_agent.agents.driving import After, Asked, Deps, Driving, Messages, OptionalMapping, Out, Task
-from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, warned_of_change, with_model, with_options
-from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
+from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions
+from fsm_agent.agents.persistence import (
+    attach_journal,
+    check_drivable,
+    definition_of,
+    runs_of,
+    warned_of_change,
+    with_model,
+    with_options,
+)
+from fsm_agent.agents.prompt_resolution import PromptResolver, check_parser_args
+from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
+from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import unknown_attribute
 from fsm_agent.functions.context import Context, accepts_context
@@ -34,11 +43,13 @@ from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.lifecycle.snapshot import restore
-from fsm_agent.messages.message import Message, Text
+from fsm_agent.machine.journal import Header
+from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.logs.log import LOG
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
@@ -53,14 +64,14 @@ if TYPE_CHECKING:
     from fsm_agent.agents.conversation import Conversation
     from fsm_agent.agents.delegation import delegate as delegates
     from fsm_agent.agents.delegation import handoffs
-    from fsm_agent.agents.options import AgentChanges, CallOptions, RestoreOptions
+    from fsm_agent.agents.options import AgentChanges, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.lifecycle.context import view as views
     from fsm_agent.lifecycle.snapshot import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
-    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.store.runs import Claimed, Definition, Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")
@@ -70,9 +81,25 @@ else:
     views = deferred("fsm_agent.lifecycle.context.view")
 
 
+class ResolvedTask(NamedTuple):
+    """A task as the messages that wait for an answer, with the prompt that governs it.
+
+    Attributes:
+        messages: The dialog, its system prompt first.
+        system_args: The values for the variables of the system prompt; None: no agent put it there.
+        prompt: The prompt.
+        governed_by: The path of handoffs to the agent that the dialog was handed over to.
+    """
+
+    messages: Vector[Message]
+    system_args: Mapping[str, Any] | None
+    prompt: Prompt
+    governed_by: str = ""
+
+
 @explains_mistakes(agent_words)
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(Driving[Deps, Out], Classifying):
+class Agent(CallVerbs[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
@@ -169,7 +196,8 @@ class Agent(Driving[Deps, Out], Classifying):
         changes = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
         others = ("stop_when", "approve", "processors", "results", "hooks", "store")
         has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
-        return f"Agent({', '.join([repr(model), f'name={self.name!r}', f'functions=[{functions}]', *changes, *has])})"
+        said = ", ".join([repr(model), f"name={self.name!r}", f"functions=[{functions}]", *changes, *has])
+        return f"{type(self).__name__}({said})"
 
     @overload
     def changed(self, *, output: TypeForm[New], **options: Unpack[AgentChanges[Deps]]) -> Agent[Deps, New]: ...
@@ -191,17 +219,18 @@ class Agent(Driving[Deps, Out], Classifying):
     @cached_property
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
-        return self._client_of(self.model)
+        return self.client_of(self.model)
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
         """The agent that classifies for this one: it only answers."""
-        without: Any = {"stop_when": None, "approve": None, "results": None}
-        made = self.changed(model=self.client, functions=(), output=str, **without)
+        without = {"functions": (), "output": str, "stop_when": None, "approve": None, "results": None}
+        fields_of = {name: getattr(self, name) for name in ARGUMENTS}
+        made = Agent[Deps, str](**{**fields_of, "model": self.client, **without})
         vars(made)["_clients"] = self._clients  # which this one closes
         return made
 
-    def _client_of(self, model: str | Client) -> Client:
+    def client_of(self, model: str | Client) -> Client:
         """Return the agent's client of a model, which is made on first use; a client as it is."""
         if not isinstance(model, str):
             return model
@@ -210,25 +239,25 @@ class Agent(Driving[Deps, Out], Classifying):
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
 
     @cached_property
-    def _governance(self) -> Governance:
-        return Governance(self.functions, self.prompt, self.output)
+    def _resolver(self) -> PromptResolver:
+        return PromptResolver(self.functions, self.prompt, self.output)
 
     @cached_property
-    def _world(self) -> World:
-        return self._world_with(self.client)
+    def own_world(self) -> World:
+        return self.world_with(self.client)
 
-    def _world_with(self, client: Client) -> World:
+    def world_with(self, client: Client) -> World:
         return World.of(client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
 
-    def _world_of(self, call: AgentCall[Any]) -> World:
+    def world_of(self, call: AgentCall[Any]) -> World:
         r = call.record
         if not r.model or r.ending is not None:
-            return self._world
-        return self._world_under(call.client or r.model)
+            return self.own_world
+        return self.world_with_model(call.client or r.model)
 
-    def _world_under(self, model: str | Client | None) -> World:
+    def world_with_model(self, model: str | Client | None) -> World:
         """Return the world in which a model is asked; None: the agent's own."""
-        return self._world if model is None else self._world_with(self._client_of(model))
+        return self.own_world if model is None else self.world_with(self.client_of(model))
 
     @cached_property
     def _clients(self) -> dict[str, Client]:
@@ -246,150 +275,89 @@ class Agent(Driving[Deps, Out], Classifying):
                 raise UsageError(
                     f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for {self.system!r:.60}"
                 )
-            return Dialog(self._opening, system_args=NO_ARGS)
-        dialog = Opening(self.system, self.name, values).before(Dialog())
+            return Dialog(self._system_messages, system_args=NO_ARGS)
+        dialog = SystemPrompt(self.system, self.name, values).before(Dialog())
         return Dialog(
             dialog.messages,
-            top_prompt=self._governance.governed(self.system, self.prompt.offers),
+            top_prompt=self._resolver.resolve(self.system, self.prompt.offers),
             system_args=values,
         )
 
-    # A prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no type says.
     @overload
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
-    def seed(
-        self,
-        task: Prompt[str],
-        /,
-        *,
-        args: OptionalMapping = ...,
-        parser_args: OptionalMapping = ...,
-        extra: OptionalMapping = ...,
-        run_id: str | None = ...,
-        deps: Deps = ...,
-        model: str | Client | None = ...,
-        after: After = ...,
-        system_args: OptionalMapping = ...,
-        keep_system: bool = ...,
-        **values: object,
-    ) -> AgentCall[Out]: ...
+    def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
     @overload
-    def seed(
-        self,
-        task: Prompt[New],
-        /,
-        *,
-        args: OptionalMapping = ...,
-        parser_args: OptionalMapping = ...,
-        extra: OptionalMapping = ...,
-        run_id: str | None = ...,
-        deps: Deps = ...,
-        model: str | Client | None = ...,
-        after: After = ...,
-        system_args: OptionalMapping = ...,
-        keep_system: bool = ...,
-        **values: object,
-    ) -> AgentCall[New]: ...
-    @overload
-    def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall: ...
-    def seed(
-        self,
-        task: Task,
-        /,
-        *,
-        args: OptionalMapping = None,
-        parser_args: OptionalMapping = None,
-        extra: OptionalMapping = None,
-        run_id: str | None = None,
-        deps: Any = None,
-        model: str | Client | None = None,
-        after: After = None,
-        system_args: OptionalMapping = None,
-        keep_system: bool = False,
-        **values: Any,
-    ) -> AgentCall[Any]:
-        """An agent call that has not begun.
+    def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
+    @spelled_out(CallOptions)
+    def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
+        """Return an agent call that has not begun.
 
         Args:
-            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a user's message, or a dialog that
-                waits for an answer: a `Dialog`, or a list of messages.
-            args: Settings for this call, over the agent's.
-            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data
-                that JSON can hold, kept in the record.
-            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so
-                has a snapshot.  The model is not shown it.
-            run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that
-                is there already, the call goes on with that, or returns its result.
-            deps: What functions find in their `Context`.
-            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-            after: What was said before, which the task follows: the result of a call, a dialog, or messages.
-            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-            keep_system: A system message with which the dialog begins stays, and the agent's is left out.
-            values: The prompt's variables.
+            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a prompt with values for its
+                variables (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog`,
+                or a list of messages.
+            options: Those of `CallOptions`.
 
         Raises:
-            UsageError: A variable is missing, a setting unknown, or a dialog has nothing to answer.
+            UsageError: A variable is missing, an option or a setting unknown, or a dialog has nothing to answer.
         """
-        options = Options(args, parser_args, extra, run_id, deps, after, system_args, keep_system, model)
-        return self._seeded(task, values, options)
-
-    def _made(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
-        """Return a call that is in no store."""
-        if values:
-            check_values(task, values, self.prompt)
-        messages, system_args, prompt, governed_by = self._asked(task, values, options)
-        prompt = self._governance.for_call(prompt, options.deps)
-        if options.parser_args:
-            check_parser_args(prompt, options.parser_args)
-        if self.limits.cost_usd is not None:
-            delegates.check_prices_inside(prompt)
-        record = CallRecord.of(
-            messages,
-            limits=self.limits,
-            depth=current_depth(),
-            extra=options.extra,
-            parser_args=options.parser_args,
-            governed_by=governed_by and handoffs.path_from(self, prompt, governed_by),
-        )
-        if prompt.delegates:
-            handoffs.check_agents(self, prompt)
-        call = call_class(prompt)(record, prompt, **self._kept(prompt, options.args, options.deps))
-        call.system_args = system_args
-        return call if options.model is None else with_model(self, call, options.model)
-
-    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
-        call = self._made(task, values, options)
+        call = self.build_call(task, options)
         if self.store is not None:
-            keep(self, call, options)
-        elif options.run_id is not None:
+            attach_journal(self, call, options)
+        elif options.get("run_id") is not None:
             raise UsageError(
-                f"run_id {options.run_id!r} names a run in a store, and the agent has none: store='runs.db'"
+                f"run_id {options['run_id']!r} names a run in a store, and the agent has none: store='runs.db'"
             )
         return call
 
-    def _asked(
-        self, task: Task, values: Mapping[str, Any], options: Options
-    ) -> tuple[Vector[Message], Mapping[str, Any] | None, Prompt, str]:
-        """The messages that wait for an answer, the variables of the system prompt, and the prompt that governs.
+    def build_call(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
+        """Return a call that is in no store, with `CallOptions`."""
+        if not options.keys() <= CALL_OPTIONS:
+            raise unknown_option(options, task)
+        deps, parser_args = options.get("deps"), options.get("parser_args")
+        resolved = self.resolve_task(task, options)
+        prompt = self._resolver.for_call(resolved.prompt, deps)
+        if parser_args:
+            check_parser_args(prompt, parser_args)
+        if self.limits.cost_usd is not None:
+            delegates.check_prices_inside(prompt)
+        record = CallRecord.of(
+            resolved.messages,
+            limits=self.limits,
+            depth=current_depth(),
+            extra=options.get("extra"),
+            parser_args=parser_args,
+            governed_by=resolved.governed_by and handoffs.path_from(self, prompt, resolved.governed_by),
+        )
+        if prompt.delegates:
+            handoffs.check_agents(self, prompt)
+        call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps))
+        call.system_args = resolved.system_args
+        model = options.get("model")
+        return call if model is None else with_model(self, call, model)
 
-        The last is the path of handoffs to the agent that does.
-        """
+    def resolve_task(self, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
+        """Return the messages that wait for an answer, and the prompt that governs it."""
         prompt, system = self.prompt, self.system
+        after, system_args = options.get("after"), options.get("system_args")
         is_plain = isinstance(system, str) and prompt.template == TASK.template
-        if is_plain and isinstance(task, str) and options.after is options.system_args is None:
-            return Vector([*self._opening, task_message(task)]), NO_ARGS, prompt, ""
-        opening = Opening(self.system, self.name, options.system_args, options.keep_system, options.deps)
-        before = Dialog() if options.after is None else dialog_before(options.after)
+        if is_plain and isinstance(task, str) and after is system_args is None:
+            return ResolvedTask(Vector([*self._system_messages, task_message(task)]), NO_ARGS, prompt)
+        system_prompt = SystemPrompt(
+            self.system, self.name, system_args, options.get("keep_system", False), options.get("deps")
+        )
+        before = Dialog() if after is None else dialog_before(after)
         match task:
             case str() | payloads.Payload():
-                dialog = self._put_in_words(before, task, values, options.model)
-            case Prompt():
-                dialog, prompt = before.put(task, **values), task
+                dialog = self._put_in_words(before, task, options.get("model"))
+            case Prompt() | Task():
+                task = self._visible_task(task, options.get("model"))
+                dialog, prompt = before.put(task), task.prompt if isinstance(task, Task) else task
             case Message():
                 dialog = before.append(task)
             case Dialog() | list() | tuple():
-                if options.after is not None:
+                if after is not None:
                     raise UsageError(
                         "a dialog as the task is the whole conversation, and after=… is given as well: one of them, or"
                         " the newest message as the task, would be right"
@@ -403,26 +371,22 @@ class Agent(Driving[Deps, Out], Classifying):
         if dialog.tail is None or dialog.tail.function_calls:
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
-        dialog = opening.before(dialog)
-        return dialog.messages, dialog.system_args, prompt, dialog.governed_by
+        dialog = system_prompt.before(dialog)
+        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by)
 
-    def _put_in_words(
-        self, dialog: Dialog, task: str | Payload, values: Mapping[str, Any], model: str | Client | None
-    ) -> Dialog:
+    def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
         """Return a dialog with a task in words; what is no text in a payload follows the prompt."""
-        message = task_message(task) if isinstance(task, str) else self._visible(task, model).message
-        if self.prompt.template == TASK.template:
-            return dialog.append(message)
-        rest = [part for part in message.parts if not isinstance(part, Text)]
-        text = "\n".join([part.text for part in message.parts if isinstance(part, Text)])
-        return dialog.put(self.prompt, *rest, task=text, **values)
+        asked = task if isinstance(task, str) else self._visible(task, model)
+        if self.prompt.template != TASK.template:
+            return dialog.put(Task(self.prompt, {"task": asked}))
+        return dialog.append(task_message(asked) if isinstance(asked, str) else asked.message)
 
     def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
         """Return the part of a payload that the model of a call takes: without images, some take the rest alone."""
         seen = payload.without_images
         if seen == payload:
             return payload
-        client = self.client if model is None else self._client_of(model)
+        client = self.client if model is None else self.client_of(model)
         if getattr(client, "takes_images", True):
             return payload
         if client.name not in self._blind:
@@ -430,17 +394,27 @@ class Agent(Driving[Deps, Out], Classifying):
             LOG.warning("the model %r takes no images and no PDFs: it is sent the rest of its payloads", client.name)
         return seen
 
+    def _visible_task(self, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
+        """Return a task whose payloads are what the model of a call takes."""
+        if not isinstance(task, Task) or not any(isinstance(v, payloads.Payload) for v in task.values.values()):
+            return task
+        values = {
+            name: self._visible(value, model) if isinstance(value, payloads.Payload) else value
+            for name, value in task.values.items()
+        }
+        return Task(task.prompt, values)
+
     @cached_property
     def _blind(self) -> set[str]:
         """The models of which it was said that they take no images."""
         return set()
 
-    def _governed_for(self, prompt: Prompt | None, options: Options) -> Prompt:
-        """Return the prompt of a call that began before, as the agent governs it now."""
-        governed = self._governance.for_call(prompt or self.prompt, options.deps)
-        if options.parser_args:
-            check_parser_args(governed, options.parser_args)
-        return governed
+    def resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
+        """Return the prompt of a call that began before, as it governs it now; None: the agent's own."""
+        resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
+        if parser_args := options.get("parser_args"):
+            check_parser_args(resolved, parser_args)
+        return resolved
 
     def conversation(self, name: str, *, keep: Processor | None = None) -> Conversation[Deps, Out]:
         """Return a conversation that the agent's store keeps under a name; it begins with its first turn.
@@ -468,10 +442,22 @@ class Agent(Driving[Deps, Out], Classifying):
             raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
         return runs_of(self.store)
 
-    def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
-        return definition_of(self, prompt, options)
+    def definition(self, **options: Any) -> Definition:
+        if unknown := options.keys() - RESUME_OPTIONS:
+            raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
+        return definition_of(self, options)
 
-    def _kept(self, prompt: Prompt, args: OptionalMapping, deps: Any) -> dict[str, Any]:
+    def definition_of(self, process: AgentCall[Any]) -> Definition:
+        return definition_of(self, {"prompt": process.prompt, "deps": process.deps, "model": process.client})
+
+    def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+        path = seed_of(header).prompt
+        return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
+
+    def check_resumed(self, claimed: Claimed) -> Claimed:
+        return check_drivable(self, claimed)
+
+    def call_parts(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and are in no record."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
@@ -493,8 +479,8 @@ class Agent(Driving[Deps, Out], Classifying):
         document: str | bytes,
         prompt: Prompt | None = None,
         *,
-        args: OptionalMapping = None,
-        parser_args: OptionalMapping = None,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
         deps: Any = None,
         model: str | Client | None = None,
         signing_key: str | bytes | None = None,
@@ -511,10 +497,10 @@ class Agent(Driving[Deps, Out], Classifying):
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
             PromptChanged: The prompt has changed, and that is to be an error.
         """
-        governed = self._governed_for(prompt, Options(parser_args=parser_args, deps=deps))
+        resolved = self.resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
-        call = warned_of_change(restore(document, governed, **keys, **self._kept(governed, args, deps)))
-        return with_options(self, call, Options(parser_args=parser_args, model=model))
+        call = warned_of_change(restore(document, resolved, **keys, **self.call_parts(resolved, args, deps)))
+        return with_options(self, call, {"parser_args": parser_args, "model": model})
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(
@@ -548,7 +534,7 @@ class Agent(Driving[Deps, Out], Classifying):
         return (await self.acall(task, deps=context.deps)).output
 
     @cached_property
-    def _opening(self) -> tuple[Message, ...]:
+    def _system_messages(self) -> tuple[Message, ...]:
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
@@ -572,11 +558,6 @@ class Agent(Driving[Deps, Out], Classifying):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
-
-
-def as_agent(value: Any) -> Any:
-    """Return the agent that an object stands for, as an `AgentBase` does; all else as it is."""
-    return value.as_agent() if hasattr(type(value), "as_agent") else value
 
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])

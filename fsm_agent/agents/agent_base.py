@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from typing_extensions import TypeVar
 
@@ -17,36 +16,24 @@ from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
-from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
 from fsm_agent.agents.config.attributes import arguments_of, check_attributes
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
-from fsm_agent.agents.delegation.program import agent_of
-from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.delegation.program import LIMITS, Program, check_program, returned_type
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import Rights, check
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
-    from os import PathLike
     from typing import Unpack
 
     from fsm_agent.agents.options import AgentOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.functions.options import AgentPolicy
-    from fsm_agent.lifecycle.context.masking import Masking
-    from fsm_agent.lifecycle.context.window import Processor
-    from fsm_agent.lifecycle.effects import Settings
-    from fsm_agent.lifecycle.limits import Limits
-    from fsm_agent.lifecycle.prices import Prices
-    from fsm_agent.runtime.results.pipeline import ResultPipeline
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
 
 Out = TypeVar("Out", default=Any)
 
@@ -71,29 +58,47 @@ def kind_of(cls: type[AgentBase[Any]]) -> str:
     return str(kind.value) if isinstance(kind, Enum) else kind
 
 
-def _check_call(cls: type[AgentBase[Any]]) -> None:
-    """Refuse a ``call`` that nobody would await, or that cannot be awaited."""
-    call = cls.__dict__.get("call")
-    is_async = any(map(inspect.iscoroutinefunction, (call, inspect.unwrap(call)))) if callable(call) else cls.is_async
-    if is_async and not cls.is_async:
-        raise ConfigError(
-            f"call of {path_of(cls)} is a coroutine function: AsyncAgentBase would be right, or a plain def"
-        )
-    if cls.is_async and not is_async:
-        raise ConfigError(f"call of {path_of(cls)} is a plain function: AgentBase would be right, or async def")
+def _take_program(cls: type[AgentBase[Any]]) -> None:
+    """Make the ``call`` that a class defines its ``answer``, since `call` is the verb of every agent.
+
+    Users of other libraries override `call`.  Type checkers refuse that where it returns something else.
+
+    Raises:
+        ConfigError: The class defines both.
+    """
+    own = inspect.getattr_static(cls, "call")
+    if own is inspect.getattr_static(Agent, "call"):
+        return
+    if "answer" in vars(cls):
+        raise ConfigError(f"{path_of(cls)} defines call and answer: one of them would be right")
+    cls.answer = own  # type: ignore[attr-defined]
+    if "call" in vars(cls):
+        del cls.call
+    else:  # that of a base which is no agent
+        cls.call = Agent.call  # type: ignore[method-assign]
 
 
-def _has_call(cls: type[AgentBase[Any]]) -> bool:
-    return cls.call not in (AgentBase.call, AsyncAgentBase.call)
+class AgentBase(Agent[Any, Out], Generic[Out]):
+    """An `Agent` whose class says its arguments, built by `build_agent`; the base class of users' agents.
 
+    A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class statement
+    keeps it out.  Every argument of an `Agent` may be an attribute of the class, and a configuration may say it
+    instead: the nearest wins, of the class, ``global``, the configuration, ``agent_configs``, and arguments.
 
-@explains_attributes(BASE_WORDS)
-class AgentBase(Classifying, Generic[Out]):
-    """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
+    An agent of several sub-agents has a method that answers, plain or ``async``::
 
-    A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class
-    statement keeps it out.  One sub-agent needs no more than what the class says of it, and a configuration may say
-    that instead; an agent of several has a ``call`` of its own, which asks them in ``self.agents``.
+        class Weather(AgentBase):
+            agent_type = "weather"
+            agent_group = ["forecaster", "editor"]
+
+            def answer(self, task: str) -> str:
+                forecast = self.agents["forecaster"].call(task).output
+                return self.agents["editor"].call(f"Shorten: {forecast}").output
+
+    It may take the call's `Context` as well: ``answer(self, task, context)``.  What it returns is the output, of the
+    type that its annotation says; what it raises fails the call; what its agents use counts as the call's own.  It is
+    plain Python: after a crash it runs again from its start, and it cannot wait for a person.  What must is a flow,
+    with the same agents: ``flow.bound(team.agents)``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
@@ -103,13 +108,12 @@ class AgentBase(Classifying, Generic[Out]):
 
     Attributes:
         agent_type: Its kind, in the registry and in configurations.
-        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.
-        expertise: What it can do; the system prompt of an agent without a group.
+        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.  What the class says
+            holds for each of them, but for ``output`` and ``prompt``.
+        expertise: What it can do; the system prompt, unless it has another.
         description: The same in short, for those who choose among agents; by default the beginning of the expertise.
         capabilities: What it can do, as a list.
-        prompt: The prompt of a task, with ``{{ task }}`` in it, or its path.
-        functions: What the model may ask for, without a group.
-        output: The type of what `call` returns.
+        agents: The sub-agents by name; without a group itself.
     """
 
     agent_type: ClassVar[str | Enum] = ""
@@ -117,33 +121,29 @@ class AgentBase(Classifying, Generic[Out]):
     expertise: ClassVar[str] = ""
     description: ClassVar[str] = ""
     capabilities: ClassVar[Sequence[str]] = ()
-    prompt: ClassVar[Prompt[Any] | str | None] = None
-    functions: ClassVar[Sequence[Any]] = ()
-    output: ClassVar[Any] = str
-    is_async: ClassVar[bool] = False
 
-    if TYPE_CHECKING:  # what a class may say besides, and has only if it says so
-        name: str
-        model: str | Client
+    if TYPE_CHECKING:  # what a class may say in another form than the arguments of an `Agent` have
+        model: Any
+        prompt: Any
+        functions: Any
+        output: Any
         system: Any  # as approve and stop_when: a function that is assigned takes no self, one that is defined does
         system_path: str
         profile: str
-        limits: Limits | Mapping[str, Any]
-        settings: Settings | Mapping[str, Any]
+        limits: Any
+        settings: Any
         stop_when: Any
         approve: Any
-        masking: Masking | Mapping[str, Any] | None
-        processors: Sequence[Processor]
-        results: ResultPipeline | None
-        prices: Prices | None
-        hooks: Sequence[Any]
-        store: Runs | Store | str | PathLike[str] | None
-        world: Mapping[str, Any]
+        masking: Any
+        name: Any
+
+    agents: dict[str, Agent[Any, Any]]
+    config: AgentConfig
 
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _check_call(cls)
         check_attributes(cls, AgentBase)
+        _take_program(cls)
         for name, is_right, right in _RIGHTS:
             value = getattr(cls, name)
             check(f"{name} of {cls.__name__}", value, is_right(value), right, ConfigError)
@@ -163,69 +163,93 @@ class AgentBase(Classifying, Generic[Out]):
         client: Client | Mapping[str, Client] | None = None,
         **overrides: Unpack[ConfigOverrides],
     ) -> None:
-        for made in ("agents", "_as_agent"):
-            vars(self).pop(made, None)  # of the agent that this is a changed copy of
         self.config = AgentConfig.of(config, **overrides)
         self._client = client
-        defaults = arguments_of(self)
-        self.name = str(self.config.value("name") or defaults.get("name") or kind_of(type(self)) or type(self).__name__)
-        group = tuple(self.agent_group) or (self.name,)
-        self._check_group(group)
+        of_class = arguments_of(self, AgentBase)
+        name = str(self.config.value("name") or of_class.get("name") or kind_of(type(self)) or type(self).__name__)
+        group = tuple(self.agent_group) or (name,)
+        self._check_group(name, group)
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
         if unknown := clients.keys() - set(group):
             named = ", ".join(map(repr, sorted(unknown)))
-            raise ConfigError(f"client names {named}; sub-agents of {self.name!r}: {', '.join(map(repr, group))}")
-        self._made: list[Client] = []
-        defaults["prompt"] = self._task_prompt(defaults)
-        self.agents: dict[str, Agent[Any, Any]] = {
-            name: self._agent(name, clients.get(name), defaults) for name in group
-        }
+            raise ConfigError(f"client names {named}; sub-agents of {name!r}: {', '.join(map(repr, group))}")
+        of_class["prompt"] = self._task_prompt(of_class)
+        self._configured: list[Client] = []  # the clients that the configuration made, which this agent closes
+        arguments = {each: self._arguments(each, name, clients.get(each), of_class) for each in group}
+        answer = getattr(self, "answer", None)
+        if answer is None:
+            ((each, own),) = arguments.items()
+            with placed(self.config, ("agent_configs", each)):
+                super().__init__(**{**own, "name": name})
+            self.agents = {each: self}
+        else:
+            agents = dict[str, Agent[Any, Any]]()
+            for each, options in arguments.items():
+                with placed(self.config, ("agent_configs", each)):
+                    agents[each] = Agent(**options)
+            super().__init__(**_program_arguments(name, answer, of_class, next(iter(arguments.values()))))
+            self.agents = agents
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ARGUMENTS and "agents" in vars(self):
+        if name not in ARGUMENTS:
+            object.__setattr__(self, name, value)  # one of the subclass's own
+        elif "agents" not in vars(self):  # before the agent is made, as if its class said so
+            vars(self).setdefault("_said", {})[name] = value
+            object.__setattr__(self, name, value)
+        else:
             problem = f"{name} of {self.name!r} cannot be set: its agents are made"
             raise AttributeError(f"{problem}; changed({name}=…) returns one that differs", name=name, obj=self)
-        super().__setattr__(name, value)
 
-    def _check_group(self, group: Sequence[str]) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _CACHED}
+
+    def _check_group(self, name: str, group: Sequence[str]) -> None:
         """Refuse an agent that could not do anything, and a configuration of sub-agents that it does not have."""
         cls = type(self)
-        has_call = _has_call(cls)
-        if not has_call and len(group) != 1:
-            raise TypeError(f"{path_of(cls)} is abstract: an agent of {len(group)} sub-agents needs a call of its own")
-        if not (has_call or cls.output is not str or any(getattr(cls, name, None) for name in _SAYING)):
-            raise TypeError(f"{path_of(cls)} is abstract: it has no call, and none of {', '.join(_SAYING)}")
-        for name in self.config.agent_configs:
-            if name not in group:
-                meant = nearest(name, group)
+        answer = getattr(self, "answer", None)
+        if answer is not None:
+            check_program(name, answer)
+        elif len(group) != 1:
+            raise TypeError(
+                f"{path_of(cls)} is abstract: an agent of {len(group)} sub-agents needs a method answer(self, task)"
+            )
+        elif cls.output is str and not any(_says(cls, each) for each in _SAYING):
+            raise TypeError(f"{path_of(cls)} is abstract: it has no method answer, and none of {', '.join(_SAYING)}")
+        for each in self.config.agent_configs:
+            if each not in group:
+                meant = nearest(each, group)
                 listed = f"its sub-agents are {', '.join(map(repr, group))}"
-                problem = f": it names {name!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
-                raise self.config.error(("agent_configs", name), problem)
+                problem = f": it names {each!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
+                raise self.config.error(("agent_configs", each), problem)
 
-    def _agent(self, name: str, client: Client | None, defaults: Mapping[str, Any]) -> Agent[Any, Any]:
-        """Return a sub-agent.
+    def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a sub-agent.
 
         Args:
-            name: Its name in the group.
+            each: Its name in the group.
+            owner: The name of this agent.
             client: Asks the model, whatever the configuration says.
-            defaults: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
+            of_class: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
         """
-        options = dict(defaults)
+        options = dict(of_class)
         if len(self.agent_group) > 1:
-            del options["output"], options["prompt"]
+            options.pop("output", None)
+            del options["prompt"]
         elif not options.keys() & {"system", "system_path"}:
             options["system"] = self.expertise
         if isinstance(self.agent_group, Mapping):
-            options |= self.agent_group[name]
-        options["name"] = f"{self.name}/{name}" if self.agent_group else name
-        agent = SubAgent(self.config, name, options).agent(self.name, client)
-        if not isinstance(agent.model, str) and agent.model not in (client, options.get("model")):
-            self._made.append(agent.model)
-        return agent
+            options |= self.agent_group[each]
+        is_part = bool(self.agent_group) or hasattr(self, "answer")
+        options["name"] = f"{owner}/{each}" if is_part else each
+        arguments = SubAgent(self.config, each, options).arguments(owner, client)
+        model = arguments["model"]
+        if not isinstance(model, str) and model not in (client, options.get("model")):
+            self._configured.append(model)
+        return arguments
 
     def _task_prompt(self, defaults: Mapping[str, Any]) -> Prompt[Any]:
         """Return the prompt of tasks that are given in words."""
-        prompt = self.config.prompt or defaults["prompt"] or TASK
+        prompt = self.config.prompt or defaults.get("prompt") or TASK
         if isinstance(prompt, str):
             with placed(self.config, ("prompt",)):
                 prompt = prompt_of(self.config, prompt, defaults.get("prompts"))
@@ -235,21 +259,6 @@ class AgentBase(Classifying, Generic[Out]):
             whose = repr(prompt.path or prompt.template)
             raise self.config.error(("prompt",), f": the prompt {whose:.80} must say {{{{ task }}}}")
         return prompt
-
-    def as_agent(self) -> Agent[Any, Any]:
-        """Return this agent as an `Agent`, which does what its `call` does, wherever one may stand.
-
-        Without a ``call`` of its own that is its sub-agent.  Otherwise the call stands in the place of a model, which
-        is given the task and answers with what the call returns.
-        """
-        return self._as_agent
-
-    @cached_property
-    def _as_agent(self) -> Agent[Any, Any]:
-        if _has_call(type(self)):
-            return agent_of(self.name, type(self).call, self.call, self.output)
-        (agent,) = self.agents.values()
-        return agent if agent.name == self.name else agent.changed(name=self.name, model=agent.client)
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(
@@ -265,61 +274,17 @@ class AgentBase(Classifying, Generic[Out]):
         Raises:
             UsageError: The policy makes no sense for an agent.
         """
-        return self.as_agent().as_function(name, description or self.description, **policy)
+        return super().as_function(name, description or self.description, **policy)
 
-    def call(self, task: Any, **kwargs: Any) -> Out:
-        """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one.
-
-        Args:
-            task: Text, or whatever `Agent.call` takes.
-            kwargs: The options of `Agent.call`, and further variables of the prompt.
-        """
-        (agent,) = self.agents.values()
-        output: Out = agent.call(task, **kwargs).output
+    def __call__(self, task: Any, **options: Any) -> Out:
+        """Do the task, with the options of `CallOptions`, and return the output alone."""
+        output: Out = self.call(task, **options).output
         return output
 
-    def __call__(self, task: Any, **kwargs: Any) -> Out:
-        return self.call(task, **kwargs)
-
-    def map(
-        self,
-        tasks: Iterable[Any],
-        *,
-        concurrency: int = CONCURRENCY,
-        progress: Progress = False,
-        fail_fast: bool = False,
-        **kwargs: Any,
-    ) -> TaskResults[Out]:
-        """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
-
-        Args:
-            tasks: The tasks; they are taken as there is room for one.
-            concurrency: How many are done at a time.
-            progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
-            fail_fast: Raise the first error, and begin no further task.
-            kwargs: For each `call`.
-        """
-        return map_tasks(lambda task: self.call(task, **kwargs), tasks, concurrency, progress, fail_fast)
-
-    async def amap(
-        self,
-        tasks: Iterable[Any],
-        *,
-        concurrency: int = CONCURRENCY,
-        progress: Progress = False,
-        fail_fast: bool = False,
-        **kwargs: Any,
-    ) -> TaskResults[Out]:
-        """`map` for asyncio."""
-        import asyncio
-
-        async def do(task: Any) -> Out:
-            return await asyncio.to_thread(self.call, task, **kwargs)
-
-        return await amap_tasks(do, tasks, concurrency, progress, fail_fast)
-
-    @property
+    @cached_property
     def _classifier(self) -> Agent[Any, str]:
+        if not isinstance(self.model, Program):
+            return super()._classifier
         if len(self.agents) > 1:
             named = ", ".join([f"agents[{name!r}]" for name in self.agents])
             raise UsageError(f"{self.name!r} has {len(self.agents)} sub-agents: one of {named} classifies")
@@ -327,7 +292,7 @@ class AgentBase(Classifying, Generic[Out]):
         return agent._classifier
 
     @spelled_out(ConfigOverrides)
-    def changed(
+    def changed(  # type: ignore[override]  # an agent that a configuration describes is changed by its keys
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:
         """Return an agent of this class whose configuration differs in these keys: a copy with sub-agents of its own.
@@ -342,7 +307,9 @@ class AgentBase(Classifying, Generic[Out]):
         Raises:
             ConfigError: There is no such key, or a value is not right.
         """
-        made = copy(self)
+        made = object.__new__(type(self))
+        derived = {*ARGUMENTS, "agents", *_CACHED}
+        vars(made).update({name: value for name, value in vars(self).items() if name not in derived})
         kept = None if "model" in overrides else self._client
         AgentBase.__init__(made, self.config, client=client or kept, **overrides)
         return made
@@ -369,56 +336,50 @@ class AgentBase(Classifying, Generic[Out]):
 
     def close(self) -> None:
         """Close the connections of all sub-agents; a client that was given is its giver's to close."""
-        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
-        for one in opened:
-            one.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class AsyncAgentBase(AgentBase[Coroutine[Any, Any, Out]], Generic[Out]):
-    """`AgentBase` whose ``call`` is a coroutine function, for asyncio."""
-
-    is_async: ClassVar[bool] = True
-
-    async def call(self, task: Any, **kwargs: Any) -> Out:
-        """Do the task, and return what comes of it: the answer of the sub-agent, if there is but one."""
-        (agent,) = self.agents.values()
-        output: Out = (await agent.acall(task, **kwargs)).output
-        return output
-
-    def map(self, tasks: Iterable[Any], **options: Any) -> NoReturn:
-        """Refuse: `amap` does many tasks.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError(f"map of {self.name!r}, whose call is a coroutine function: await amap(…) would be right")
-
-    async def amap(  # type: ignore[override]  # what comes of the coroutines
-        self,
-        tasks: Iterable[Any],
-        *,
-        concurrency: int = CONCURRENCY,
-        progress: Progress = False,
-        fail_fast: bool = False,
-        **kwargs: Any,
-    ) -> TaskResults[Out]:
-        """Do many tasks at once, and return their ends in the order of the tasks; see `AgentBase.map`."""
-        return await amap_tasks(lambda task: self.call(task, **kwargs), tasks, concurrency, progress, fail_fast)
+        for client in self._configured:
+            client.close()
+        super().close()
+        for agent in self.agents.values():
+            if agent is not self:
+                agent.close()
 
     async def aclose(self) -> None:
-        """Close the connections of all sub-agents."""
-        opened: list[Client | Agent[Any, Any]] = [*self._made, *self.agents.values()]
-        for one in opened:
-            await one.aclose()
+        """`close` for asyncio."""
+        for client in self._configured:
+            await client.aclose()
+        await super().aclose()
+        for agent in self.agents.values():
+            if agent is not self:
+                await agent.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+AsyncAgentBase = AgentBase  # a second name, for agents that were written for another library
+
+_CACHED = frozenset(
+    [name for owner in AgentBase.__mro__ for name, item in vars(owner).items() if isinstance(item, cached_property)]
+)
+
+
+def _says(cls: type[AgentBase[Any]], name: str) -> bool:
+    """Return whether a class says something itself, and does not have it of `Agent`."""
+    return any(vars(owner).get(name) for owner in cls.__mro__ if owner not in AgentBase.__mro__)
+
+
+def _program_arguments(
+    name: str, answer: Any, of_class: Mapping[str, Any], of_agent: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of an agent that a program of its class answers for.
+
+    Its sub-agents have what the class says of functions, models, budgets and hooks; the whole has the output, the
+    store, the world and the deadline.
+    """
+    output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
+    deadline = {"deadline_s": of_agent["limits"].deadline_s, "depth": of_agent["limits"].depth}
+    kept = {each: of_agent[each] for each in ("store", "world") if each in of_agent}
+    return {
+        "model": Program(name, answer, output),
+        "name": name,
+        "output": output,
+        "limits": LIMITS.changed(**deadline),
+        **kept,
+    }

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
+from fsm_agent.agents.options import CALL_OPTIONS
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.prompts.template import check_used
+from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
-    from fsm_agent.messages import payload as payloads
     from fsm_agent.runtime.costs import price_list as price_lists
 else:
-    payloads = deferred("fsm_agent.messages.payload")
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
 UNNAMED = "agent"  # the name of an agent that was given none
 TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
-CALL_OPTIONS = (  # of a call, beside the variables of its prompt
-    *("args", "parser_args", "deps", "model", "extra", "run_id", "after", "system_args", "keep_system"),
-)
 
 
 def check_agent(agent: Any) -> None:
@@ -90,18 +84,6 @@ def check_deps(deps: object, prompt: Prompt) -> None:
         )
 
 
-def check_call(call: object, method: str, right: str) -> None:
-    """Refuse to drive what is no agent call.
-
-    Raises:
-        UsageError: It names the method that would be right.
-    """
-    if not isinstance(call, AgentCall):
-        raise UsageError(
-            f"{method} drives an AgentCall, and {shown(call)} is none: {right}({shown(call)}) would be right"
-        )
-
-
 def _check_world(world: Any) -> None:
     check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
@@ -110,30 +92,20 @@ def _check_world(world: Any) -> None:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
 
 
-def check_values(task: object, values: Mapping[str, Any], words: Prompt) -> None:
-    """Refuse what is neither an option of a call nor a variable of the task.
+def unknown_option(options: Mapping[str, Any], task: object, known: Collection[str] = CALL_OPTIONS) -> UsageError:
+    """Return the error for the first option that a call does not have, with what was probably meant.
 
     Args:
-        task: The task.
-        values: What was given with it.
-        words: The agent's prompt of tasks that are given in words.
-
-    Raises:
-        UsageError: It names the first, and what was probably meant.
+        options: The options.
+        task: The task of the call; None: the verb takes none.
+        known: The options that there are.
     """
-    if isinstance(task, str | payloads.Payload) and words.template != TASK.template:
-        task, values = words, {"task": "", **values}
-    used = task.variables if isinstance(task, Prompt) else frozenset[str]()
-    settings = {name: f"settings=Settings({name}=…) of the Agent, or of a Prompt" for name in field_names(Settings)}
-    for word in values:
-        if word not in used and (word in CALL_WORDS or word in settings):
-            raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
-    if isinstance(task, Prompt):
-        check_used(task.template, values, CALL_OPTIONS)
-        return
-    named = ", ".join(sorted(values))
-    meant = next(filter(lambda text: text.startswith(":"), [hint(word, CALL_OPTIONS) for word in values]), "")
-    raise UsageError(f"the variables {named} are for a Prompt, not for {task!r:.60}{meant}")
+    name = next(name for name in options if name not in known)
+    prompt = task.prompt if isinstance(task, Task) else task
+    if isinstance(prompt, Prompt) and name in prompt.variables:
+        return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
+    settings = {each: f"settings=Settings({each}=…) of the Agent, or of a Prompt" for each in field_names(Settings)}
+    return UsageError(f"there is no option {name!r}{remedy(name, sorted(known), settings | CALL_WORDS)}")
 
 
 def is_model(value: Any) -> bool:

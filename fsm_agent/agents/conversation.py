@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from fsm_agent.agents.driving import After, Deps, Driving, Out, Task
-from fsm_agent.agents.keeping import Options, keep
-from fsm_agent.agents.opening import dialog_before
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent.agents.options import CallOptions
+from fsm_agent.agents.persistence import attach_journal
+from fsm_agent.agents.system_prompt import dialog_before
+from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import CONVERSATION_WORDS, explains_attributes
 from fsm_agent.lifecycle.call import AgentCall
@@ -21,19 +24,21 @@ from fsm_agent.messages.numbering import renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
 from fsm_agent.store import turns
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from fsm_agent.agents.agent import Agent
-    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.agents.verbs import After
+    from fsm_agent.store.runs import Claimed, Definition, Runs
 
 
 @explains_attributes(CONVERSATION_WORDS)
-class Conversation(Driving[Deps, Out]):
+class Conversation(CallVerbs[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each is the next turn: it follows what
@@ -59,7 +64,7 @@ class Conversation(Driving[Deps, Out]):
         self.hooks = agent.hooks
         self._keep = keep
         self._runs = agent.runs
-        self._waits_for_disk = not self._runs.store.is_volatile
+        self._seeds_from_disk = not self._runs.store.is_volatile
         self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
 
     def read(self) -> Dialog:
@@ -87,60 +92,67 @@ class Conversation(Driving[Deps, Out]):
         """Return the runs, the newest first, up to the first that was deleted."""
         return list(islice(turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
 
-    def seed(self, task: str | Message, /, *, run_id: str | None = None, after: After = None) -> AgentCall[Out]:
+    @overload
+    def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
+    @overload
+    def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
+    @spelled_out(CallOptions)
+    def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
         """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
 
         Args:
             task: What is said next.
-            run_id: The name of its run; None: a new one.
-            after: What the turn follows instead of what was said before: a result, a dialog, messages.
+            options: Those of `CallOptions`; with ``after`` the turn follows that, instead of what was said before.
 
         Raises:
             Conflict: The newest turn has not ended.
         """
-        return self._seeded(task, {}, Options(run_id=run_id, after=after))
-
-    @property
-    def runs(self) -> Runs:
-        """The runs in the agent's store, those of other conversations included."""
-        return self._runs
-
-    def _world_of(self, call: AgentCall[Any]) -> World:
-        return self.agent._world_of(call)
-
-    def _definition(self, prompt: Prompt | None, options: Options) -> Definition:
-        return self.agent._definition(prompt, options)
-
-    def _dialog(self, head: Head) -> Dialog:
-        dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
-        self._known = {head.run: dialog}
-        return dialog
-
-    def _seeded(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any]:
         if isinstance(task, Dialog | list | tuple):
             raise UsageError(
                 f"the conversation {self.name!r} has its dialog: call('…') with what is new is right, and"
                 " call('…', after=…) goes on from another dialog instead"
             )
         head = self._runs.store.head(self.name)
-        again = self._again(task, values, options)
+        again = self._again(task, options)
         if again is not None:
             return again
-        before, usage = self._before(head, options)
+        after = options.get("after")
+        before, usage = self._before(head, after)
         kept = before if self._keep is None else _kept(self._keep, before)
-        call = self.agent._made(task, values, options.changed(after=kept))
-        is_continued = options.after is None and bool(head.run) and kept is before and len(before) > 0
+        call = self.agent.build_call(task, {**options, "after": kept})
+        is_continued = after is None and bool(head.run) and kept is before and len(before) > 0
         turn = ConversationTurn(self.name, head.version + 1, head.run, 1, is_continued, usage)
-        keep(self.agent, call, options, turn)
+        attach_journal(self.agent, call, options, turn)
         return call
 
-    def _before(self, head: Head, options: Options) -> tuple[Dialog, Usage]:
+    @property
+    def runs(self) -> Runs:
+        """The runs in the agent's store, those of other conversations included."""
+        return self._runs
+
+    def world_of(self, process: AgentCall[Any]) -> World:
+        return self.agent.world_of(process)
+
+    def definition(self, **options: Any) -> Definition:
+        return self.agent.definition(**options)
+
+    def definition_of(self, process: AgentCall[Any]) -> Definition:
+        return self.agent.definition_of(process)
+
+    def check_resumed(self, claimed: Claimed) -> Claimed:
+        return self.agent.check_resumed(claimed)
+
+    def _dialog(self, head: Head) -> Dialog:
+        dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
+        self._known = {head.run: dialog}
+        return dialog
+
+    def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:
         """Return the dialog that the next turn follows, and the tokens so far.
 
         Raises:
             Conflict: The newest turn has not ended.
         """
-        after = options.after
         usage = UNUSED
         if head.run:
             try:
@@ -155,9 +167,9 @@ class Conversation(Driving[Deps, Out]):
             return dialog_before(after), usage
         return self._dialog(head), usage
 
-    def _again(self, task: Task, values: Mapping[str, Any], options: Options) -> AgentCall[Any] | None:
+    def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
         """Return the call of a turn that was begun under this name before, with the same task; None: there is none."""
-        run = options.run_id
+        run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None
         try:
@@ -166,9 +178,9 @@ class Conversation(Driving[Deps, Out]):
             return None
         header = header_of(text)
         seed = seed_of(header)
-        call = self.agent._made(task, values, options.changed(after=None))
+        call = self.agent.build_call(task, {**options, "after": None})
         r = call.record
-        now = (r.dialog[-1], options.args or {}, options.parser_args or {}, r.extra, r.model)
+        now = (r.dialog[-1], options.get("args") or {}, options.get("parser_args") or {}, r.extra, r.model)
         then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, seed.model)
         if header.conversation != self.name or now != then:
             return None

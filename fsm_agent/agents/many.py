@@ -37,12 +37,14 @@ class TaskResult(Generic[Out]):
         task: The task.
         output: What came of it; None: it failed.
         error: Why it failed; None: it did not.
+        result: The whole result, of a failure too; None: there is none.
     """
 
     index: int
     task: Any
     output: Out | None = None
     error: Exception | None = None
+    result: Any = None
 
 
 class TaskResults(Sequence[TaskResult[Out]]):

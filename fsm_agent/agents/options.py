@@ -20,17 +20,19 @@ from fsm_agent.runtime.world import Approve
 if TYPE_CHECKING:
     from fsm_agent.agents.classification.calibration import Calibration
     from fsm_agent.agents.classification.classifying import Classifying
-    from fsm_agent.agents.driving import After
+    from fsm_agent.agents.many import Progress
+    from fsm_agent.agents.verbs import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.messages.event import Event
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
 Deps = TypeVar("Deps")
 
 
-class _Options(TypedDict, Generic[Deps], total=False):
-    """The options of a call that are in no record."""
+class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
+    """The options of a call that are in no store."""
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
@@ -38,14 +40,66 @@ class _Options(TypedDict, Generic[Deps], total=False):
     model: str | Client | None
 
 
-class CallOptions(_Options[Deps], total=False):
-    """The options of a call; variables of a prompt are none of them."""
+class CallOptions(_UnstoredOptions[Deps], total=False):
+    """The options of a call, whatever its verb; this list is the only one.
+
+    Attributes:
+        args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+        parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+            JSON can hold, kept in the record.
+        deps: What functions find in their `Context`.
+        model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so has a
+            snapshot.  The model is not shown it.
+        run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that is
+            there already, the call continues that run, or returns its result.
+        after: What the task follows: the result of a call, a dialog, or messages.
+        system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+        keep_system: A system message with which the dialog begins stays, and the agent's is left out.
+    """
 
     extra: Mapping[str, Any] | None
     run_id: str | None
     after: After
     system_args: Mapping[str, Any] | None
     keep_system: bool
+
+
+CALL_OPTIONS = CallOptions.__optional_keys__
+
+
+class ResumeOptions(_UnstoredOptions[Deps], total=False):
+    """The options of `resume`, beside the answers; None: what the run began with.
+
+    Attributes:
+        prompt: That of the task, if it had one of its own.
+        on_change: What comes of a prompt that has changed since the run began: that is logged and is the result's
+            ``prompt_change`` (``"report"``), or the run stays as it is (``"error"``).
+        by: Who answers, for people.
+        sink: Receives every event.
+    """
+
+    prompt: Prompt[Any] | None
+    on_change: OnChange
+    by: str
+    sink: Callable[[Event], Any] | None
+
+
+RESUME_OPTIONS = ResumeOptions.__optional_keys__ - {"by", "sink"}
+
+
+class MapOptions(CallOptions[Deps], total=False):
+    """The options of many calls.
+
+    Attributes:
+        concurrency: How many are made at a time; 8 by default.
+        progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+        fail_fast: Raise the first error, and begin no further task.
+    """
+
+    concurrency: int
+    progress: Progress
+    fail_fast: bool
 
 
 class ClassifyOptions(CallOptions[Any], total=False):
@@ -64,7 +118,7 @@ class ChoiceOptions(ClassifyOptions, total=False):
     otherwise: Classifying | None
 
 
-class RestoreOptions(_Options[Deps], total=False):
+class RestoreOptions(_UnstoredOptions[Deps], total=False):
     """The options of `Agent.restore`."""
 
     signing_key: str | bytes | None

@@ -13,30 +13,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.delegation.program import agents_with_runs
-from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.keeping import Options, definition_of, runs_of
+from fsm_agent.agents.persistence import runs_of
+from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost, RunUnknown
 from fsm_agent.store.runs import Definition, Runs, stuck_under
 from fsm_agent.store.store import Lease, Rest, Run, Store
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.agent_base import AgentBase
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
@@ -48,25 +41,6 @@ MAX_PAUSE_S = 30.0  # between two attempts at it
 _log = logging.getLogger("fsm_agent")
 
 
-class Keeper(NamedTuple):
-    """The parts with which a worker drives a run."""
-
-    definition: Definition
-    world_of: Callable[[Any], World]  # of its process
-    listen: Callable[[Any], Callable[[Event], None] | None]  # to its process; None: nobody listens
-
-
-class Keeping(Protocol):
-    """Anything but an agent whose runs a worker may drive, such as a flow."""
-
-    @property
-    def name(self) -> str:
-        """The name by which runs find it."""
-
-    def keeper(self, deps: Any) -> Keeper:
-        """Return the parts with which a worker drives a run of it."""
-
-
 Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -74,7 +48,7 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, and flows, by whose names runs are claimed; runs of others are left alone.
+        agents: The agents, flows and orchestrators by whose names runs are claimed; other runs are left alone.
         runs: Where the runs are: a path, a `Store`, or `Runs` with options.
         deps: What functions find in their `Context`: a mapping by the agent's name, or a function of the agent's name
             and the run's ``extra`` that makes it.
@@ -85,7 +59,7 @@ class Worker:
 
     def __init__(
         self,
-        agents: Iterable[Agent[Any, Any] | AgentBase[Any] | Keeping],
+        agents: Iterable[Runnable],
         runs: Runs | Store | str | os.PathLike[str],
         *,
         deps: Deps | None = None,
@@ -98,10 +72,10 @@ class Worker:
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
-        self._agents: dict[str, Agent[Any, Any] | Keeping] = {}
+        self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
-        for agent in chain.from_iterable(map(agents_with_runs, agents)):
-            check("an agent", agent, hasattr(type(agent), "keeper") or isinstance(agent, Agent), "an Agent or a Flow")
+        for agent in chain.from_iterable(map(with_sub_agents, agents)):
+            check("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
             check("name of an agent", agent.name, agent.name != UNNAMED, "one of its own, by which it finds its runs,")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
@@ -180,11 +154,11 @@ class Worker:
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
-    def _is_other(self, agent: Agent[Any, Any] | Keeping, run: Run, fingerprint: str) -> bool:
+    def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
         """Return whether the present code is other than that of this fingerprint."""
         header = self.runs.store.load(run.id, after=run.n).header
         try:
-            definition = self._keeper(agent, header_of(header)).definition
+            definition = self._definition(agent, header_of(header))
         except Exception as error:  # of whoever makes `deps`; or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
             return False
@@ -203,15 +177,13 @@ class Worker:
     def _drive(self, lease: Lease) -> None:
         agent = self._agents[lease.agent]
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        keeper = self._keeper(agent, header)
-        call, recorder = self.runs.held(lease, keeper.definition)
+        process, recorder = self.runs.held(lease, self._definition(agent, header))
         if recorder is None:
             return
         if recorder.patience_s is None or recorder.patience_s > self.patience_s:
             recorder.patience_s = self.patience_s
-        tell = keeper.listen(call)
-        world = keeper.world_of(call)
-        with SyncDriver(call, world, is_streamed=tell is not None, recorder=recorder) as driver:
+        tell = agent.listener_to(process)
+        with SyncDriver(process, agent.world_of(process), is_streamed=tell is not None, recorder=recorder) as driver:
             for event in driver.events():
                 if event is None:
                     driver.wait()
@@ -221,22 +193,19 @@ class Worker:
                 if self.is_stopping and isinstance(event, Stepped) and not driver.active:
                     return
 
-    def _keeper(self, agent: Agent[Any, Any] | Keeping, header: Header) -> Keeper:
-        deps = self._deps_of(agent, header)
-        if not isinstance(agent, Agent):
-            return agent.keeper(deps)
-        definition = definition_of(agent, self._prompt_of(agent, header), Options(deps=deps))
-        return Keeper(definition, agent._world_of, partial(listener, agent.hooks))
+    def _definition(self, agent: Runnable, header: Header) -> Definition:
+        return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)
 
-    def _prompt_of(self, agent: Agent[Any, Any], header: Header) -> Prompt[Any] | None:
-        """Return the prompt of a run's task; None: the agent's own."""
-        path = seed_of(header).prompt
-        return None if path == agent.prompt.path else self._prompts.get(path)
-
-    def _deps_of(self, agent: Agent[Any, Any] | Keeping, header: Header) -> Any:
+    def _deps_of(self, agent: Runnable, header: Header) -> Any:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
+
+
+def with_sub_agents(agent: Any) -> Iterable[Any]:
+    """Return an agent, and its sub-agents, which may have runs of their own."""
+    sub_agents = getattr(agent, "agents", {}) if isinstance(agent, Agent) else {}
+    return {id(each): each for each in (agent, *sub_agents.values())}.values()
 
 
 class _Member(threading.Thread):

@@ -223,7 +223,7 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
         error_line(explained(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
-    ended = json.loads(flow.data_json(result.data))
+    ended = json.loads(flow.data_json(result.output))
     if lines:
         lines.end("result", state=result.state, data=ended, usage=to_builtins(result.usage))
     else:

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.config.named import imported, loaded, within
-from fsm_agent.agents.delegation.program import agents_with_runs
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.agents.worker import with_sub_agents
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
@@ -67,11 +67,13 @@ def _shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
-def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
-    """Return the agents of ``module``, or those that ``module:name`` is or contains; and the prompts of the module.
+def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
+    """Return the agents, flows and orchestrators of ``module``, or those that ``module:name`` is or contains.
+
+    Sub-agents are among them, and the prompts of the module are returned as well.
 
     Raises:
-        UsageError: There is no agent, or several of one name.
+        UsageError: There is none, or there are several of one name.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
@@ -80,15 +82,13 @@ def load_agents(named: str) -> tuple[list[Agent], list[Prompt]]:
         target = within(module, path, named)
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
-        found = [agent for item in found for agent in agents_with_runs(item)]
-        if wrong := [item for item in found if not isinstance(item, Agent)]:
+        if wrong := [item for item in found if not isinstance(item, Runnable)]:
             raise UsageError(
                 f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right"
             )
     else:
-        objects = [agent for item in vars(module).values() for agent in agents_with_runs(item)]
-        found = [item for item in objects if isinstance(item, Agent)]
-    agents = list({id(agent): agent for agent in found}.values())
+        found = [item for item in vars(module).values() if isinstance(item, Runnable)]
+    agents = list({id(agent): agent for item in found for agent in with_sub_agents(item)}.values())
     if not agents:
         raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")
     if len({agent.name for agent in agents}) < len(agents):

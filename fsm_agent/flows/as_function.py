@@ -136,7 +136,7 @@ class FlowDelegate:
 
     @cached_property
     def world(self) -> World:
-        return self.flow._world(self._around(None, False))
+        return self.flow.own_world
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -180,11 +180,11 @@ class FlowDelegate:
 
     def call(self, /, *args: Any, **arguments: Any) -> Any:
         """Run the flow by itself, with the arguments that a model would give."""
-        return self.output_of(self.flow.call(self._begun(args, arguments)).data)
+        return self.output_of(self.flow.call(self._begun(args, arguments)).run.data)
 
     async def acall(self, /, *args: Any, **arguments: Any) -> Any:
         """`call` for asyncio."""
-        return self.output_of((await self.flow.acall(self._begun(args, arguments))).data)
+        return self.output_of((await self.flow.acall(self._begun(args, arguments))).run.data)
 
     def _begun(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         if self._start.source is not None:
@@ -194,7 +194,7 @@ class FlowDelegate:
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
     def _around(self, deps: Any, has_approver: bool) -> Surroundings:
-        around = self.flow._around(deps, None)
+        around = self.flow.run_context(deps)
         around.has_approver |= has_approver
         around.is_heard = self.is_heard
         return around

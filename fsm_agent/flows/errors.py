@@ -8,6 +8,7 @@ from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.machine.process import wakes_at_s
 
 if TYPE_CHECKING:
+    from fsm_agent.flows.process.flow_result import FlowResult
     from fsm_agent.flows.process.flow_run import FlowRun
 
 
@@ -19,6 +20,11 @@ class _OfRun(FsmAgentError):
     def __init__(self, message: str, *, run: FlowRun[Any]) -> None:
         super().__init__(message)
         self.run = run
+
+    @property
+    def result(self) -> FlowResult[Any]:
+        """The result so far."""
+        return self.run.outcome
 
 
 class FlowFailed(_OfRun):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
-from fsm_agent.agents.agent import Agent, as_agent
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.flows.as_function import function_of
@@ -34,9 +34,10 @@ from fsm_agent.flows.definition.table import (
     states_enum,
     with_defaults,
 )
-from fsm_agent.flows.driving import FlowDriving
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
+from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import FLOW_METHODS, FLOW_WORDS, explains_attributes
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
@@ -45,6 +46,7 @@ from fsm_agent.mistakes import check, explains_mistakes, plain_json, shown
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from fsm_agent.flows.process.flow_run import FlowRun
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.runtime.world import Approve
     from fsm_agent.store.runs import Runs
@@ -57,7 +59,7 @@ R = TypeVar("R")
 @explains_attributes(FLOW_METHODS)
 @explains_mistakes(lambda: FLOW_WORDS)
 @dataclass(frozen=True, eq=False, repr=False)
-class Flow(FlowDriving[D], Generic[D]):
+class Flow(FlowVerbs[D], Generic[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.
 
     It works on data of one frozen type: what its states see, and what the actions of its rows return anew.  A flow
@@ -228,6 +230,10 @@ class Flow(FlowDriving[D], Generic[D]):
             **kept,
         )
 
+    def make_result(self, run: FlowRun[D]) -> FlowResult[D]:
+        """Return the result of a run of it."""
+        return FlowResult(run)
+
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
         """Return this flow with agents for its roles, the names that states have in the place of agents.
 
@@ -244,7 +250,7 @@ class Flow(FlowDriving[D], Generic[D]):
         """
         check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
-        bound = {role: as_agent(agent) for role, agent in {**self.agents, **agents, **by_role}.items()}
+        bound = {**self.agents, **agents, **by_role}
         check_agents(self, bound)
         return replace(self, agents=bound)
 

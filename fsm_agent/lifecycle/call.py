@@ -519,8 +519,9 @@ class AgentCall(Driven, Generic[Out]):
             )
         if r.state is State.FAILED:
             circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            cause = self._cause(r.ending)
-            detail = cause if r.ending.reason is Reason.MODEL_FAILED else r.ending.detail
+            cause, report = self._cause(r.ending), r.ending.error
+            is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
+            detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
             why = f"{r.ending.reason}: {detail} ({circumstances})"
             raise CallFailed(why, call=self) from cause
         return CallResult(self)
@@ -538,7 +539,7 @@ class AgentCall(Driven, Generic[Out]):
         if report is None:
             return None
         if ending.reason is Reason.MODEL_FAILED:
-            return report.exception()
+            return report.exception() if self.problem is None else self.problem
         return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
 
     @property

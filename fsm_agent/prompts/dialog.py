@@ -12,11 +12,11 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import PromptError, SnapshotError
+from fsm_agent.errors import SnapshotError
 from fsm_agent.messages.message import ChatDict, Message, Part
 from fsm_agent.messages.transcript import overview
 from fsm_agent.mistakes import check
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, Task
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -91,25 +91,25 @@ class Dialog(Sequence[Message]):
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
         return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args, governed_by=self.governed_by)
 
-    def put(self, turn: str | Prompt, /, *parts: Part, **values: Any) -> Dialog:
+    def put(self, turn: str | Prompt | Task, /, *parts: Part) -> Dialog:
         """Return this dialog with a user's turn.
 
         Args:
-            turn: Text, used literally (never as a template), or a prompt, which becomes `top_prompt`.
+            turn: Text, used literally (never as a template); or a prompt, with values for its variables if it has any:
+                ``put(order(letter="…"))``.  The prompt becomes `top_prompt`.
             parts: Images and other parts that follow it.
-            values: The prompt's variables.
 
         Raises:
-            PromptError: A variable of the prompt is missing or not used, or a text has variables.
+            PromptError: A variable of the prompt is missing.
             UsageError: The turn is empty.
         """
         if isinstance(turn, str):
-            if values:
-                raise PromptError(f"the variables {', '.join(values)} are for a Prompt, not for the text {turn[:60]!r}")
             return self._with(self.messages.push(task_message(turn, *parts)), None)
-        check("what is put into a dialog", turn, isinstance(turn, Prompt), "a text or a Prompt")
-        message = task_message(turn.render(**values).text, *parts)
-        return self._with(self.messages.push(message), turn)
+        check("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a text or a Prompt")
+        prompt = turn.prompt if isinstance(turn, Task) else turn
+        rendered = turn.render()
+        message = task_message(rendered.text, *rendered.parts[1:], *parts)
+        return self._with(self.messages.push(message), prompt)
 
     def fork(self, last_n: int | None = None, first_k: int = 1) -> Dialog:
         """Return a dialog that diverges from here.

@@ -19,7 +19,7 @@ from fsm_agent.functions import hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm
 
+    from fsm_agent.messages import payload as payloads
     from fsm_agent.prompts.extraction import arriving as arrivals
     from fsm_agent.prompts.extraction.arriving import Arriving
     from fsm_agent.prompts.files import reading
     from fsm_agent.prompts.options import PromptOptions
 else:
+    payloads = deferred("fsm_agent.messages.payload")
     arrivals = deferred("fsm_agent.prompts.extraction.arriving")
     reading = deferred("fsm_agent.prompts.files.reading")  # with pathlib, and only for handlers in files
 
@@ -251,14 +253,33 @@ class Prompt(Generic[Out]):
         except ValueError:  # a function of C that does not say what it takes
             return
 
+    def __call__(self, /, **values: Any) -> Task[Out]:
+        """Return this prompt with values for its variables, as the task of a call; no model is asked.
+
+        ``agent.call(order(letter="…"), run_id="order-17")``: values go with the prompt, options with the call.
+
+        Raises:
+            PromptError: The template has no variable of some name.  One that is missing is an error when the task is
+                rendered.
+        """
+        check_used(self.template, values)
+        return Task(self, values)
+
     def render(self, /, **values: Any) -> Message:
-        """The user's message that asks for the task.
+        """Return the user's message that asks for the task.
+
+        Of a `Payload` among the values, the text is put in its place; its images and documents follow the text.
 
         Raises:
             PromptError: A variable is missing, or the template has no use for one.
         """
         check_used(self.template, values)
-        return Message.of("user", render(self.template, values))
+        rest: list[Any] = []
+        for name, value in values.items():
+            if isinstance(value, payloads.Payload):
+                values[name] = value.to_text()
+                rest += [part for part in value.parts if not isinstance(part, Text)]
+        return Message.of("user", render(self.template, values), *rest)
 
     @overload
     def extend(self, *, template: str = ..., **changes: Unpack[PromptOptions]) -> Prompt[Out]: ...
@@ -426,6 +447,30 @@ class Prompt(Generic[Out]):
 
 
 spelled_out(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[Out]):
+    """A prompt with values for its variables, which is what a prompt returns when it is called.
+
+    It may stand wherever a prompt may: ``agent.call(order(letter="…"))``, ``dialog.put(order(letter="…"))``, as an item
+    of ``agent.map``, and as the task of a flow's state.
+
+    Args:
+        prompt: The prompt; it governs the call.
+        values: The values, by the names of the template's variables.
+    """
+
+    prompt: Prompt[Out]
+    values: Mapping[str, Any]
+
+    def render(self) -> Message:
+        """Return the user's message that asks for the task.
+
+        Raises:
+            PromptError: A variable is missing.
+        """
+        return self.prompt.render(**self.values)
 
 
 class MissingPrompt:

@@ -88,9 +88,10 @@ class ModelActivity(Activity):
         allowed_s: How many seconds the client has, by the limit of a request and the deadline; None: neither is set.
     """
 
-    __slots__ = ("allowed_s", "since_s", "timeout_s")
+    __slots__ = ("allowed_s", "program", "since_s", "timeout_s")
 
     process: AgentCall
+    program: Any  # the client as it is bound to the call; None: it is no program of the user's
 
     def prepare(self) -> bool:
         limit_s = self.process.record.limits.request_s
@@ -98,6 +99,7 @@ class ModelActivity(Activity):
         return True
 
     def begin(self) -> None:
+        self.program = None
         self.allowed_s = time_left(self.process, self.world)
         if (limit_s := self.process.record.limits.request_s) is not None:
             self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
@@ -109,9 +111,10 @@ class ModelActivity(Activity):
             return self._refused()
         if effect.is_priced:
             self.world.price_list.check()
+        world = self._world_for_request()
         if not self.driver.is_streamed:
-            return ask_model(effect, self.world, self.allowed_s)
-        return stream_model(effect, self.world, self.allowed_s, partial_outputs(self.process))
+            return ask_model(effect, world, self.allowed_s)
+        return stream_model(effect, world, self.allowed_s, partial_outputs(self.process))
 
     def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
         effect = self.effect
@@ -119,9 +122,20 @@ class ModelActivity(Activity):
             return self._arefused()
         if effect.is_priced:
             self.world.price_list.check()
+        world = self._world_for_request()
         if not self.driver.is_streamed:
-            return ask_model_async(effect, self.world, self.allowed_s)
-        return stream_model_async(effect, self.world, self.allowed_s, partial_outputs(self.process))
+            return ask_model_async(effect, world, self.allowed_s)
+        return stream_model_async(effect, world, self.allowed_s, partial_outputs(self.process))
+
+    def _world_for_request(self) -> World:
+        """Return the world; a client that is a program of the user's gets the context of the call that it answers."""
+        bind = getattr(self.world.client, "bound_to", None)
+        if bind is None:
+            return self.world
+        r = self.process.record
+        context: Context[Any] = Context(deps=self.process.deps, agent_call_id=r.id, depth=r.depth)
+        self.program = bind(context)
+        return self.world.changed(client=self.program)
 
     def _refused(self) -> ModelFailed:
         """Return the outcome of a request that is not sent."""
@@ -149,6 +163,8 @@ class ModelActivity(Activity):
         steps = driver.step(self.key, outcome)
         if call.step.trigger == "parse_failed":
             log_problem(call)
+        if type(outcome) is ModelFailed and self.program is not None:
+            call.problem = self.program.raised
         if type(outcome) is not Replied or not driver.is_heard:
             return steps
         return (*self.inside((ReplyCompleted(outcome.reply),)), *steps, *self.inside(self._loops(so_far)))

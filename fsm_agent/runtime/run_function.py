@@ -8,7 +8,8 @@ driver is stopped, and the function would not be run again.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -173,6 +174,7 @@ class Run:
 
 
 _run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
+_PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=0)
 
 
 def current_run() -> Run | None:
@@ -183,7 +185,17 @@ def current_run() -> Run | None:
 def current_depth() -> int:
     """Return how many agent calls the running code is inside of."""
     run = _run.get()
-    return run.depth if run else 0
+    return max(run.depth if run else 0, _PROGRAM_DEPTH.get())
+
+
+@contextmanager
+def program_of(context: Context[Any]) -> Iterator[None]:
+    """Run code in the place of a model: agent calls inside of it are one deeper than the call that it answers."""
+    token = _PROGRAM_DEPTH.set(context.depth + 1)
+    try:
+        yield
+    finally:
+        _PROGRAM_DEPTH.reset(token)
 
 
 def run_function(run: Run, child: ThreadTask[Any] | None = None) -> Ended:

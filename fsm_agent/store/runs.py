@@ -61,9 +61,10 @@ class Definition(NamedTuple):
     new_id: Callable[[], str]  # for runs without a name
     differences: Callable[[Header, Header], Sequence[str]] = request_differences  # of two headers, in words; not code
     now: Callable[[], float] = time.time  # Unix time, by the clock of the drivers
+    check: Callable[[Any], None] | None = None  # refuses a process before its run is claimed
 
 
-Held: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
+Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
 
 
 class Runs:
@@ -98,7 +99,7 @@ class Runs:
 
     # Driving
 
-    def begin(self, process: Process, definition: Definition) -> Held:
+    def begin(self, process: Process, definition: Definition) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
 
         A run of the same header that there is already is gone on with.
@@ -149,7 +150,7 @@ class Runs:
                 journal.run = f"{name}-{next(numbers)}"
         return lease
 
-    def _again(self, process: Process, chain: Chain, definition: Definition) -> Held:
+    def _again(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
         """Claim the run of a process that was driven before and has been advanced since."""
         journal = process.journal
         assert journal is not None
@@ -163,7 +164,7 @@ class Runs:
             raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
         return process, self._recorder(lease, process, definition, loaded.posts)
 
-    def resume(self, run: str, definition: Definition) -> Held:
+    def resume(self, run: str, definition: Definition) -> Claimed:
         """Claim a run and make its process, from its last rest on.
 
         Raises:
@@ -177,7 +178,7 @@ class Runs:
             return self._folded(loaded, definition), None
         return self.held(self._claimed(run), definition)
 
-    def held(self, lease: Lease, definition: Definition) -> Held:
+    def held(self, lease: Lease, definition: Definition) -> Claimed:
         """Make the process of a run that was claimed.
 
         Raises:

@@ -83,8 +83,8 @@ def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
     for index, kind in enumerate((Teller, AsyncTeller)):
         steps = Steps()
         agent = kind(client=scripts[index], hooks=[steps])
-        answer: Any = agent("Berlin", unit="°C", deps=5.0)
-        answers.append(asyncio.run(answer) if agent.is_async else answer)
+        task = agent.prompt(task="Berlin", unit="°C")
+        answers.append(agent(task, deps=5.0) if index == 0 else asyncio.run(agent.acall(task, deps=5.0)).output)
         traces.append(steps.seen)
     assert answers == [Report(text="Mild.", degrees=11)] * 2
     assert traces[0] == traces[1]
@@ -103,7 +103,7 @@ def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
 
 def test_a_task_that_is_no_text_is_taken_as_it_is():
     script = Script('{"text": "Mild.", "degrees": 11}')
-    assert Teller(client=script)(Prompt("Say {{ x }}"), x="hello", deps=5.0).text == "Mild."
+    assert Teller(client=script)(Prompt("Say {{ x }}")(x="hello"), deps=5.0).text == "Mild."
     assert script.requests[0].messages[-1].text == "Say hello"
 
 
@@ -180,8 +180,8 @@ def test_a_group_of_one_needs_no_call():
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({}, "is abstract: it has no call, and none of agent_type, expertise"),
-        ({"agent_group": ("a", "b")}, "is abstract: an agent of 2 sub-agents needs a call of its own"),
+        ({}, "is abstract: it has no method answer, and none of agent_type, expertise"),
+        ({"agent_group": ("a", "b")}, "is abstract: an agent of 2 sub-agents needs a method answer\\(self, task\\)"),
     ],
 )
 def test_what_could_do_nothing_is_abstract(attributes, says):
@@ -270,7 +270,7 @@ class TestMany:
         class Meeting(AgentBase[int], register=False):
             agent_type = "meeting"
 
-            def call(self, task: int, **kwargs: Any) -> int:
+            def answer(self, task: str) -> int:
                 nonlocal running, most
                 with lock:
                     running += 1
@@ -278,9 +278,9 @@ class TestMany:
                 meeting.wait()
                 with lock:
                     running -= 1
-                return task
+                return int(task)
 
-        assert Meeting(client=Script()).map(range(9), concurrency=3).outputs == [*range(9)]
+        assert Meeting(client=Script()).map(TASKS, concurrency=3).outputs == [*range(9)]
         assert most == 3
 
     def test_tasks_are_taken_as_there_is_room(self):
@@ -289,14 +289,14 @@ class TestMany:
         class Once(AsyncAgentBase[int], register=False):
             agent_type = "once"
 
-            async def call(self, task: int, **kwargs: Any) -> int:
-                assert len(taken) <= task + 2
-                return task
+            async def answer(self, task: str) -> int:
+                assert len(taken) <= int(task) + 2
+                return int(task)
 
         def tasks():
             for index in range(20):
                 taken.append(index)
-                yield index
+                yield str(index)
 
         told: list[Any] = []
         results = asyncio.run(
@@ -311,17 +311,17 @@ class TestMany:
         class Waiting(AsyncAgentBase[int], register=False):
             agent_type = "waiting"
 
-            async def call(self, task: int, **kwargs: Any) -> int:
+            async def answer(self, task: str) -> int:
                 try:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
-                    cancelled.append(task)
+                    cancelled.append(int(task))
                     raise
-                return task
+                return int(task)
 
         async def main() -> None:
-            everything = asyncio.ensure_future(Waiting(client=Script()).amap(range(5), concurrency=2))
-            for _ in range(5):
+            everything = asyncio.ensure_future(Waiting(client=Script()).amap(TASKS[:5], concurrency=2))
+            for _ in range(50):
                 await asyncio.sleep(0)
             everything.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -349,9 +349,9 @@ class TestMany:
         with pytest.raises(UsageError, match=says):
             Echo(client=Script()).map(tasks, **options)
 
-    def test_an_asynchronous_agent_has_amap_alone(self):
-        with pytest.raises(UsageError, match=r"map of 'AsyncEcho'.*await amap\(…\) would be right"):
-            AsyncEcho(client=Script()).map(["x"])
+    def test_each_run_has_a_name_of_its_own(self):
+        with pytest.raises(UsageError, match="run_id 'r' names one run, and map makes one for each task"):
+            Echo(client=Script()).map(["x"], run_id="r")
 
     def test_no_task_is_no_result(self):
         assert Echo(client=Script()).map([]).outputs == []

@@ -66,7 +66,7 @@ def test_a_users_text_is_data_and_never_a_template(script, text):
 
 def test_a_prompt_with_variables(script):
     one = script("42")
-    result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse), a=17, b="{{ b }}")
+    result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse)(a=17, b="{{ b }}"))
     assert (result.output, one.requests[0].messages[-1].text) == (42, "What is 17 + {{ b }}?")
 
 
@@ -252,20 +252,21 @@ class TestExtra:
 
 
 @pytest.mark.parametrize(
-    ("task", "values", "says"),
+    ("task", "options", "says"),
     [
         (Dialog(), {}, "the dialog is empty"),
         (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "asks for functions that have no results"),
         (None, {}, "the task is None: text, a Payload, a Prompt, a Message or a Dialog"),
-        ("hi", {"name": "Ada"}, "the variables name are for a Prompt"),
+        ("hi", {"name": "Ada"}, "there is no option 'name'; there are: "),
+        ("hi", {"afer": "Ada"}, "there is no option 'afer': did you mean 'after'?"),
         (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
-        (Prompt("{{ name }}"), {"nam": 1}, "uses no variable 'nam': did you mean 'name'"),
+        (Prompt("{{ name }}"), {"name": 1}, r"'name': here that is a value of the prompt, call\(prompt\(name=…\)\)"),
     ],
 )
-def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, values, says):
+def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, options, says):
     one = script()
     with pytest.raises(UsageError, match=says):
-        Agent(one).call(task, **values)
+        Agent(one).call(task, **options)
     assert one.requests == []
 
 
@@ -639,8 +640,8 @@ class TestToolsets:
     def test_a_dialog_that_goes_on_is_offered_what_its_new_caller_may_use(self, script, go_on, prompt):
         one = script("1", "2", "3")
         agent = Agent(one, functions=self.guarded([]))
-        options = {"x": "Do it."} if prompt and prompt.parser else {}
-        dialog = agent.call(prompt or "Do it.", deps="admin", **options).dialog
+        task = prompt(x="Do it.") if prompt and prompt.parser else prompt or "Do it."
+        dialog = agent.call(task, deps="admin").dialog
         for deps in ("guest", "admin"):
             more = dialog.put("more") if go_on == "put" else dialog.append(Message.of("user", "more"))
             dialog = agent.call(more, deps=deps).dialog

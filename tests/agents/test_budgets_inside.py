@@ -86,12 +86,12 @@ def by_astream(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
 
 def step_by_step(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
     """One effect after the other, by hand."""
-    driver: Any = ByHand(one, agent._world)
+    driver: Any = ByHand(one, agent.own_world)
     while one.effects:
         effect = one.effects[0]
         activity = ACTIVITIES[type(effect)](effect, driver)
         owner = one.owner(effect.key)
-        activity.assign(owner, owner.worlds[0] if owner.worlds else agent._world)
+        activity.assign(owner, owner.worlds[0] if owner.worlds else agent.own_world)
         activity.prepare()
         activity.begin()
         one.advance(effect.key, activity.perform())
@@ -219,9 +219,7 @@ def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
     later = agent(inner=[spending(31, "Gone.")], limits=Limits(), store=store)
     with pytest.raises(CallFailed, match=r"over budget: limits\.tokens is 100, and 101 tokens were used"):
         later.resume("r", {"run:1.0/ask:1.0": Approved()})
-    from fsm_agent.agents.keeping import Options
-
-    replayed = later.runs.replay("r", later._definition(None, Options()))
+    replayed = later.runs.replay("r", later.definition())
     assert replayed.record.ending is not None
     assert replayed.record.ending.reason is Reason.OVER_BUDGET
 

@@ -165,7 +165,7 @@ def test_functions_that_the_body_defines_are_methods():
             return f"{self.name} has seen enough" if context.iteration > 1 else None
 
     script = Script(call("erase", path="/"), call("erase", path="/etc"))
-    result = Careful(client=script, name="careful").as_agent().call("tidy")
+    result = Careful(client=script, name="careful").call("tidy")
     assert result.ending.detail == "careful has seen enough"
     assert erased == []
     assert script.requests[0].messages[0].text == "You are careful."
@@ -284,7 +284,7 @@ def test_all_else_is_the_class_s_own():
         def history(self) -> list[str]:
             return []
 
-    assert Own(client=Script("1")).call("?") == "1"
+    assert Own(client=Script("1"))("?") == "1"
 
 
 @pytest.mark.parametrize("name", ["approve", "limits", "hooks", "name"])

@@ -22,6 +22,7 @@ from support import configured
 from fsm_agent import (
     AgentBase,
     AgentConfig,
+    CallFailed,
     ConfigError,
     Limits,
     Masking,
@@ -380,7 +381,7 @@ class TestLayers:
         client = script(call("add", a=1, b=2), '{"text": "3"}')
         own = {"functions": [configured.add], "output": configured.Report, "hooks": (seen,)}
         agent = build_agent({"agent_type": "paper", "agent_configs": {"editor": own}}, client=client)
-        assert agent("Add.") == configured.Report(text="3")
+        assert agent.agents["editor"].call("Add.").output == configured.Report(text="3")
         assert seen.triggers == ["begun", "functions_asked", "returned", "answered"]
 
     @pytest.mark.spec("3.25: a system prompt from a path")
@@ -441,8 +442,11 @@ class TestClients:
     def test_an_unknown_one_is_named_with_those_there_are(self):
         register_client("cabin", lambda model: Script())
         agent = build_agent({"agent_type": "paper", "model": "cabn:big"})
-        with pytest.raises(ConfigError, match=r"no provider or client 'cabn' is registered: did you mean 'cabin'\?"):
+        with pytest.raises(
+            CallFailed, match=r"no provider or client 'cabn' is registered: did you mean 'cabin'\?"
+        ) as e:
             agent("Write.")
+        assert isinstance(e.value.__cause__, ConfigError)
 
     @pytest.mark.parametrize(
         ("name", "says"),
@@ -458,7 +462,7 @@ class TestClients:
 
     def test_what_is_no_client_is_refused(self):
         register_client("cabin", lambda model: "x")
-        with pytest.raises(ConfigError, match="what the client 'cabin' was made as is 'x': a Client would be right"):
+        with pytest.raises(CallFailed, match="what the client 'cabin' was made as is 'x': a Client would be right"):
             build_agent({"agent_type": "paper", "model": "cabin:big"})("Write.")
 
 

@@ -110,7 +110,7 @@ class TestCustomAgent:
             build_agent(custom.CONFIG, kind, client=script, hooks=[hook])
             for kind, script, hook in zip(("research", "async_research"), scripts, steps, strict=True)
         ]
-        answers = [built[0]("Why is the sky blue?"), asyncio.run(built[1]("Why is the sky blue?"))]
+        answers = [built[0]("Why is the sky blue?"), asyncio.run(built[1].acall("Why is the sky blue?")).output]
         assert answers == ["Air scatters blue light most."] * 2
         assert steps[0].seen == steps[1].seen
         triggers = [trigger for trigger, *_ in steps[0].seen]

@@ -29,7 +29,6 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Returned
@@ -300,7 +299,7 @@ def test_a_run_is_gone_on_with_by_the_right_agent_and_replayed():
     later = triage("never asked", to=billing("It is done."), store=store)
     result = later.resume("r1", {"to:transfer_to_billing/ask:4.0": Approved()})
     assert (result.output, result.record.governed_by) == ("It is done.", "transfer_to_billing")
-    again = later.runs.replay("r1", later._definition(None, Options()))
+    again = later.runs.replay("r1", later.definition())
     assert (again.record, again.output) == (result.record, "It is done.")
 
 

@@ -139,7 +139,7 @@ class TestVariables:
         script = Script(*"abcde")
         agent = Agent(script, system=Prompt("You talk to {{ name }}."))
         first = agent.call("hi", system_args={"name": "Ada"})
-        agent.call(Prompt("About {{ name }}"), system_args={"name": "Ada"}, name="the sea")
+        agent.call(Prompt("About {{ name }}")(name="the sea"), system_args={"name": "Ada"})
         agent.call("again", after=first)  # in memory, they are those of the turn before
         agent.call("again", after=first, system_args={"name": "Bob"})
         asyncio.run(agent.acall(agent.init_dialog(name="Eve").put("hi")))
@@ -173,7 +173,7 @@ class TestVariables:
             ("hi", {"system_args": "Ada"}, "system_args is 'Ada': values by name"),
             ([KIND, HI], {"system_args": {"name": "A"}, "keep_system": True}, "one of them would be right"),
             ([KIND, HI], {"keep_system": 1}, "keep_system is 1: True or False"),
-            ("hi", {"name": "Ada"}, "the variables name are for a Prompt, not for 'hi'"),
+            ("hi", {"name": "Ada"}, "there is no option 'name'; there are: after, args, deps"),
         ],
     )
     def test_what_is_wrong_with_them_is_told_before_any_request(self, task, options, says):
@@ -280,7 +280,7 @@ class TestAfter:
         agent = Agent(script)
         first = agent.call("hi")
         agent.call(Message.of("user", "again"), after=first)
-        agent.call(Prompt("{{ word }}"), after=first, word="again")
+        agent.call(Prompt("{{ word }}")(word="again"), after=first)
         list(agent.stream("again", after=first))
         assert [sent(script, n) for n in (1, 2, 3)] == [[("user", "hi"), ("assistant", "a"), ("user", "again")]] * 3
 

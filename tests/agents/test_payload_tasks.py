@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import pytest
 
@@ -106,8 +105,9 @@ class TestOfAClass:
     def test_the_prompt_has_the_text_and_the_rest_follows(self, looker, kind):
         script = kind("a", "b")
         one = looker(client=script)
-        assert one.call(PICTURE, who="Ada", args={"temperature": 0}) == "a"
-        one.call(PICTURE, who="Bob", after=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
+        assert one.call(one.prompt(task=PICTURE, who="Ada"), args={"temperature": 0}).output == "a"
+        bob = one.prompt(task=PICTURE, who="Bob")
+        one.call(bob, after=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
         message = script.requests[0].messages[-1]
         assert message.parts[0] == Text("Task for Ada: What is this?")
         assert sent(script) == [["text", "image"] if kind is Script else ["text"]] * 2
@@ -116,6 +116,7 @@ class TestOfAClass:
 
     def test_many(self, looker):
         script = Script(*"ab")
-        results: Any = looker(client=script).map([PICTURE, "Who?"], concurrency=1, who="Ada")
+        one = looker(client=script)
+        results = one.map([one.prompt(task=task, who="Ada") for task in (PICTURE, "Who?")], concurrency=1)
         assert results.outputs == ["a", "b"]
         assert sent(script) == [["text", "image"], ["text"]]

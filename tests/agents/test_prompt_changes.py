@@ -29,7 +29,7 @@ def agent():
     """An agent that has a run "r1" of the old prompt, which waits for an approval."""
     agent = Agent(Script(call("pay", euros=5), "done", "done"), name="shop", store=Runs(MemoryStore()))
     with pytest.raises(CallSuspended) as caught:
-        agent.call(OLD, n=5, run_id="r1")
+        agent.call(OLD(n=5), run_id="r1")
     vars(agent)["waiting"] = caught.value.call
     return agent
 
@@ -74,7 +74,7 @@ class TestResume:
 
     def test_a_run_that_goes_on_by_its_name(self, agent, caplog):
         with pytest.raises(CallSuspended) as caught:
-            agent.call(NEW, n=5, run_id="r1")
+            agent.call(NEW(n=5), run_id="r1")
         assert caught.value.call.prompt_change.before == OLD.fingerprint
         assert "has changed since" in caplog.text
 

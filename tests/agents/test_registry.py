@@ -9,12 +9,22 @@ import json
 import tomllib
 import traceback
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
+from fsm_agent import (
+    AgentBase,
+    AgentConfig,
+    AsyncAgentBase,
+    ConfigError,
+    Context,
+    Limits,
+    Prompt,
+    Settings,
+    build_agent,
+)
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script
@@ -112,7 +122,7 @@ def test_an_agent_without_a_group_is_its_own_sub_agent(script):
         def call(self, task, **kwargs):
             return self.agents["echo"].call(task).output
 
-    assert build_agent({"model": "x:y"}, "echo", client=script("hi")).call("hi") == "hi"
+    assert build_agent({"model": "x:y"}, "echo", client=script("hi"))("hi") == "hi"
 
 
 def test_a_kind_may_be_an_enum_member(script):
@@ -244,7 +254,7 @@ class TestOfAClass:
             def call(self, task, **kwargs):
                 return self.prefix + self.agents["Echo"].call(task).output
 
-        assert build_agent(Echo, {"model": "x:y"}, client=script("hi"), prefix="> ").call("hi") == "> hi"
+        assert build_agent(Echo, {"model": "x:y"}, client=script("hi"), prefix="> ")("hi") == "> hi"
         assert AGENTS.get("Echo") is None
 
     def test_its_kind_may_be_an_enum(self):
@@ -257,7 +267,7 @@ class TestOfAClass:
             def call(self, task, **kwargs):
                 return task
 
-        assert build_agent(Echo, {"agent_type": "echo", "model": "x:y"}).call("hi") == "hi"
+        assert build_agent(Echo, {"agent_type": "echo", "model": "x:y"})("hi") == "hi"
 
     def test_a_configuration_for_another_is_refused(self):
         with pytest.raises(ConfigError, match=r"is for agent_type 'wether', and .*Weather is 'weather'"):
@@ -282,8 +292,7 @@ def test_async_agents(script):
 
     async def main() -> str:
         async with build_agent({"model": "x:y"}, "aweather", client=script("Sun.")) as agent:
-            assert agent.is_async
-            return await agent("Berlin?")
+            return (await agent.acall("Berlin?")).output
 
     assert asyncio.run(main()) == "Sun."
 
@@ -300,18 +309,19 @@ def test_calling_an_agent_hands_its_keywords_on():
     class Echo(AgentBase):
         agent_type = "echo"
 
-        def call(self, task, **kwargs):
-            return task, kwargs
+        def answer(self, task: str, context: Context[Any]) -> list[Any]:
+            return [task, context.deps, context.depth]
 
-    class AsyncEcho(AsyncAgentBase):
+    class AsyncEcho(AgentBase):
         agent_type = "aecho"
 
-        async def call(self, task, **kwargs):
-            return task, kwargs
+        async def call(self, task: str, context: Context[Any]) -> list[Any]:
+            return [task, context.deps, context.depth]
 
-    expected = ("hi", {"unit": "m", "days": 3})
-    assert build_agent({"model": "x:y"}, "echo", client=Script())("hi", unit="m", days=3) == expected
-    assert asyncio.run(build_agent({"model": "x:y"}, "aecho", client=Script())("hi", unit="m", days=3)) == expected
+    for kind in ("echo", "aecho"):
+        agent = build_agent({"model": "x:y"}, kind, client=Script())
+        assert agent("hi", deps={"unit": "m"}) == ["hi", {"unit": "m"}, 0]
+        assert agent.call("hi", extra={"ticket": 3}).extra == {"ticket": 3}
 
 
 @pytest.mark.spec(
@@ -327,7 +337,7 @@ def test_agents_hand_on_to_each_other_until_one_says_end(script):
         def call(self, task, **kwargs):
             at = Next(to="writer", communicate=task)
             while at.to != "End":
-                at = self.agents[at.to].call(Prompt("{{ text }}", output=Next), text=at.communicate).output
+                at = self.agents[at.to].call(Prompt("{{ text }}", output=Next)(text=at.communicate)).output
             return at.communicate
 
     def said(to: str, text: str) -> str:
@@ -419,4 +429,4 @@ def test_a_coroutine_function_behind_a_decorator_is_one():
         async def call(self, task, **kwargs):
             return task
 
-    assert asyncio.run(Mine({"model": "x:y"})("hi")) == "hi"
+    assert asyncio.run(Mine({"model": "x:y"}).acall("hi")).output == "hi"

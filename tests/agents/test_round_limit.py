@@ -12,7 +12,6 @@ import pytest
 from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import AuthFailed, Overloaded
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as asking
@@ -130,7 +129,7 @@ def test_a_call_of_a_flow_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -
         return Search(found)
 
     flow = Flow("search", Search, start=finding, rows=[finding.done(end("over"), do=keep)])
-    assert flow.call(Search()).data.found == "Not in the shed."
+    assert flow.call(Search()).output.found == "Not in the shed."
     (line,) = warnings(caplog)
     assert "finding" in line
     assert LINE in line
@@ -143,7 +142,7 @@ def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_
     again = agent.restore(snapshot(suspended.value.call))
     result = agent.resume("r1", {"ask:1.0": Approved()})
     assert (result.ending.limit, result.ending.count, result.trace[-2].guard) == ("rounds", 1, "at_round_limit")
-    assert agent.runs.replay("r1", agent._definition(None, Options())).record == result.record
+    assert agent.runs.replay("r1", agent.definition()).record == result.record
     assert again.record == suspended.value.call.record
 
 

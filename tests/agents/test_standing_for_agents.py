@@ -26,8 +26,7 @@ from fsm_agent import (
     function,
     handoff,
 )
-from fsm_agent.agents.agent import as_agent
-from fsm_agent.cli.options import load_agents
+from fsm_agent.cli.options import load_runnables
 from fsm_agent.flows import Flow, call_chosen, call_whole, end
 from fsm_agent.flows import call as asks
 from fsm_agent.testing import Script, call
@@ -126,18 +125,21 @@ class TestACallOfItsOwnIsWhatRuns:
     def test_in_a_flow(self, kind, under_asyncio, word):
         flow = flow_of(kind(client=Script("quiet"), name="it"), word)
         run = asyncio.run(flow.acall(Data())) if under_asyncio else flow.call(Data())
-        assert run.data == Data("QUIET")
+        assert run.output == Data("QUIET")
 
     def test_what_it_raises_fails_the_call_and_it_is_not_asked_again(self, kind, under_asyncio):
         script = Script(ValueError("no such city"))
         with pytest.raises(CallFailed, match="no such city") as caught:
-            self.output_of(kind(client=script, name="it").as_agent(), "hi", under_asyncio)
+            self.output_of(kind(client=script, name="it"), "hi", under_asyncio)
         assert len(script.requests) == 1
-        assert caught.value.__cause__ is not None
+        causes = [caught.value]
+        while (cause := causes[-1].__cause__) is not None:
+            causes.append(cause)
+        assert isinstance(causes[-1], ValueError)
 
 
 def test_streamed_it_is_the_same():
-    events = [*Upper(client=Script("quiet"), name="it").as_agent().stream("hi")]
+    events = [*Upper(client=Script("quiet"), name="it").stream("hi")]
     assert events[-1].result.output == "QUIET"
 
 
@@ -145,7 +147,7 @@ def test_of_several_agents_its_output_is_of_the_type_that_its_call_returns():
     host = Script(call("Pair", task="Berlin"), "Eight.")
     assert Agent(host, functions=[Pair(client=Script("3", "5"))]).call("How warm?").output == "Eight."
     assert host.requests[1].messages[-1].parts[0].text == '{"degrees":8.0}'
-    assert Pair(client=Script("3", "5")).as_agent().call("Berlin").output == Report(degrees=8)
+    assert Pair(client=Script("3", "5")).call("Berlin").output == Report(degrees=8)
 
 
 def test_what_it_returns_is_checked():
@@ -154,7 +156,7 @@ def test_what_it_returns_is_checked():
             return 3  # type: ignore[return-value]
 
     with pytest.raises(CallFailed, match="call of 'Wrong' returned 3, and str is what it shall return"):
-        Wrong(client=Script()).as_agent().call("?")
+        Wrong(client=Script()).call("?")
 
 
 def test_a_call_that_wants_more_than_a_task_is_refused():
@@ -164,8 +166,8 @@ def test_a_call_that_wants_more_than_a_task_is_refused():
         def call(self, task: Any, unit: str) -> str:  # type: ignore[override]
             return unit
 
-    with pytest.raises(UsageError, match=r"call of 'Wanting' cannot be called with a task alone .*call\(self, task\)"):
-        Agent(Script(), functions=[Wanting(client=Script())])
+    with pytest.raises(UsageError, match=r"call of 'Wanting' cannot be called with a task .*call\(self, task\)"):
+        Wanting(client=Script())
 
 
 def test_a_picture_reaches_it():
@@ -179,7 +181,7 @@ def test_a_picture_reaches_it():
             return "seen"
 
     picture = Payload.text("What is it?").with_image("https://example.org/cat.png")
-    assert Looking(client=Script()).as_agent().call(picture).output == "seen"
+    assert Looking(client=Script()).call(picture).output == "seen"
     assert seen[0].to_text() == "What is it?"
     assert [type(part) for part in seen[0].parts][1:] == [Image]
 
@@ -212,11 +214,11 @@ class TestWithoutACallItIsItsAgent:
 
         teller = Stored(client=Script(call("measure", city="Berlin"), "Mild."), name="it")
         with pytest.raises(CallSuspended):
-            teller.as_agent().call("Berlin", run_id="r1")
-        runs = teller.as_agent().runs
+            teller.call("Berlin", run_id="r1")
+        runs = teller.runs
         runs.answer("r1", {"ask:2.0": Approved()})
         assert Worker([teller], runs).run(once=True) == 1
-        assert teller.as_agent().resume("r1").output == "Mild."
+        assert teller.resume("r1").output == "Mild."
 
     def test_a_worker_drives_the_runs_of_sub_agents(self):
         class Stored(Pair, register=False):
@@ -232,11 +234,9 @@ class TestWithoutACallItIsItsAgent:
         assert pair.agents["one"].resume("r1").output == "3"
 
     def test_it_is_the_same_agent_each_time(self):
-        teller = Teller(client=Script())
-        assert teller.as_agent() is as_agent(teller)
-        other = teller.changed(limits={"rounds": 0})
-        assert other.as_agent().limits.rounds == 0
-        assert as_agent(3) == 3
+        teller = Teller(client=Script(), name="it")
+        assert teller.agents == {"it": teller}
+        assert teller.changed(limits={"rounds": 0}).limits.rounds == 0
 
 
 def test_whose_runs_a_store_has_the_command_line_finds(monkeypatch, tmp_path):
@@ -248,9 +248,9 @@ def test_whose_runs_a_store_has_the_command_line_finds(monkeypatch, tmp_path):
         "upper = Upper(client=Script(), name='upper')\n"
     )
     monkeypatch.chdir(tmp_path)
-    names = {"teller": ["teller"], "pair": ["pair/one", "pair/other"], "upper": ["upper"]}
+    names = {"teller": ["teller"], "pair": ["pair", "pair/one", "pair/other"], "upper": ["upper", "upper/upper"]}
     for named, its in names.items():
-        agents, _ = load_agents(f"tellers_of_a_test:{named}")
+        agents, _ = load_runnables(f"tellers_of_a_test:{named}")
         assert [agent.name for agent in agents] == its
-    agents, _ = load_agents("tellers_of_a_test")
+    agents, _ = load_runnables("tellers_of_a_test")
     assert [agent.name for agent in agents] == [name for its in names.values() for name in its]

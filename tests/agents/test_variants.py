@@ -27,7 +27,6 @@ from fsm_agent import (
     register_client,
     snapshot,
 )
-from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.agents.worker import Worker
 from fsm_agent.clients.registered import CLIENTS
@@ -153,13 +152,13 @@ class TestChangedClass:
         (agent,), (changed,) = clerk.agents.values(), variant.agents.values()
         assert (agent.system, changed.system, changed.limits.rounds) == ("You are terse.", "You are kind.", 2)
         assert changed.model is agent.model
-        assert (type(variant), variant.desk, variant.call("?"), clerk.call("?")) == (type(clerk), 7, "a", "b")
+        assert (type(variant), variant.desk, variant("?"), clerk("?")) == (type(clerk), 7, "a", "b")
 
     def test_a_model_takes_the_place_of_the_client(self, clerk):
         assert [agent.model for agent in clerk.changed(model="openai:gpt-5-mini").agents.values()] == [
             "openai:gpt-5-mini"
         ]
-        assert clerk.changed(client=Script("c")).call("?") == "c"
+        assert clerk.changed(client=Script("c"))("?") == "c"
 
     def test_an_unknown_key_is_answered_with_the_nearest(self, clerk):
         with pytest.raises(ConfigError, match="did you mean 'limits'"):
@@ -183,15 +182,14 @@ async def streamed(agent: Agent, task: Any, **options: Any) -> Any:
 class TestOneCall:
     @pytest.mark.spec("3.34: one call with another model", "3.34: the agent is unchanged")
     @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize("task", ["?", Prompt("{{ x }}")], ids=["text", "prompt"])
+    @pytest.mark.parametrize("task", ["?", Prompt("{{ x }}")(x="?")], ids=["text", "prompt"])
     def test_it_is_asked_of_that_model(self, way, task):
         one, other = Script("one", name="one"), Script("other", name="other")
         agent = Agent(one, system="Be terse.")
-        values = {"x": "?"} if isinstance(task, Prompt) else {}
-        result = WAYS[way](agent, task, model=other, **values)
+        result = WAYS[way](agent, task, model=other)
         assert (result.output, result.record.model) == ("other", "other")
         assert [m.text for m in other.requests[0].messages] == ["Be terse.", "?"]
-        after = WAYS[way](agent, task, **values)
+        after = WAYS[way](agent, task)
         assert (after.output, after.record.model, agent.model) == ("one", "", one)
 
     def test_a_model_may_be_named(self, houses):
@@ -223,7 +221,7 @@ class TestOneCall:
             expertise = "You are terse."
 
         other = Script("other")
-        assert Clerk(model="openai:gpt-5").call("?", model=other) == "other"
+        assert Clerk(model="openai:gpt-5")("?", model=other) == "other"
 
     def test_an_agent_inside_has_its_own(self):
         inner = Agent(Script("inner"), name="helper")
@@ -288,7 +286,7 @@ class TestKept:
         self.begun(agent, houses)
         header = header_of(agent.runs.store.load("r", after=None).header)
         assert seed_of(header).model == "house:m2"
-        folded = agent.runs.replay("r", definition_of(agent, None, Options()))
+        folded = agent.runs.replay("r", agent.definition())
         assert folded.record.model == "house:m2"
 
     @pytest.mark.parametrize("way", ["resume", "aresume", "worker", "call"])

@@ -123,7 +123,7 @@ class TestAdvancing:
         def again():
             object.__setattr__(agent, "model", Script(call("whose"), "ok"))
             agent.__dict__.pop("client", None)
-            agent.__dict__.pop("_world", None)
+            agent.__dict__.pop("own_world", None)
 
         assert outputs({"x": "Bob"}) == "the shop of Bob"
         again()
@@ -132,7 +132,7 @@ class TestAdvancing:
     def test_a_prompt_of_the_task_is_found_by_its_path(self, store):
         prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
         agent = Agent(Script("7"), name="counter")
-        create(store, agent, "one", task=prompt, things="kettles")
+        create(store, agent, "one", task=prompt(things="kettles"))
         assert Worker([agent], store, prompts=[prompt]).run(once=True) == 1
         assert rows(store)["one"].state == "Completed"
 
@@ -197,7 +197,7 @@ class TestFailing:
 
     def test_code_that_decides_otherwise_becomes_a_question(self, store, caplog):
         agent = shop.shop()
-        create(store, agent, "one", task=shop.COUNT, things="kettles")
+        create(store, agent, "one", task=shop.COUNT(things="kettles"))
         assert Worker([agent], store).run(once=True) == 6  # without the prompt; then a person is asked
         (question,) = rows(store)["one"].waits
         assert question.key == "stuck"
@@ -306,7 +306,7 @@ class TestStuck:
         row = rows(store)["one"]
         if is_answered:
             assert (row.state, row.is_ended) == ("over", True)
-            assert orders(store).call(Order(), run_id="one").data == Order(is_right=True)
+            assert orders(store).call(Order(), run_id="one").output == Order(is_right=True)
         else:
             assert (row.state, row.waits, row.due_s) == (stuck.state, stuck.waits, None)
 

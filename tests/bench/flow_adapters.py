@@ -394,10 +394,10 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
             check(run.data.n, right(n))
 
         def sync(n: int) -> None:
-            check(flow.call(Count(n)).data.n, right(n))
+            check(flow.call(Count(n)).output.n, right(n))
 
         async def under_asyncio(n: int) -> None:
-            check((await flow.acall(Count(n))).data.n, right(n))
+            check((await flow.acall(Count(n))).output.n, right(n))
 
         return runner(under_asyncio) if way == "asyncio" else core if way == "core" else sync
 

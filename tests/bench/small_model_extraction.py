@@ -43,7 +43,7 @@ def asked(text: Text, mode: Any) -> dict[str, Any] | None:
     prompt = Prompt("{{ task }}", output=text.output, mode=mode)
     with Agent("local:", settings=Settings(temperature=0, seed=1), limits=Limits(parse_retries=1)) as agent:
         try:
-            return agent.call(prompt, task=text.task).output.model_dump()
+            return agent.call(prompt(task=text.task)).output.model_dump()
         except CallFailed:
             return None
 

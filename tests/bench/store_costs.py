@@ -203,7 +203,7 @@ def loop(folder: Path) -> None:
         agents: list[Any] = [agent_of(turns(3)) for _ in range(AT_ONCE_RUNS)]
         if store is not None:
             agents = [replace(agent, store=store) for agent in agents]
-        assert [agent._governance for agent in agents]  # made at the first call
+        assert [agent._resolver for agent in agents]  # made at the first call
         await asyncio.gather(*[agent.acall(TASK) for agent in agents])
 
     asyncio.run(main(None))

@@ -210,7 +210,7 @@ def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(ans
 
     flow = flow_of(doubled, None)
     run = flow.seed(Batch(50))
-    with SyncDriver(run, flow._world(run.surroundings).changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+    with SyncDriver(run, run.surroundings.own_world.changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -238,7 +238,7 @@ def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | 
     run = flow.seed(Batch(5))
 
     async def main() -> None:
-        world = flow._world(run.surroundings)
+        world = run.surroundings.own_world
         async with asyncio.timeout(10), AsyncDriver(run, world, is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
             for event in driver.events():
                 if event is None:
@@ -271,7 +271,7 @@ def test_what_a_step_inside_ends_is_let_go_of_at_once(is_heard: bool) -> None:
     flow = flow_of(race("either", slow, quick), 1)
     sink = (lambda _: None) if is_heard else None
     result = asyncio.run(asyncio.wait_for(flow.arun(flow.seed(Batch(4)), sink), 10))
-    assert result.data.results == tuple([f"quick {n}" for n in range(4)])
+    assert result.output.results == tuple([f"quick {n}" for n in range(4)])
     assert seen.index("slow 0 is let go of") < seen.index("quick 2")
     assert len(seen) == 8
 

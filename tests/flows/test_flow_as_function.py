@@ -33,7 +33,6 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.agents.keeping import Options
 from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, subflow, wait
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
@@ -244,7 +243,7 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
         assert Worker([later], store).run(once=True) == 1
     result = later.resume("r1")
     assert result.output == "It said: Dear friend (None)"
-    assert later.runs.replay("r1", later._definition(None, Options())).record == result.record
+    assert later.runs.replay("r1", later.definition()).record == result.record
 
 
 def test_the_calls_inside_are_forked_step_by_step():
@@ -606,7 +605,7 @@ def test_a_flow_in_a_flow_of_an_agent_of_a_flow():
     again = outer.restore(document)
     assert again.record == run.record
     again.advance(f"asking#1/{REVIEW}", YES)
-    assert outer.run(again).data.text == "It said: Dear friend (None)"
+    assert outer.run(again).output.text == "It said: Dear friend (None)"
 
 
 def test_the_fingerprint_of_an_agent_changes_with_the_flow():

@@ -374,7 +374,7 @@ class TestTogether:
         for _ in range(3):
             clock.advance(100)
             Worker([flow], flow.runs).advance()
-        assert flow.resume("r").data == -28
+        assert flow.resume("r").output == -28
 
 
 def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():

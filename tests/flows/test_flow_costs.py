@@ -149,7 +149,7 @@ asked = Flow(
 
 
 def ask_in_a_flow(times: int) -> None:
-    assert asked.call(Count(times)).data.n == times - 1
+    assert asked.call(Count(times)).output.n == times - 1
 
 
 def ask_alone(times: int) -> None:
@@ -179,11 +179,11 @@ async def core(steps: int) -> None:
 
 
 async def sync_driver(steps: int) -> None:
-    assert to_and_fro.call(Count(steps)).data.n == steps
+    assert to_and_fro.call(Count(steps)).output.n == steps
 
 
 async def asyncio_driver(steps: int) -> None:
-    assert (await onward.acall(Count(steps))).data.n == steps
+    assert (await onward.acall(Count(steps))).output.n == steps
 
 
 def members(way: str, parallel: int | None):
@@ -199,9 +199,9 @@ def members(way: str, parallel: int | None):
                 run.advance(run.effects[0].key, Returned(text="2"))
             assert run.data.n == 2 * n
         elif driver == "sync driver":
-            assert flow.run(run, sink).data.n == n * (n - 1)
+            assert flow.run(run, sink).output.n == n * (n - 1)
         else:
-            assert (await flow.arun(run, sink)).data.n == n * (n - 1)
+            assert (await flow.arun(run, sink)).output.n == n * (n - 1)
 
     return work
 
@@ -246,8 +246,8 @@ def test_a_thousand_members_are_linear(name):
 
 
 def test_a_thousand_members_give_what_they_should():
-    assert fan.call(Count(1000)).data.n == 999_000
-    assert asyncio.run(fan.acall(Count(100))).data.n == 9_900
+    assert fan.call(Count(1000)).output.n == 999_000
+    assert asyncio.run(fan.acall(Count(100))).output.n == 9_900
 
 
 def test_what_a_run_in_a_store_keeps_of_its_members_is_linear():

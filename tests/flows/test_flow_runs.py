@@ -334,7 +334,7 @@ class TestFunctions:
         rows = [flaky.done(slow_one, do=put), slow_one.done(over), slow_one.failed(late)]
         flow = Flow("f", Word, start=flaky, rows=rows, world={"clock": FakeClock()})
         result = flow.call(Word())
-        assert (result.state, result.data.text, len(tries)) == ("late", "there", 3)
+        assert (result.state, result.output.text, len(tries)) == ("late", "there", 3)
         assert "TimeoutError" in result.trace[-1].detail
 
     def test_the_context_has_deps_and_a_key(self) -> None:
@@ -432,7 +432,7 @@ class TestInside:
 
         flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], approve=approve)
         result = flow.call(Word(), clients={paying: Script(asks("pay", amount=1), "It was refused.")})
-        assert (result.data.text, asked) == ("It was refused.", ["pay"])
+        assert (result.output.text, asked) == ("It was refused.", ["pay"])
 
     @pytest.mark.parametrize("whose", ["outer", "inner", "both", "nobody"])
     def test_a_flow_inside_has_people_of_its_own_or_those_around_it(self, whose: str) -> None:
@@ -466,7 +466,7 @@ class TestInside:
             assert not asked
             return
         name = "outer" if whose == "outer" else "inner"
-        assert outer.run(run).data.text == name
+        assert outer.run(run).output.text == name
         assert asked == [f"{name} may look", f"{name} knows person"]
 
     def test_an_agent_is_chosen_by_the_data(self) -> None:
@@ -477,8 +477,8 @@ class TestInside:
 
         chosen = call_chosen(choose, str, name="chosen")(lambda d: "?")
         flow = Flow("f", Word, start=chosen, rows=[chosen.done(over, do=put)])
-        assert flow.call(Word(n=1)).data.text == "two"
-        assert flow.call(Word(n=0)).data.text == "one"
+        assert flow.call(Word(n=1)).output.text == "two"
+        assert flow.call(Word(n=0)).output.text == "one"
 
     def test_hooks_of_the_flow_and_of_its_agents(self) -> None:
         class Hook:
@@ -550,7 +550,7 @@ class TestStores:
             asyncio.run(flow.aresume("t1", {s.review: s.Change("say sorry")}, clients=clients))
         result = flow.resume("t1", {"answer:review#10": s.Approve("ann")}, clients=clients)
         assert (result.state, result.extra) == ("sent", {"ticket": 17})
-        assert result.data.receipt == "sent as t1/sending#11"
+        assert result.output.receipt == "sent as t1/sending#11"
         assert flow.resume("t1").record == result.record
         assert flow.replay("t1").record == result.record
         assert (tmp_path / "outbox.txt").read_text().count("\n") == 1
@@ -577,7 +577,7 @@ class TestStores:
         with pytest.raises(FlowSuspended, match=r"paying#1/ask:1\.0"):
             flow.call(Word(), run_id="p", clients=clients)
         result = flow.resume("p", {"paying#1/ask:1.0": Approved()}, clients=clients)
-        assert result.data.text == "Paid."
+        assert result.output.text == "Paid."
         assert "paid 1" in repr(clients[paying].requests[-1].messages)
 
     def test_a_worker_goes_on_when_a_time_is_over_or_somebody_has_answered(
@@ -712,5 +712,5 @@ def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str
         there.call("Pay.", run_id="r")
     (question,) = there.runs.store.load("r").run.waits
     result = there.resume("r", {question.key: Approved()})
-    assert (result.data if kind == "a state" else result.output) == ("Paid." if kind == "a state" else "It is paid.")
+    assert result.output == ("Paid." if kind == "a state" else "It is paid.")
     assert "-Infinity" in "".join(there.runs.export("r"))

@@ -69,7 +69,7 @@ def support() -> Any:
 def stopped(flow: Any, run: Any, number: int) -> list[Event]:
     """Drive until the event of this number, and stop there."""
     events: list[Event] = []
-    with closing(drive(run, flow._world(run.surroundings))) as driven:
+    with closing(drive(run, run.surroundings.own_world)) as driven:
         for event in driven:
             events.append(event)
             if len(events) == number:
@@ -80,7 +80,7 @@ def stopped(flow: Any, run: Any, number: int) -> list[Event]:
 def astopped(flow: Any, run: Any, number: int) -> list[Event]:
     async def main() -> list[Event]:
         events: list[Event] = []
-        async with aclosing(adrive(run, flow._world(run.surroundings))) as driven:
+        async with aclosing(adrive(run, run.surroundings.own_world)) as driven:
             async for event in driven:
                 events.append(event)
                 if len(events) == number:
@@ -100,7 +100,7 @@ def raised(flow: Any, run: Any, number: int) -> list[Event]:
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        drive_to_rest(run, flow._world(run.surroundings), sink)
+        drive_to_rest(run, run.surroundings.own_world, sink)
     return events
 
 
@@ -146,12 +146,12 @@ def test_cancelled_at_every_event_it_ends_there(driver: Any) -> None:
                 run.cancel("enough")
 
         if driver is drive:
-            for event in drive(run, one._world(run.surroundings)):
+            for event in drive(run, run.surroundings.own_world):
                 look(event)
         else:
 
             async def main(run: Any = run, one: Any = one, look: Any = look) -> None:
-                async for event in adrive(run, one._world(run.surroundings)):
+                async for event in adrive(run, run.surroundings.own_world):
                     look(event)
 
             asyncio.run(main())

@@ -303,7 +303,7 @@ class TestItems:
         all_of_them = each("all_of_them", same, lambda d: iter(given))  # type: ignore[arg-type, return-value]
         rows = [all_of_them.done(over, do=lambda d, a: replace(d, item="".join(a)))]
         found = Flow("f", Data, start=all_of_them, rows=rows).call(Data())
-        assert found.data.item == "".join(map(str, given))
+        assert found.output.item == "".join(map(str, given))
 
     @pytest.mark.parametrize(
         "items",

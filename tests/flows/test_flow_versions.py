@@ -94,7 +94,7 @@ class TestStored:
     @pytest.mark.parametrize("whom", [somebody, "answer:somebody#1", "answer:person#1"])
     def test_it_is_brought_up_and_answered_at_once(self, whom: Any, flows: tuple[Flow[Old], Flow[New]]) -> None:
         result = flows[1].resume("r", {whom: "y"})
-        assert (result.data, result.record.version) == (New("y", 17), 2)
+        assert (result.output, result.record.version) == (New("y", 17), 2)
 
     def test_an_answer_that_is_none_changes_nothing(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
@@ -102,25 +102,25 @@ class TestStored:
             with pytest.raises(OutcomeError):
                 after.resume("r", answers)
         assert not before.runs.store.load("r").posts
-        assert before.resume("r", {person: "y"}).data == Old("y")
+        assert before.resume("r", {person: "y"}).output == Old("y")
 
     def test_it_is_brought_up_and_asks_again(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         after = flows[1]
         with pytest.raises(FlowSuspended, match="answer:somebody#1"):
             after.resume("r")
         result = after.resume("r", {somebody: "y"})
-        assert (result.data, result.record.version) == (New("y", 17), 2)
+        assert (result.output, result.record.version) == (New("y", 17), 2)
 
     def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert after.resume("r").data == New("by mail", 17)
+        assert after.resume("r").output == New("by mail", 17)
 
     def test_nor_with_a_worker(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
         assert Worker([after], after.runs).run(once=True) == 1
-        assert after.resume("r").data == New("by mail", 17)
+        assert after.resume("r").output == New("by mail", 17)
 
     def test_older_code_refuses_a_newer_run(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
@@ -163,7 +163,7 @@ def test_the_states_inside_are_found_by_their_names_of_now() -> None:
         after.resume("r", {asks_str: "y"})
     with pytest.raises(FlowSuspended, match="both#1/nested/answer:one#2"):
         after.resume("r", {asks_int: 7, "both#1/answer:other": True})
-    assert after.resume("r", {asks_str: "y"}).data == Old("x7y")
+    assert after.resume("r", {asks_str: "y"}).output == Old("x7y")
 
 
 def waiting(flow: Flow[Any], data: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.flow_runs import LOOPS, Driver
-from support.orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+from support.orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
 from support.paths import ROOT
 
 from fsm_agent import Agent, AgentBase
@@ -62,7 +62,7 @@ def test_a_model_plans_by_the_blueprint() -> None:
     assert "x-->y" in asked
     assert "worker: can do all" in asked
     assert len(planner.requests) == 2, "what is no plan is asked for again, by the call"
-    assert (result.status, result.steps_executed, result.redesigns, result.final_output) == ("completed", 2, 0, "B")
+    assert (result.state, result.steps_executed, result.redesigns, result.output) == ("completed", 2, 0, "B")
 
 
 @pytest.mark.spec("2.42: the validator is there by default", "2.42: a passed one goes on")
@@ -76,15 +76,15 @@ def test_the_validator_is_there_and_passes() -> None:
 def test_a_fail_of_the_validator_counts() -> None:
     ones = Ones("A", "better", validator=[FAIL, PASS], planner=["RETRY"], strategy=REFUSED)
     result = ones.call()
-    assert (result.final_output, result.redesigns) == ("better", 1)
+    assert (result.output, result.redesigns) == ("better", 1)
     assert "validation failed: dull" in ones.decided[0]
 
 
 @pytest.mark.spec("2.43: status, counts, output and error", "2.43: counts are true after a failure too")
 def test_counts_are_true_after_a_failure() -> None:
     result = Ones("A", "B", "B", "B", validator=[FAIL] * 3, planner=["RETRY"] * 2, strategy=TWO).call()
-    assert (result.status, result.steps_executed, result.redesigns) == ("step_spent", 1, 2)
-    assert result.final_output == "A"
+    assert (result.state, result.steps_executed, result.redesigns) == ("step_spent", 1, 2)
+    assert result.output == "A"
     assert result.error == "max_step_remediations are used up; step 'b': validation failed: dull"
     assert result.failed_step == "b"
 
@@ -130,7 +130,7 @@ def test_a_full_redesign_begins_anew() -> None:
     planner = ["RETRY", "FULL", as_json(TWO), "RETRY", "RETRY"]
     ones = Ones("A", "B", "B", "A2", "B", "B", "B", validator=[FAIL] * 5, planner=planner, strategy=TWO)
     result = ones.call()
-    assert (result.status, result.redesigns, result.steps_executed) == ("step_spent", 4, 2)
+    assert (result.state, result.redesigns, result.steps_executed) == ("step_spent", 4, 2)
     assert result.context == {"a": "A2"}
     assert "Done by it: a: A" in ones.decided[2]
     assert "dull" in ones.decided[2]
@@ -157,7 +157,7 @@ def test_a_plan_is_asked_for_more_simply_once() -> None:
     result = Ones("A", planner=[*said, as_json(strategy(step("a")))], strategy=None).call()
     assert result.is_success
     result = Ones(planner=[*said, *said], strategy=None).call()
-    assert (result.status, result.steps_executed) == ("unrecoverable", 0)
+    assert (result.state, result.steps_executed) == ("unrecoverable", 0)
     assert "no strategy could be made" in result.error
 
 
@@ -175,8 +175,8 @@ def test_a_person_is_asked(tmp_path: Path, answer: Any, status: str, context: An
     ones = Ones("A", "B", "Z", validator=[FAIL], planner=["ASK"], strategy=TWO, store=store)
     with pytest.raises(FlowSuspended):
         ones.orchestrator.call("x", run_id="r")
-    result = ones.orchestrator.resume("r", {ones.orchestrator.asking: answer})
-    assert (result.status, result.context) == (status, context)
+    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.asking: answer}))
+    assert (result.state, result.context) == (status, context)
 
 
 def test_after_a_persons_output_the_rest_goes_on(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_a_validator_without_a_verdict_fails_the_step() -> None:
     config = OrchestratorConfig(max_step_remediations=1)
     validator = ["perhaps", "maybe", "who knows", "never"]
     result = Ones("A", validator=validator, strategy=REFUSED, config=config).call()
-    assert result.status == "step_spent"
-    assert result.final_output is None
+    assert result.state == "step_spent"
+    assert result.output is None
 
 
 @pytest.mark.spec("2.33: what is left is decided by the orchestrator")
@@ -214,7 +214,7 @@ def test_what_is_left_is_decided_by_the_orchestrator(tmp_path: Path) -> None:
         *[(name, "failed") for name in "abc"],
         ("c", "completed"),
     ]
-    assert (result.final_output, result.redesigns) == ("mine", 2)
+    assert (result.output, result.redesigns) == ("mine", 2)
     assert all("Decide:" in ones.decided[number] for number in (0, 2, 4))
     assert all(entry.at_s > 0 for entry in result.journal), "that of the person as well"
 
@@ -228,7 +228,7 @@ def test_attempts_at_a_step(most: int) -> None:
     config = OrchestratorConfig(max_step_remediations=most)
     ones = Ones(*"AAAA", validator=[FAIL] * 4, planner=["RETRY"] * 4, strategy=REFUSED, config=config)
     result = ones.call()
-    assert result.status == "step_spent"
+    assert result.state == "step_spent"
     assert len(ones.asked) == most
     assert result.redesigns == most - 1
 
@@ -237,7 +237,7 @@ def test_attempts_at_a_step(most: int) -> None:
 def test_the_limit_of_the_step_goes_first() -> None:
     config = OrchestratorConfig(max_step_remediations=2, max_total_redesigns=1)
     ones = Ones("A", "A", validator=[FAIL] * 2, planner=["RETRY"], strategy=REFUSED, config=config)
-    assert ones.call().status == "step_spent"
+    assert ones.call().state == "step_spent"
 
 
 @pytest.mark.spec("2.45: a tactical redesign keeps the count, a full one clears it")
@@ -250,7 +250,7 @@ def test_the_count_is_kept_by_a_tactical_redesign(decision: str, attempts: int) 
     ones = Ones(*"AAAAAA", validator=[FAIL] * 6, planner=planner, strategy=REFUSED, config=config)
     result = ones.call()
     assert len(ones.asked) == attempts
-    assert result.status == "step_spent"
+    assert result.state == "step_spent"
 
 
 @pytest.mark.spec("2.46: ten redesigns, eleven executions")
@@ -261,7 +261,7 @@ def test_redesigns_in_all(options: Any, most: int) -> None:
     config = OrchestratorConfig(**options)
     ones = Ones(*said, validator=[FAIL] * len(said), planner=planner, strategy=REFUSED, config=config)
     result = ones.call()
-    assert (result.status, result.redesigns, len(ones.asked)) == ("total_spent", most, most + 1)
+    assert (result.state, result.redesigns, len(ones.asked)) == ("total_spent", most, most + 1)
 
 
 @pytest.mark.spec("2.47: part of a configuration, the rest by default")
@@ -336,7 +336,7 @@ def test_a_placeholder_without_an_output(unmatched: Any, status: str) -> None:
     config = OrchestratorConfig(unmatched=unmatched, max_step_remediations=1)
     ones = Ones("A", config=config, strategy=strategy(step("a", "<{{ nothing }}>")))
     result = ones.call()
-    assert result.status == status
+    assert result.state == status
     assert ones.asked == ([] if unmatched == "error" else ["<>"])
     assert ("{{ nothing }} of 'a' matches no output" in result.error) is (unmatched == "error")
 
@@ -348,8 +348,8 @@ def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driv
     ones = Ones(config=config, strategy=strategy(step("a", " {{ nothing }}")))
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    result = ones.orchestrator.result(run)
-    assert (result.status, ones.asked) == ("step_spent", [])
+    result = run.outcome
+    assert (result.state, ones.asked) == ("step_spent", [])
     assert "there is nothing to ask: ' {{ nothing }}' is empty when it is filled" in result.error
 
 
@@ -375,11 +375,11 @@ def test_outputs_by_type() -> None:
     agents: list[Agent[Any, Any]] = [Agent(scripts[0], name="r", output=Report), Agent(scripts[1], name="t")]
     plan = strategy(*[step(name, assigned_agent=name[0]) for name in ("r1", "t1", "r2")])
     result = Orchestrator(agents, strategy=plan).call("x")
-    assert result.output(Report) == Report(title="y")
-    assert result.outputs(Report) == [Report(title="x"), Report(title="y")]
-    assert result.output(str) == "text"
+    assert result.output_of(Report) == Report(title="y")
+    assert result.outputs_of(Report) == [Report(title="x"), Report(title="y")]
+    assert result.output_of(str) == "text"
     with pytest.raises(LookupError, match="no step gave Plain; types of the outputs: Report, str"):
-        result.output(Plain)
+        result.output_of(Plain)
 
 
 # 2.54
@@ -437,7 +437,7 @@ def test_loops_and_ends() -> None:
     apart = strategy(step("a"), step("b"), step("c"), loops=(Loop(("b", "a"), 3),))
     assert Ones(*"abababc", strategy=apart).call().steps_executed == 7, "although its last step ends before the other"
     result = Ones("It is:\ndone", strategy=strategy(step("a", ends_if="done"), step("b"))).call()
-    assert (result.status, result.steps_executed) == ("completed", 1)
+    assert (result.state, result.steps_executed) == ("completed", 1)
 
 
 @pytest.mark.spec("2.54: waves of steps at once")
@@ -450,7 +450,7 @@ def test_waves(driven: Driver) -> None:
     flow = ones.orchestrator.flow
     run = ones.orchestrator.seed("x")
     driven(flow, run)
-    result = ones.orchestrator.result(run)
+    result = run.outcome
     assert result.is_success
     assert [entry.wave for entry in result.journal] == [0, 0, 1]
     assert ones.asked[-1] == "same+same"
@@ -473,8 +473,8 @@ def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, out
     with pytest.raises(FlowSuspended):
         made("A").orchestrator.call("x", run_id="r")
     ones = made()  # as in another process: nothing is asked again
-    result = ones.orchestrator.resume("r", {ones.orchestrator.reviewing: answer})
-    assert (result.status, result.final_output) == (status, output)
+    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.reviewing: answer}))
+    assert (result.state, result.output) == (status, output)
     assert not ones.asked
     assert ones.orchestrator.flow.replay("r").record == result.run.record
 
@@ -488,7 +488,7 @@ def test_steps_have_a_time_limit_and_are_cancelled() -> None:
     late.advance(timer.key, Slept(at_s=late.deadline.at_s))
     assert (late.state, late.data.error) == ("step_spent", "its time is over")
     stopped.cancel("no more")
-    assert ones.orchestrator.run(stopped).status == "Cancelled"
+    assert ended(lambda: ones.orchestrator.run(stopped)).state == "Cancelled"
 
 
 def _at_work(ones: Ones) -> Any:
@@ -507,7 +507,7 @@ def _at_work(ones: Ones) -> Any:
 def test_another_agent_does_the_step() -> None:
     ones = Ones("A", validator=[FAIL, PASS], others=["poem"], planner=["ANOTHER_AGENT"], strategy=REFUSED)
     result = ones.call()
-    assert (result.final_output, result.redesigns) == ("poem", 1)
+    assert (result.output, result.redesigns) == ("poem", 1)
     assert [entry.agent for entry in result.journal] == ["worker", "other"]
 
 
@@ -523,7 +523,7 @@ def test_agents_are_chosen_by_what_they_can_do() -> None:
     counting = Agent(Script("3"), name="counter", system="Counts things")
     poet, plan = Poet(client=Script("o sea")), strategy(step("a", description="poems, please"))
     o = Orchestrator([counting, poet], strategy=plan)
-    assert o.call("x").final_output == "o sea"
+    assert o.call("x").output == "o sea"
 
 
 # Mistakes, pictures

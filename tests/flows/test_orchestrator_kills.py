@@ -38,11 +38,11 @@ def test_killed_at_every_step_it_ends_equally(tmp_path: Path) -> None:
         if not at:
             steps = int((folder / "steps.txt").read_text())
         one = worker.orchestrator(str(folder))
-        result = one.result(one.flow.replay(worker.RUN))
+        result = one.flow.replay(worker.RUN).outcome
         assert (folder / "outbox.txt").read_text().splitlines() == _notes(), at
         asked = (folder / "asked.txt").read_text() if (folder / "asked.txt").exists() else ""
         doubts += asked.count("doubt:")
-        found.append((result.status, result.context, result.redesigns, result.steps_executed, _tried(result)))
+        found.append((result.state, result.context, result.redesigns, result.steps_executed, _tried(result)))
         at += 1
     print(f"{kills} kills, one at each of {steps} steps; {doubts} doubts about functions")
     assert all(one == found[0] for one in found)

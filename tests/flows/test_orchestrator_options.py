@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.flow_runs import Driver, everywhere
-from support.orchestrations import FAIL, PASS, Ones, as_json, step, strategy
+from support.orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.errors import AuthFailed
@@ -41,7 +41,7 @@ def test_a_model_matches_names(driven: Driver) -> None:
     ones = Ones("A", "B", planner=[_matches(the_gist="a")], strategy=NAMED, config=OrchestratorConfig(llm_names=True))
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    assert ones.orchestrator.result(run).is_success
+    assert run.outcome.is_success
     assert ones.asked[-1] == "Use A and A"
     assert "Names: the gist\n" in ones.decided[0]
     assert "- a: the a" in ones.decided[0]
@@ -64,7 +64,7 @@ def test_what_a_model_matches_must_be_there(said: list[str], unmatched: Any, sta
     config = OrchestratorConfig(llm_names=True, unmatched=unmatched, max_step_remediations=1)
     ones = Ones("A", "B", planner=said, strategy=NAMED, config=config)
     result = ones.call()
-    assert result.status == status
+    assert result.state == status
     assert len(ones.decided) == len(said), "it is asked once"
     assert ones.asked == (["do it"] if unmatched == "error" else ["do it", "Use  and A"])
     assert ("{{ the gist }} of 'b' matches no output: those of 'a' are there" in result.error) is (unmatched == "error")
@@ -91,7 +91,7 @@ def test_a_model_words_the_intent() -> None:
 def test_an_intent_that_is_not_worded_is_a_failure_of_the_step() -> None:
     config = OrchestratorConfig(llm_intents=True, max_step_remediations=1)
     result = Ones(planner=[AuthFailed("gone")], config=config).call()
-    assert result.status == "step_spent"
+    assert result.state == "step_spent"
     assert "gone" in result.error
 
 
@@ -116,8 +116,8 @@ def test_a_person_is_asked_at_a_limit(
         ones.orchestrator.call("x", run_id="r")
     (effect,) = waiting.value.run.effects
     assert f"validation failed: dull; {word} are used up" in str(effect.question)
-    result = ones.orchestrator.resume("r", {ones.orchestrator.asking: answer})
-    assert (result.status, result.final_output) == (status, output)
+    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.asking: answer}))
+    assert (result.state, result.output) == (status, output)
     assert not ones.decided
 
 
@@ -129,7 +129,7 @@ def test_of_several_failures_that_of_the_step_which_failed_most_often_is_told() 
     )
     config = OrchestratorConfig(max_step_remediations=2)
     result = Ones("A", planner=["RETRY"], strategy=plan, config=config).call()
-    assert (result.status, result.failed_step) == ("step_spent", "often")
+    assert (result.state, result.failed_step) == ("step_spent", "often")
 
 
 # Types of one shape
@@ -156,7 +156,7 @@ def test_types_of_several_agents_may_have_one_shape() -> None:
     plan = strategy(*[step(name[0], assigned_agent=name) for name in ("cats", "dogs", "numbers", "texts")])
     result = Orchestrator(agents, strategy=plan).call("x")
     assert [result.step_output(name) for name in "cdnt"] == [Cat("x"), Dog("x"), [1], ["1"]]
-    assert result.outputs(Dog) == [Dog("x")]
+    assert result.outputs_of(Dog) == [Dog("x")]
     assert result.context["d"] == '{"name":"x"}'
 
 
@@ -179,7 +179,7 @@ def test_outputs_are_rendered_once(driven: Driver) -> None:
     ones = Ones(*said, output=Note, validator=[FAIL, PASS], planner=["RETRY"], strategy=plan)
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    assert ones.orchestrator.result(run).context == {"a": "on x", "b": "on y", "c": "on z"}
+    assert run.outcome.context == {"a": "on x", "b": "on y", "c": "on z"}
     assert ones.asked[-1] == "on x on y"
     assert rendered == ["w", "x", "y", "z"]
 
@@ -236,7 +236,7 @@ def test_an_intent_that_grows_too_long_fails_its_step() -> None:
     plan = strategy(step("a"), step("b", "{{ a }}" * 11))
     config = OrchestratorConfig(max_step_remediations=1)
     result = Ones("x" * 100_000, strategy=plan, config=config).call()
-    assert result.status == "step_spent"
+    assert result.state == "step_spent"
     assert "has 1100000 characters" in result.error
 
 

@@ -167,7 +167,7 @@ def test_the_planner_is_told_on_every_wire(model: str) -> None:
     planner = Agent(client_for(model, api_key="k", network=Network(transport=httpx.MockTransport(answer))))
     ones = Ones(strategy=None)
     ones.orchestrator = Orchestrator([Agent(ones.worker, name="worker")], planner=planner)
-    assert ones.call().status == "unrecoverable"
+    assert ones.call().state == "unrecoverable"
     for told in ("{{ task }}", "{{ previous_output }}", "output_key", "depends_on", "ends_if", "until", "200 steps"):
         assert told in sent[0], told
     assert "FlowError" not in "".join(sent)
@@ -230,7 +230,7 @@ def test_a_loop_whose_word_does_not_come_fails_its_last_step(decision: str, step
         "a", "not good", "a2", "not yet good", "a3", "good", planner=[decision, *after[decision]], strategy=plan
     )
     result = ones.call()
-    assert (result.status, result.redesigns, result.steps_executed) == ("completed", 1, steps)
+    assert (result.state, result.redesigns, result.steps_executed) == ("completed", 1, steps)
     why = "the loop of 'a', 'b' was done 2 times; its last output, 'not yet good', does not say 'good'"
     assert [e.error for e in result.journal if e.status == "failed"] == [why]
     assert f"The step 'b' failed: {why}" in ones.decided[0]
@@ -241,7 +241,7 @@ def test_a_loop_whose_word_does_not_come_fails_its_last_step(decision: str, step
 def test_a_loop_whose_word_never_comes_never_completes() -> None:
     plan = strategy(step("a"), loops=(Loop(("a",), 2, until="DONE"),))
     result = Ones(*["not DONE yet"] * 4, planner=["RETRY"] * 2, strategy=plan).call()
-    assert (result.status, result.steps_executed, result.redesigns) == ("step_spent", 4, 2)
+    assert (result.state, result.steps_executed, result.redesigns) == ("step_spent", 4, 2)
     assert "does not say 'DONE'" in result.error
 
 
@@ -251,7 +251,7 @@ def test_the_limit_of_all_loops_is_named() -> None:
     assert Ones(*"aabb", strategy=plan, config=config).call().is_success
     plan = strategy(*[step(name) for name in "abc"], loops=tuple([Loop((name,), 2) for name in "abc"]))
     result = Ones(*"aabbc", strategy=plan, config=config).call()
-    assert (result.status, result.failed_step) == ("step_spent", "c")
+    assert (result.state, result.failed_step) == ("step_spent", "c")
     assert "the loop of 'c' was done once; max_loop_iterations=2 of all loops are used up" in result.error
 
 

@@ -59,8 +59,8 @@ def test_all_drivers_end_equally(driven: Driver) -> None:
     ones, sent = _everything()
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    result = ones.orchestrator.result(run)
-    assert (result.status, result.redesigns, result.steps_executed) == ("completed", 3, 3)
+    result = run.outcome
+    assert (result.state, result.redesigns, result.steps_executed) == ("completed", 3, 3)
     assert result.context == {"a": "A", "d": "D", "e": "edited"}
     assert sent == ["hello"]
     again = ones.orchestrator.flow.restore(snapshot(run))
@@ -115,7 +115,7 @@ def test_clients_by_the_names_of_agents() -> None:
     o = _unasked()
     run = o.seed("x", clients=_clients())
     assert len(list(o.stream(run))) == len(list(o.stream("x", clients=_clients())))
-    assert o.result(run).context == expected
+    assert run.outcome.context == expected
 
     async def events() -> int:
         return len([event async for event in o.astream("x", clients=_clients())])

@@ -42,7 +42,7 @@ class TestPlanGate:
         result = p.phases.call(p.Work("Edit!"), clients=clients)
         assert p.FILES == {"main.py": BROKEN}
         errors = [
-            part.text for message in result.data.dialog for part in message.parts if part.kind == "function_result"
+            part.text for message in result.output.dialog for part in message.parts if part.kind == "function_result"
         ]
         assert len(errors) == 2
         assert all("write" in text for text in errors)

@@ -252,7 +252,7 @@ def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_dri
     def driven(put: Callable[[Flow[Log]], Flow[Log]], drive: Callable[[Flow[Log]], Any], store: Any) -> Any:
         flow = replace(put(make(3 if put is among_its_like else 1)), store=store)
         began = time.monotonic()
-        found = drive(flow).data
+        found = drive(flow).output
         took_s = time.monotonic() - began
         is_right = times * SHORT_S - 0.01 <= took_s < times * SHORT_S + LATE_S
         return list(found.entries), "in time" if is_right else f"after {took_s:.2f} s"

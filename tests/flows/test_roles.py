@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from support.flow_runs import LOOPS, Driver
 
-from fsm_agent import Agent, AgentBase, AgentConfig, Approved, build_agent, function
+from fsm_agent import Agent, AgentBase, AgentConfig, Approved, CallFailed, build_agent, function
 from fsm_agent.diagrams import render
 from fsm_agent.flows import (
     Flow,
     FlowError,
-    FlowFailed,
     FlowResult,
-    FlowRun,
     FlowSuspended,
     call,
     call_chosen,
@@ -159,7 +157,7 @@ def test_roles_inside_members_and_flows_are_bound_from_the_outside_unless_they_h
     with pytest.raises(FlowError, match="the role 'editor' of the state editing has no agent"):
         flow.bound(forecaster=forecaster(), other=forecaster())
     bound = flow.bound(forecaster=forecaster(), other=forecaster(), editor=editor("free"))
-    assert bound.call(Report("?")).data == Report("?", "free", "own")
+    assert bound.call(Report("?")).output == Report("?", "free", "own")
     renamed = flow.bound(forecaster=forecaster(), other=forecaster(), editor=editor("free", system="Be brief."))
     assert isinstance(renamed.fingerprint, str)
 
@@ -171,7 +169,7 @@ def test_the_data_choose_a_role() -> None:
     chosen = call_chosen(choose, str, name="chosen")(lambda r: "?")
     rows = [chosen.done(end("over"), do=lambda r, a: replace(r, text=a))]
     flow = Flow("f", Report, start=chosen, rows=rows).bound({"a": editor("of a"), "b": editor("of b")})
-    assert [flow.call(Report(task)).data.text for task in "ab"] == ["of a", "of b"]
+    assert [flow.call(Report(task)).output.text for task in "ab"] == ["of a", "of b"]
     with pytest.raises(FlowError, match="the role 'c' of the state chosen has no agent; bound: a, b"):
         flow.call(Report("c"))
 
@@ -217,21 +215,8 @@ class Weather(AgentBase[str], register=False):
     def flow(self) -> Flow[Report]:
         return weather.bound(self.agents)
 
-    def call(self, task: Any, *, run_id: str | None = None, **kwargs: Any) -> str:
-        return replace(self.flow, store=self.config.value("store")).call(Report(task), run_id=run_id).data.text
-
-    def resume(self, run_id: str, answers: dict[Any, Any]) -> str:
-        return replace(self.flow, store=self.config.value("store")).resume(run_id, answers).data.text
-
-
-class Drafting(AgentBase[FlowRun[Report]], register=False):
-    """An agent whose call returns the run of a flow, for others to drive."""
-
-    agent_type = "drafting"
-    agent_group = ("forecaster", "editor")
-
-    def call(self, task: Any, **kwargs: Any) -> FlowRun[Report]:
-        return weather.bound(self.agents).seed(Report(task), **kwargs)
+    def answer(self, task: str) -> str:
+        return self.flow.call(Report(task)).output.text
 
 
 CONFIG = {
@@ -245,15 +230,18 @@ def models(*texts: str) -> dict[str, Script]:
 
 
 @pytest.mark.spec("3.24: sub-agents by name")
-def test_the_call_of_an_agent_of_several_drives_a_flow_that_is_suspended_and_resumed(tmp_path: Path) -> None:
+def test_the_flow_of_sub_agents_is_suspended_and_resumed_and_an_answer_cannot_wait(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
-    scripts = {"forecaster": Script(lambda request: request.messages[0].text), "editor": Script("Mixed.")}
-    agent = build_agent(Weather, {**CONFIG, "store": store}, client=scripts)
+    scripts = {"forecaster": Script(lambda request: request.messages[0].text, "Sun."), "editor": Script("Mixed.", "?")}
+    agent = build_agent(Weather, CONFIG, client=scripts)
     with pytest.raises(FlowSuspended) as e:
-        agent("Berlin?", run_id="r1")
+        replace(agent.flow, store=store).call(Report("Berlin?"), run_id="r1")
     assert e.value.run.data.forecast == "You forecast."
-    later = build_agent(Weather, AgentConfig.of({**CONFIG, "store": store}), client=models("", ""))
-    assert later.resume("r1", {review: Approve("ann")}) == "Mixed."
+    with pytest.raises(CallFailed, match="an answer cannot wait for a person") as failed:
+        agent("Berlin?")
+    assert isinstance(failed.value.__cause__, FlowSuspended)
+    later = replace(build_agent(Weather, AgentConfig.of(CONFIG), client=models("", "")).flow, store=store)
+    assert later.resume("r1", {review: Approve("ann")}).output.text == "Mixed."
 
 
 def test_a_changed_agent_has_a_flow_of_its_own_agents() -> None:
@@ -261,51 +249,20 @@ def test_a_changed_agent_has_a_flow_of_its_own_agents() -> None:
     other = agent.changed(client=models("c", "d"))
     for one, text in [(agent, "b"), (other, "d")]:
         with pytest.raises(FlowSuspended) as e:
-            one.call("?")
+            one.flow.call(Report("?"))
         assert e.value.run.data.text == text
 
 
-def test_a_run_that_a_call_returned_is_what_its_type_says_and_says_who_drives_it(tmp_path: Path) -> None:
-    """Nothing drives it behind the back of whoever has it: it is heard, stopped and named like any other run."""
-    heard = list[str]()
-
-    class Hears:
-        def on_event(self, event: Any) -> None:
-            heard.append(type(event).__name__)
-
-    class Kept(Drafting, register=False):
-        def call(self, task: Any, **kwargs: Any) -> FlowRun[Report]:
-            flow = replace(weather.bound(self.agents), store=str(tmp_path / "runs.db"), hooks=[Hears()])
-            return flow.seed(Report(task), **kwargs)
-
-    agent = build_agent(Kept, CONFIG, client=models("Sun.", "Fine."))
-    run = agent.call("Berlin?", run_id="r1")
-    assert isinstance(run, FlowRun)
-    assert repr(run) == "FlowRun('weather', '', Seeded, Report(task='Berlin?', forecast='', text=''))"
-    with pytest.raises(FlowSuspended, match=r"has not begun: run.flow.run\(run\), arun or stream drives it"):
-        run.result()
-    assert (heard, run.data.text) == ([], "")
-    with pytest.raises(FlowSuspended, match="'r1' of the flow 'weather' in review waits for"):
-        run.flow.run(run)
-    assert {"Stepped", "Inside"} <= set(heard)
-    assert run.flow.resume("r1", {review: Approve("ann")}).data.text == "Fine."
-    stopped = agent.call("Rome?", run_id="r2")
-    stopped.cancel("no more")
-    with pytest.raises(FlowFailed, match="no more"):
-        stopped.flow.run(stopped)
-    assert [len(run.record.trace) for run in agent.map(["a", "b"]).outputs] == [0, 0]
-
-
 @pytest.mark.parametrize("way", ["run", "arun", "stream", "astream"])
-def test_a_call_may_return_the_run_of_a_flow_for_others_to_drive(way: str) -> None:
+def test_a_run_of_sub_agents_waits_for_functions_and_people_under_every_verb(way: str) -> None:
     @function(needs_approval=True)
     def look(place: str) -> str:
         """Look."""
         return "sun"
 
-    agent = build_agent(Drafting, CONFIG, client=models("unused", "Fine."))
+    agent = build_agent(Weather, CONFIG, client=models("unused", "Fine."))
     agent.agents["forecaster"] = Agent(Script(asks("look", place="x"), "Sun."), functions=[look], name="f")
-    run = agent("Berlin?")
+    run = agent.flow.seed(Report("Berlin?"))
     key = "forecasting#1/ask:1.0"
 
     def drive() -> FlowResult[Report]:
@@ -332,4 +289,4 @@ def test_a_call_may_return_the_run_of_a_flow_for_others_to_drive(way: str) -> No
     with pytest.raises(FlowSuspended):
         drive()
     run.give(review, Approve("ann"))
-    assert drive().data.text == "Fine."
+    assert drive().output.text == "Fine."

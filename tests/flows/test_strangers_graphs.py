@@ -121,7 +121,7 @@ def test_plan_and_execute(driven: Driven) -> None:
         replanning: Script('{"steps": ["find his town"]}', '{"response": "Sexten"}'),
     }
     result = driven(plan_and_execute, Task("Where is the winner from?"), models)
-    assert (result.state, result.data.response, result.data.past) == ("answered", "Sexten", ("Sinner", "Sexten"))
+    assert (result.state, result.output.response, result.output.past) == ("answered", "Sexten", ("Sinner", "Sexten"))
     with pytest.raises(FlowFailed, match="no_plan"):
         driven(plan_and_execute, Task("?"), {**models, planning: Script('{"steps": []}')})
 
@@ -167,7 +167,7 @@ reflexion = Flow(
 def test_reflexion(driven: Driven) -> None:
     critic, writer = Script("too short", "too long"), Script("one", "two", "three")
     result = driven(reflexion, Essay("rain"), {writing: writer, criticizing: critic})
-    assert (result.data.text, result.data.criticism) == ("three", ("too short", "too long"))
+    assert (result.output.text, result.output.criticism) == ("three", ("too short", "too long"))
     assert "too short" in writer.requests[1].messages[-1].text
     assert [step.to for step in result.trace].count("writing") == 3
 
@@ -212,7 +212,7 @@ def test_a_supervisor(driven: Driven) -> None:
         return {supervising: Script(*choices), **{state: Script("x", "y", "z", "u") for state in workers.values()}}
 
     result = driven(supervisor, Team("plot"), models('"researcher"', '"coder"', '"researcher"', '"finish"'))
-    assert result.data.said == ("x", "x", "y")
+    assert result.output.said == ("x", "x", "y")
     with pytest.raises(FlowFailed, match="9 states were entered"):
         driven(supervisor, Team("plot"), models(*['"coder"'] * 5))
 
@@ -271,7 +271,7 @@ saga = Flow(
 )
 def test_a_saga(bad: str, state: str, log: tuple[str, ...], driven: Driven, tmp_path: Path) -> None:
     result = driven(replace(saga, store=tmp_path / "runs.db"), Trip(bad), run_id="r")
-    assert (result.state, result.data.log) == (state, log)
+    assert (result.state, result.output.log) == (state, log)
 
 
 # Polling with a limit (Step Functions): a job is looked at every now and then, under a deadline
@@ -315,7 +315,7 @@ def test_polling_with_a_limit(is_inside: bool, driven: Driven) -> None:
     flow: Flow[Any] = around if is_inside else polling
     began = time.monotonic()
     result = driven(flow, Job(4))
-    assert (result.state, result.data.looks) == ("ready", 4)
+    assert (result.state, result.output.looks) == ("ready", 4)
     assert time.monotonic() - began >= 3 * 0.03
     with pytest.raises(FlowFailed, match="looked five times"):
         driven(flow, Job(9))
@@ -379,8 +379,8 @@ def test_a_retry_with_growing_pauses(down: int, error: str, state: str, tries: i
     try:
         result = driven(retrying, Payment(down, error))
     except FlowFailed as failed:
-        result = failed.run
-    assert (result.state, result.data.tries) == (state, tries)
+        result = failed.result
+    assert (result.state, result.output.tries) == (state, tries)
     assert time.monotonic() - began >= sum(PAUSES_S[:tries])
 
 
@@ -452,7 +452,7 @@ def test_a_quorum(asked: tuple[str, ...], state: str, rounds: int, driven: Drive
     began = time.monotonic()
     result = driven(quorum, Vote(asked))
     assert time.monotonic() - began >= (rounds - 1) * 0.02
-    assert (result.state, result.data.rounds) == (state, rounds)
+    assert (result.state, result.output.rounds) == (state, rounds)
 
 
 # Map and reduce (LangGraph): subjects, a joke about each, the best of them
@@ -515,7 +515,7 @@ def test_map_and_reduce(driven: Driven) -> None:
 
     asked = models("2")
     result = driven(map_reduce, Jokes("animals"), asked)
-    assert (result.data.found, result.data.best) == (("CATS", "DOGS", "COWS", "BEES"), "COWS")
+    assert (result.output.found, result.output.best) == (("CATS", "DOGS", "COWS", "BEES"), "COWS")
     assert asked[choosing].requests[0].messages[-1].text == "The best of ('CATS', 'DOGS', 'COWS', 'BEES')"
     with pytest.raises(FlowFailed, match="no_such_joke"):
         driven(map_reduce, Jokes("animals"), models("4"))
@@ -577,7 +577,7 @@ routed = Flow(
 def test_routing(kind: str, state: str, answer: str, driven: Driven) -> None:
     models = {routing: Script(f'"{kind}"'), explaining: Script(*["a cable"] * (kind == "outage"))}
     result = driven(routed, Letter("help"), models)
-    assert (result.state, result.data.answer) == (state, answer)
+    assert (result.state, result.output.answer) == (state, answer)
 
 
 # A debate (AutoGen): both sides speak at once, and read what both have said before; a judge decides, or they go on
@@ -631,7 +631,7 @@ def test_a_debate(verdicts: str, state: str, driven: Driven) -> None:
     words = [f'"{verdict}"' for verdict in verdicts.split()]
     models = {pro: Script(*"abc"[: len(words)]), con: Script(*"xyz"[: len(words)]), judging: Script(*words)}
     result = driven(debate, Debate("tabs"), models)
-    assert (result.state, result.data.rounds) == (state, tuple(zip("abc", "xyz", strict=True))[: len(words)])
+    assert (result.state, result.output.rounds) == (state, tuple(zip("abc", "xyz", strict=True))[: len(words)])
     if len(words) > 1:
         assert models[con].requests[1].messages[-1].text == "con of tabs, after (('a', 'x'),)"
 

@@ -98,7 +98,7 @@ def drive(name: str, leg: Leg, folder: str, is_async: bool) -> tuple[str, Any]:
         return f"waits in {waiting.run.state}", waiting.run.data
     except FlowFailed as failed:
         return f"failed in {failed.run.state}", failed.run.data
-    return result.state, result.data
+    return result.state, result.output
 
 
 Legs = Callable[..., list[tuple[str, Any]]]

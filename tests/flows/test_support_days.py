@@ -78,7 +78,7 @@ def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None
     assert [(step.source, step.to) for step in result.trace if step.source != step.to] == [
         (step.source, step.to) for step in undisturbed.trace if step.source != step.to
     ]
-    assert result.data == replace(undisturbed.data, receipt="sent as t1/sending#8")
+    assert result.output == replace(undisturbed.output, receipt="sent as t1/sending#8")
     assert Path("outbox.txt").read_text() == "t1/sending#8\t'Refunded.'\n"
 
 

@@ -127,7 +127,7 @@ class TestWhole:
 
     def test_a_failure_is_one(self) -> None:
         flow = Flow("failing", Talk, start=opening, rows=[opening.done(over), opening.failed(bad, do=note)])
-        assert flow.call(Talk(), clients={opening: Script(refusal())}).data.said == ("refused",)
+        assert flow.call(Talk(), clients={opening: Script(refusal())}).output.said == ("refused",)
 
     def test_a_snapshot_between_the_states_holds_the_dialog(self) -> None:
         @wait(bool)
@@ -143,7 +143,7 @@ class TestWhole:
         assert run.data == waiting.value.run.data
         assert snapshot(run) == document
         run.give(person, True)
-        assert flow.run(run).data.said[-1] == "Mood.GOOD"
+        assert flow.run(run).output.said[-1] == "Mood.GOOD"
 
     @pytest.mark.parametrize("kept", ["memory", "folder"])
     def test_a_stored_run_replays_to_the_same_data(self, kept: str, tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ class TestWhole:
             flow.call(Talk(), run_id="a", clients=models())
         before = waiting.value.run.data
         result = flow.resume("a", {person: True}, clients=models())
-        assert result.data.dialog.messages[: len(before.dialog)] != ()
-        assert result.data.said == ("Tea it is.", "look", "Mood.GOOD")
+        assert result.output.dialog.messages[: len(before.dialog)] != ()
+        assert result.output.said == ("Tea it is.", "look", "Mood.GOOD")
 
 
 def note(t: Talk, why: Failure) -> Talk:
@@ -264,7 +264,7 @@ class TestAmongOthers:
         all_of = kind("all_of", about, lambda t: ["tea", "milk"])
         rows = [all_of.done(over, do=lambda t, a: replace(t, said=tuple([r.output + r.dialog[1].text for r in a])))]
         flow = Flow("for_each", Talk, start=all_of, rows=rows)
-        assert flow.call(Talk(), clients={about: Script("1", "1")}).data.said == ("1tea", "1milk")
+        assert flow.call(Talk(), clients={about: Script("1", "1")}).output.said == ("1tea", "1milk")
 
     def test_groups_in_groups_through_json(self) -> None:
         inner = gather("inner", opening, plain)
@@ -272,7 +272,7 @@ class TestAmongOthers:
         rows = [outer.done(over, do=lambda t, a: replace(t, said=(a[0][0].dialog[-1].text, a[0][1], a[1].output)))]
         flow = Flow("nested", Talk, start=outer, rows=rows)
         run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
-        assert flow.run(run).data.said == ("x", "z", "y")
+        assert flow.run(run).output.said == ("x", "z", "y")
 
     def test_the_first_of_several(self) -> None:
         fastest = race("fastest", opening, plain)
@@ -282,7 +282,7 @@ class TestAmongOthers:
         ]
         flow = Flow("racing", Talk, start=fastest, rows=rows)
         result = flow.call(Talk(), clients={opening: Script("x"), plain: Script(refusal())})
-        assert (result.state, result.data.said) == ("over", ("x",))
+        assert (result.state, result.output.said) == ("over", ("x",))
         result = flow.call(Talk(), clients={opening: Script(refusal()), plain: Script("z")})
         assert result.state == "bad"
 
@@ -352,7 +352,7 @@ class TestAgentsOfRunTime:
     def test_a_stored_run_replays(self) -> None:
         flow = self.flow(chosen, store=MemoryStore())
         result = flow.call(Talk("milk"), run_id="a", clients={chosen: Script("x"), closing: Script('"bad"')})
-        assert flow.replay("a").data == result.data
+        assert flow.replay("a").data == result.output
 
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
 
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Replied, Returned
@@ -461,7 +460,7 @@ def test_undo_needs_a_journal_that_is_in_no_store_and_no_driver():
 
 
 def kept_call(agent: Agent[Any, Any]) -> AgentCall[Any]:
-    return agent._seeded("Go.", {}, Options(run_id="u"))
+    return agent.seed("Go.", run_id="u")
 
 
 # Interruptions

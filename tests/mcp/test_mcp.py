@@ -121,7 +121,7 @@ def test_a_prompt_file_brings_a_server(tmp_path):
     with server:
         with Script("one", "two") as script:
             agent = Agent(script)
-            agent.call(prompt, what="it")
+            agent.call(prompt(what="it"))
             agent.call("And now?")
         assert [f.name for f in script.requests[0].functions] == [f.name for f in server.functions]
         assert script.requests[1].functions == ()

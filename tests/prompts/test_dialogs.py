@@ -51,7 +51,7 @@ class TestValue:
     def test_a_prompt_is_rendered_and_governs(self):
         prompt, other = Prompt("About {{ said }}"), Prompt("More")
         start = Dialog([SYSTEM])
-        dialog = start.put(prompt, Text("!"), said="{{ x }}")
+        dialog = start.put(prompt(said="{{ x }}"), Text("!"))
         assert dialog.tail == Message.of("user", "About {{ x }}", "!")
         assert (start.top_prompt, dialog.top_prompt) == (None, prompt)
         assert dialog.append(told("1")).top_prompt is prompt

@@ -82,7 +82,7 @@ class TestFiles:
     def test_it_governs_a_call(self, library):
         with Script("nonsense", "42") as script:
             prompt = Prompts("demo", directory=library)("task", output=int)
-            result = Agent(script).call(prompt, a=17, b=25)
+            result = Agent(script).call(prompt(a=17, b=25))
         assert result.output == 42
         assert script.requests[1].messages[-1].text.startswith("No: ")
 

@@ -20,7 +20,6 @@ from support import kill_worker
 from support.kept_runs import definition_of
 from support.kill_worker import RUN, Notes, answers, clerk, opened
 
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended, FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, RunUnknown
 from fsm_agent.store.runs import Runs
@@ -207,7 +206,7 @@ def gone_on(copy: Path) -> int:
     runs = agent.runs
     for _ in range(5):
         try:
-            output = agent.run(agent._seeded("Go.", {}, Options(run_id=RUN))).output
+            output = agent.run(agent.seed("Go.", run_id=RUN)).output
             break
         except CallSuspended:
             effects = (copy / "notes").read_text() if n < 3 else f"{RUN} pay\n"
@@ -227,7 +226,7 @@ def test_many_workers_are_killed_and_every_run_ends_once(
     agent = clerk(store, Notes(str(notes_path)))
     names = [f"run {number}" for number in range(RUNS)]
     for name in names:
-        call = agent._seeded("Go.", {}, Options(run_id=name))
+        call = agent.seed("Go.", run_id=name)
         assert store.create(name, call.journal.header, agent="clerk")
     workers: list[Any] = []
     rng, deaths, doubts, until_s = random.Random(12), 0, 0, time.monotonic() + 600

@@ -15,7 +15,6 @@ from support.recorded_drivers import WAYS, Way, by_run, by_threads
 from support.teams import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, function
@@ -93,8 +92,8 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     shop = Shop(is_async=is_async)
     shop.free.set()
     agent = shop.agent([call("pay", amount=3), call("pay", amount=4)], "done")
-    one, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), agent._definition(None, Options()))
-    way(one, agent._world, recorder, lambda event: None)
+    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), agent.definition())
+    way(one, agent.own_world, recorder, lambda event: None)
     assert sorted(shop.paid) == ["3", "4"]
     for lines in shop.noted:
         assert sum('"kind":"started"' in line for line in lines) == 2
@@ -164,7 +163,7 @@ def test_another_holder_asks_and_goes_on_with_the_answer(answer: Outcome, output
     driver.join(10)
     assert len(shop.paid) == runs
     assert [m.text for m in result.dialog if m.role == "tool"] == [told]
-    whole = agent.runs.replay("r1", agent._definition(None, Options()))
+    whole = agent.runs.replay("r1", agent.definition())
     assert whole.record == result.record
     keys = [step.key for step in result.trace]
     assert ("start:1.0:2" in keys) == (runs == 2)

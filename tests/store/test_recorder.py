@@ -11,7 +11,6 @@ from support.kept_runs import Noting, definition_of
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.lifecycle.outcomes import Cancelled, Injected, Outcome, Stopped
 from fsm_agent.messages.message import Message
 from fsm_agent.store.errors import LeaseLost
@@ -36,7 +35,7 @@ class Driver:
 
 def begun(store: Noting) -> tuple[Agent[Any, Any], StoreRecorder]:
     agent = Agent(Script("fine"), store=store, name="a")
-    _, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id=RUN)), definition_of(agent))
+    _, recorder = agent.runs.begin(agent.seed("Go.", run_id=RUN), definition_of(agent))
     assert recorder is not None
     return agent, recorder
 

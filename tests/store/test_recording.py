@@ -19,7 +19,6 @@ from support.recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
 from support.teams import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
@@ -150,7 +149,7 @@ def agent_of(seed: int, store: Any, limits: Limits, skip: int = 0) -> Agent[Any,
 
 
 def held(agent: Agent[Any, Any], run: str = "r1") -> tuple[AgentCall[Any], Any]:
-    call = agent._seeded("Go.", {}, Options(run_id=run))
+    call = agent.seed("Go.", run_id=run)
     return agent.runs.begin(call, definition_of(agent))
 
 
@@ -201,7 +200,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
     asked = 0
     for _ in range(30):
         with suppress(ConnectionAbortedError, CallFailed, CallSuspended):
-            way(one, agent._world, recorder, meddler)
+            way(one, agent.own_world, recorder, meddler)
         assert_folds(agent, one)
         run = loaded(store)
         assert run.run.n == len(one.record.trace)
@@ -253,7 +252,7 @@ def test_the_lines_are_the_same_whoever_drives_where_the_schedule_is(seed: int):
         agent = agent_of(seed, store, limits)
         one, recorder = held(agent)
         with suppress(CallFailed, CallSuspended):
-            way(one, agent._world, recorder, lambda event: None)
+            way(one, agent.own_world, recorder, lambda event: None)
         found[way.__name__] = loaded(store).lines
     assert len(set(found.values())) == 1
 
@@ -392,7 +391,7 @@ def test_what_came_is_on_disk_before_anything_follows_and_before_anybody_hears(w
     agent = ordered(order)
     with suppress(CallSuspended):
         one, recorder = held(agent)
-        way(one, agent._world.changed(approve=lambda f: order.perform("approve") or True), recorder, order.heard)
+        way(one, agent.own_world.changed(approve=lambda f: order.perform("approve") or True), recorder, order.heard)
     steps = 0
     began = {"model": 0}
     for kind, name, on_disk, *_ in order.noted:
@@ -440,7 +439,7 @@ def test_what_a_listener_injects_is_on_disk_before_the_function_begins_that_it_h
             if len(told) == 1:
                 one.advance("", Injected((Message.of("user", "Be brief."),)))
 
-    way(one, agent._world, recorder, listen)
+    way(one, agent.own_world, recorder, listen)
     ((_, _, on_disk, *_),) = [noted for noted in order.noted if noted[:2] == ("perform", "work")]
     assert [line.key for line in map(line_of, loaded(order.store).lines[:on_disk])] == ["begin", "model:0", ""]
     assert one.output == "fine"
@@ -489,7 +488,7 @@ def test_once_a_run_was_cancelled_what_came_together_with_the_last_outcome_does_
         return outcome
 
     recorder.redact = cancels
-    by_arun(one, agent._world, recorder, lambda event: None)
+    by_arun(one, agent.own_world, recorder, lambda event: None)
     keys = [line.key.partition(":")[0] for line in map(line_of, loaded(store).lines)]
     assert keys == ["begin", "model", "run", ""]
 
@@ -508,6 +507,6 @@ def test_a_run_that_is_lost_at_its_very_end_has_no_result_here(way: Way):
 
     recorder.finish = lost_then
     with pytest.raises(LeaseLost, match="another has it"):
-        way(one, agent._world, recorder, heard.append)
+        way(one, agent.own_world, recorder, heard.append)
     assert not [event for event in heard if isinstance(event, Stepped) and event.to == "Completed"]
     assert one.driver is None

@@ -30,7 +30,6 @@ from support.kept_runs import (
 from support.recorded_drivers import WAYS, Way
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
 from fsm_agent.functions.function import Function, function
@@ -206,7 +205,7 @@ def test_a_run_goes_on_after_a_small_change_of_code(change: str, store: Any):
 def broken_off(store: Any) -> None:
     """A holder died in the midst: its entries have no rest behind them."""
     agent = clerk(store)
-    one, _ = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
+    one, _ = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
     recorder = _
     seen: list[Any] = []
 
@@ -220,7 +219,7 @@ def broken_off(store: Any) -> None:
             raise Died
 
     with pytest.raises(Died):
-        WAYS[0](one, agent._world, recorder, listen)
+        WAYS[0](one, agent.own_world, recorder, listen)
     store._clock = Elsewhere()
 
 
@@ -537,12 +536,12 @@ def while_waiting(
     kind: str, way: Way, store: Any, act: Callable[[Runs, Any], None], is_freed: bool
 ) -> tuple[Any, Agent[Any, Any], list[BaseException]]:
     agent, begun, free = pending(kind, store)
-    one, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
+    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
     failures: list[BaseException] = []
 
     def drive() -> None:
         try:
-            way(one, agent._world, recorder, lambda event: None)
+            way(one, agent.own_world, recorder, lambda event: None)
         except BaseException as error:
             failures.append(error)
 

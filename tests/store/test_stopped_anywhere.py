@@ -10,7 +10,6 @@ from support.kept_runs import LastingStore, clerk, definition_of, loaded
 from support.recorded_drivers import HEARD, Way
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
@@ -67,7 +66,7 @@ def stopped(way: Way, store: Any, at: int) -> tuple[bool, Ran, list[str]]:
     """Drive a run until its event number ``at``; return whether it came, what ran, and what had returned by then."""
     ran = Ran()
     agent = clerk(store, *ran.functions, approve=lambda f: True)
-    one, recorder = agent.runs.begin(agent._seeded("Go.", {}, Options(run_id="r1")), definition_of(agent))
+    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
     heard = 0
 
     def listen(event: Any) -> None:
@@ -77,7 +76,7 @@ def stopped(way: Way, store: Any, at: int) -> tuple[bool, Ran, list[str]]:
             raise Stop
 
     try:
-        way(one, agent._world, recorder, listen)
+        way(one, agent.own_world, recorder, listen)
     except Stop:
         return True, ran, list(ran.returned)
     return False, ran, list(ran.returned)

@@ -36,7 +36,6 @@ from fsm_agent import (
     stop_on,
 )
 from fsm_agent.agents.conversation import Conversation
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import JournalError
 from fsm_agent.lifecycle.context.window import broken_round
 from fsm_agent.lifecycle.limits import Limits
@@ -200,7 +199,7 @@ class TestTurns:
     def test_a_prompt_and_a_message_are_turns(self, store):
         agent = agent_of(store, "4", "four", system=Prompt("For {{ name }}"))
         conversation = agent.conversation("c")
-        assert conversation.call(Prompt("{{ n }}?", output=int), n="2 + 2", system_args={"name": "Ada"}).output == 4
+        assert conversation.call(Prompt("{{ n }}?", output=int)(n="2 + 2"), system_args={"name": "Ada"}).output == 4
         with pytest.raises(UsageError, match=r"needs the variable\(s\) name"):
             agent.conversation("c").call("hi")
         conversation.call(Message.of("user", "In words?"), system_args={"name": "Bob"})
@@ -217,9 +216,9 @@ class TestTurns:
         for text in ("1", "1 + 2?", "and?"):
             result = agent.conversation("c").call(text)
         for run in agent.conversation("c").turns():
-            replayed = agent.runs.replay(run.id, agent._definition(None, Options()))
+            replayed = agent.runs.replay(run.id, agent.definition())
             assert replayed.record.state == "Completed"
-        assert agent.runs.replay(result.record.id, agent._definition(None, Options())).record == result.record
+        assert agent.runs.replay(result.record.id, agent.definition()).record == result.record
         second = agent.conversation("c").turns()[1].id
         agent.runs.fork(second, 3, "copy")
         fork = agent_of(store, "4, say").resume("copy")
@@ -386,8 +385,8 @@ class TestEnds:
     def test_the_os_process_that_died_in_it_is_named_and_the_turn_goes_on(self, store):
         agent = agent_of(store, "one")
         conversation = agent.conversation("c")
-        call_ = conversation._seeded("1", {}, Options())
-        _, recorder = agent.runs.begin(call_, agent._definition(None, Options()))
+        call_ = conversation.seed("1")
+        _, recorder = agent.runs.begin(call_, agent.definition())
         with pytest.raises(
             Conflict, match=f"{recorder.lease.holder!r} is at its newest turn, the run 'c:1-.*call again w"
         ):
@@ -441,7 +440,7 @@ class TestSystem:
             ids = [p.id for m in result.dialog for p in m.parts if isinstance(p, FunctionCall)]
             assert ids == [f"{i}.0" for i, m in enumerate(result.dialog) if m.function_calls]
             assert agent.conversation("c").read() == result.dialog
-            assert agent.runs.replay(result.record.id, agent._definition(None, Options())).record == result.record
+            assert agent.runs.replay(result.record.id, agent.definition()).record == result.record
 
 
 class TestWindow:

@@ -103,15 +103,15 @@ def asked(runs: Runs, i: int) -> Iterator[bool]:
     prompt = Prompt("Of which {{ what }} is this, {{ names | join(', ') }}?", output=City)
     model = doubles.Script(doubles.call("look", at=i), '{"name": "Oslo", "people": 700000}')
     agent = Agent(model, functions=[look], limits=Limits(rounds=3))
-    yield agent.call(prompt, what="city", names=["a", "b"]).output == City(name="Oslo", people=700000)
+    yield agent.call(prompt(what="city", names=["a", "b"])).output == City(name="Oslo", people=700000)
     *_, done = Agent(doubles.Script("fine")).stream("Go.")
     yield done.result.output == "fine"
     yield asyncio.run(Agent(doubles.Script("fine")).acall("Go.")).output == "fine"
 
 
 def flown(runs: Runs, i: int) -> Iterator[bool]:
-    yield journey(store=runs).call(Trip(i), run_id=f"f{i}").data == Trip(i + 1, ("Oslo", "Rome"))
-    yield journey().call(Trip(i)).data == Trip(i + 1, ("Oslo", "Rome"))
+    yield journey(store=runs).call(Trip(i), run_id=f"f{i}").output == Trip(i + 1, ("Oslo", "Rome"))
+    yield journey().call(Trip(i)).output == Trip(i + 1, ("Oslo", "Rome"))
 
 
 def talked(runs: Runs, i: int) -> Iterator[bool]:

@@ -48,7 +48,7 @@ def scripts() -> dict[Any, Script]:
 def given_to_agents(models: Mapping[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the agents of states ask these models for the time of a test."""
     for state, model in models.items():
-        asks = {"client": model, "_world": state.agent._world_with(model)}
+        asks = {"client": model, "own_world": state.agent.world_with(model)}
         for name, made in asks.items():
             monkeypatch.setitem(state.agent.__dict__, name, made)
 
@@ -61,34 +61,34 @@ def people() -> Callable[[AwaitAnswer], Any]:
 
 def by_run(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, flow._world(one.surroundings).changed(threads=0), events.append)
+    run(one, one.surroundings.own_world.changed(threads=0), events.append)
     return events
 
 
 def by_threads(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, flow._world(one.surroundings), events.append)
+    run(one, one.surroundings.own_world, events.append)
     return events
 
 
 def by_run_unheard(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    run(one, flow._world(one.surroundings))
+    run(one, one.surroundings.own_world)
     return []
 
 
 def by_drive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    return list(drive(one, flow._world(one.surroundings)))
+    return list(drive(one, one.surroundings.own_world))
 
 
 def by_arun(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    asyncio.run(arun(one, flow._world(one.surroundings), events.append))
+    asyncio.run(arun(one, one.surroundings.own_world, events.append))
     return events
 
 
 def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     async def main() -> list[Any]:
-        return [event async for event in adrive(one, flow._world(one.surroundings))]
+        return [event async for event in adrive(one, one.surroundings.own_world)]
 
     return asyncio.run(main())
 
@@ -96,7 +96,7 @@ def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
 def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     """Perform one effect at a time, in another order than the drivers, through JSON before each.  Keeps the run."""
     around = one.surroundings
-    world = flow._world(around)
+    world = around.own_world
     while one.effects:
         one.record = flow.restore(snapshot(one)).record
         one._effects, one._ahead = None, one.record

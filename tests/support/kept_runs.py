@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Outcome
@@ -79,7 +78,7 @@ def answers(runs: Runs, run: str, outcome: Outcome = APPROVED) -> dict[str, Outc
 
 
 def definition_of(agent: Agent[Any, Any]) -> Definition:
-    return agent._definition(None, Options())
+    return agent.definition()
 
 
 def loaded(store: Store, run: str = "r1") -> Loaded:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import CallSuspended, JournalError, RateLimited, ReplayError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import function
@@ -150,7 +149,7 @@ def go_on(path: str, notes_path: str, at: int) -> None:
 
 
 def _seeded(agent: Agent[Any, Any]) -> Any:
-    return agent._seeded("Go.", {}, Options(run_id=RUN))
+    return agent.seed("Go.", run_id=RUN)
 
 
 def _driven(path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any]) -> None:
@@ -205,5 +204,5 @@ def work(path: str, notes_path: str) -> None:
             store.wait(0.05)
             continue
         with suppress(StoreError, ReplayError, JournalError):
-            process, recorder = runs.held(lease, agent._definition(None, Options()))
-            drive_run(process, agent._world, None, recorder)
+            process, recorder = runs.held(lease, agent.definition())
+            drive_run(process, agent.own_world, None, recorder)

@@ -136,14 +136,14 @@ def dependencies(shops: Toolset[Shop]) -> None:
     Agent("openai:gpt-5", functions=[of_a_corner_shop]).call("Who?", deps=CornerShop())
     keeper = Agent[Shop, str]("openai:gpt-5", functions=[price_of, add, identify, number, shops], approve=approve)
     assert_type(keeper.call("What is bread?", deps=Shop()).output, str)
-    assert_type(keeper.call(Prompt("{{ x }}", output=int), x=1, deps=CornerShop()).output, int)
+    assert_type(keeper.call(Prompt("{{ x }}", output=int)(x=1), deps=CornerShop()).output, int)
     declared: Agent[CornerShop, Person] = Agent("openai:gpt-5", functions=[add, of_a_corner_shop], output=Person)
     needs_none: Agent[Shop, str] = Agent("openai:gpt-5")
     corner = Agent[CornerShop, str]("openai:gpt-5", functions=[declared.as_function(), needs_none, keeper, add])
     assert_type(corner.call("Who?", deps=CornerShop()).output, str)
     Agent("openai:gpt-5").call("Who?", deps="nothing reads it")
     keeper.call("Who?", deps=Shop(), extra={"ticket": 17})
-    keeper.seed(Prompt("{{ x }}", output=int), x=1, deps=Shop(), extra=None)
+    keeper.seed(Prompt("{{ x }}", output=int)(x=1), deps=Shop(), extra=None)
     assert_type(shops.only("price").functions, tuple[Function[..., Any, Shop], ...])
     shops.filtered(lambda function, shop: shop.price(function.name) > 0)
 
@@ -156,7 +156,7 @@ class Extractor(AgentBase):
         self.depth = depth
 
     def call(self, task: str, **kwargs: Any) -> CallResult[Person]:
-        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person), task=task, deps=Shop())
+        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person)(task=task), deps=Shop())
 
 
 class Told(AgentBase[Person]):
@@ -173,7 +173,7 @@ class ToldLater(AsyncAgentBase[Person]):
 
 class Later(AsyncAgentBase[int]):
     async def call(self, task: str, **kwargs: Any) -> int:
-        return (await self.agents["later"].acall(Prompt("{{ task }}", output=int), task=task)).output
+        return (await self.agents["later"].acall(Prompt("{{ task }}", output=int)(task=task))).output
 
 
 async def simple() -> None:
@@ -203,7 +203,7 @@ async def in_asyncio() -> None:
     assert_type(await later(1), str)
     assert_type((await agent.acall("Who?")).output, Person)
     assert_type((await agent.arun(agent.seed("Who?"))).output, Person)
-    assert_type((await Agent("openai:gpt-5").acall(Prompt("{{ x }}", output=Person), x=1)).output, Person)
+    assert_type((await Agent("openai:gpt-5").acall(Prompt("{{ x }}", output=Person)(x=1))).output, Person)
     async for event in agent.astream("Who?", deps=1):
         if isinstance(event, Done):
             assert_type(event.result, CallResult[Person])
@@ -233,14 +233,14 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(typed.changed(output=int, functions=[]), Agent[object, int])
     assert_type(Agent[Person, str]("openai:gpt-5").changed(output=int), Agent[Person, int])
     assert_type(typed.call("Who?", model="openai:gpt-5-mini").output, Person)
-    assert_type(typed.call(Prompt("{{ x }}", output=int), x=1, model="openai:gpt-5-mini").output, int)
+    assert_type(typed.call(Prompt("{{ x }}", output=int)(x=1), model="openai:gpt-5-mini").output, int)
     assert_type(plain.call("Who?").output, str)
     assert_type(plain.call(Message.of("user", "Who?"), args={"temperature": 0}).output, str)
     assert_type(typed.call("Who?", deps=1), CallResult[Person])
-    assert_type(typed.call(Prompt("{{ x }}"), x=1).output, Person)
-    assert_type(typed.call(Prompt("{{ x }}", output=int), x=1, deps=2).output, int)
-    assert_type(plain.call(Prompt("{{ x }}", output=Person), x=1).output, Person)
-    assert_type(plain.call(Prompt("{{ x }}", parser=number), x=1).output, int)
+    assert_type(typed.call(Prompt("{{ x }}")(x=1)).output, Person)
+    assert_type(typed.call(Prompt("{{ x }}", output=int)(x=1), deps=2).output, int)
+    assert_type(plain.call(Prompt("{{ x }}", output=Person)(x=1)).output, Person)
+    assert_type(plain.call(Prompt("{{ x }}", parser=number)(x=1)).output, int)
     assert_type(plain.call(Dialog().put(Prompt("x", output=Person))).output, Any)
     assert_type(somebody.call("Who?").output, Any)
     assert_type(typed.call("Who?", after=plain.call("I am Ada.")), CallResult[Person])
@@ -248,7 +248,7 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(typed.call("Who?", after=[{"role": "user", "content": "I am Ada."}], keep_system=True).output, Person)
     assert_type(typed.conversation("c"), Conversation[object, Person])
     assert_type(typed.conversation("c", keep=KeepLastN(40)).call("Who?").output, Person)
-    assert_type(typed.conversation("c").call(Prompt("{{ x }}", output=int), x=1).output, int)
+    assert_type(typed.conversation("c").call(Prompt("{{ x }}", output=int)(x=1)).output, int)
     assert_type(typed.conversation("c").read(), Dialog)
     greeting = Agent[Person, str]("openai:gpt-5", system=lambda person: f"You talk to {person.name}.")
     assert_type(greeting.call("Hi.", deps=Person(name="Ada")).output, str)
@@ -259,18 +259,18 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
 
 def calls(document: str) -> None:
     agent = Agent("openai:gpt-5", output=Person)
-    seeded = agent.seed(Prompt("{{ x }}"), x=1)
+    seeded = agent.seed(Prompt("{{ x }}")(x=1))
     assert_type(seeded, AgentCall[Person])
     assert_type(seeded.result(), CallResult[Person])
     assert_type(agent.run(seeded).output, Person)
-    assert_type(agent.seed(Prompt("{{ x }}", output=int), x=1), AgentCall[int])
+    assert_type(agent.seed(Prompt("{{ x }}", output=int)(x=1)), AgentCall[int])
     assert_type(agent.run(agent.restore(document, signing_key="x" * 32)).output, Person)
     assert_type(agent.restore(document, Prompt("{{ x }}", output=int)), AgentCall[int])
     for event in agent.stream(seeded):
         if isinstance(event, Done):
             assert_type(event.result.output, Person)
     by_hand = AgentCall.seed(
-        Dialog(), Prompt("x", output=int), settings=Settings(), stop_when=None, view=None, deps=1, has_approver=True
+        Dialog(), Prompt("x", output=int), settings=Settings(), stop_when=None, view=None, has_approver=True, deps=1
     )
     assert_type(by_hand, AgentCall[int])
     assert_type(restore(document, Prompt("x", output=int), has_approver=True), AgentCall[int])
@@ -338,7 +338,7 @@ def intents() -> None:
     assert_type(UserIntent.extract("<intent>buy</intent>"), UserIntent)
     assert_type(UserIntent.build_prompt(request="bread"), str)
     assert_type(UserIntent.extractor, Parser[UserIntent])
-    assert_type(Agent("openai:gpt-5").call(UserIntent.prompt, request="bread").output, UserIntent)
+    assert_type(Agent("openai:gpt-5").call(UserIntent.prompt(request="bread")).output, UserIntent)
     frame = IntentFrame("query", "intent", UserIntent)
     assert_type(frame, IntentFrame[UserIntent])
     assert_type(frame.extract_intent(frame.wrap("bread")), UserIntent)

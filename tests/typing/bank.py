@@ -249,10 +249,10 @@ Prompt("{{ text }}", max_length="long")  # mypy: call-overload; pyright: reportA
 
 
 def prompts() -> None:
-    assert_type(support.call(classify, deps=bank, text="Hello").output, int)
-    summed = support.call(summarize, deps=bank, text="Hello", day=date(2026, 11, 23))
+    assert_type(support.call(classify(text="Hello"), deps=bank).output, int)
+    summed = support.call(summarize(text="Hello", day=date(2026, 11, 23)), deps=bank)
     assert_type(summed.output, Summary)
-    print(support.call(classify, text="").output.topic)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    print(support.call(classify(text="")).output.topic)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     summed.output.topic = "x"  # mypy: assignment; pyright: reportAttributeAccessIssue
     support.call(summarize, deps=bank, args="cold")  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
     classify.render("Hello")  # mypy: call-arg; pyright: reportCallIssue

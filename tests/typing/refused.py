@@ -92,7 +92,7 @@ Prompt("x", on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
 asked.extend(on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
 plain.call("Who?").output.name()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 typed.call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-plain.call(asked, x=1).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+plain.call(asked(x=1)).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
@@ -101,7 +101,7 @@ plain.call(asked, args=5)  # mypy: call-overload; pyright: reportCallIssue, repo
 plain.call(5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 keeper = Agent[Person, str]("openai:gpt-5", functions=[add, price])
 keeper.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-keeper.call(asked, x=1, deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.call(asked(x=1), deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.seed("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.stream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.astream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue

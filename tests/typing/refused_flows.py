@@ -99,4 +99,4 @@ good = Flow("good", Ticket, start=customer, rows=[customer.done(sent)])
 good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
 Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
-good.call(Ticket(good.call(Ticket("x")).data.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue

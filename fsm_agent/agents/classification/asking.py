@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.classification.calibration import Calibration
 from fsm_agent.agents.classification.classification import UNSURE, Classification
 from fsm_agent.agents.classification.classifying import Classifying
@@ -26,7 +25,8 @@ from fsm_agent.agents.classification.prompt import (
 )
 from fsm_agent.agents.classification.scores import ClassNames, Scores
 from fsm_agent.agents.many import CONCURRENCY, amap_tasks, map_tasks
-from fsm_agent.agents.opening import dialog_before
+from fsm_agent.agents.options import CALL_OPTIONS
+from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import Message
@@ -178,7 +178,7 @@ class Question:
             case _:
                 before = dialog_before(self.what)
         fork = Dialog(before.messages, system_args=before.system_args)  # no agent has taken it over
-        return Ask(self.agent, fork.put(prompt, **values), options)
+        return Ask(self.agent, fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
         """Return the options of a call, with a name for its run if they have one."""
@@ -188,7 +188,7 @@ class Question:
     def _reports_logprobs(self) -> bool:
         model = self.options.get("model")
         client = (
-            self.agent.client if model is None else self.agent._client_of(model) if isinstance(model, str) else model
+            self.agent.client if model is None else self.agent.client_of(model) if isinstance(model, str) else model
         )
         return getattr(client, "reports_logprobs", True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -25,6 +25,7 @@ KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings", "masking")
 METHODS = ("approve", "stop_when", "system")  # what may be defined in the body of a class, with a self
 _CLOSENESS = 0.85  # from which on a name is taken for another that is misspelt: "aprove", and not "score" for "store"
+OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
 _MISSING: Any = object()
 
 
@@ -42,9 +43,12 @@ def check_attributes(cls: type, base: type) -> None:
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
     for owner in (cls, *mixins):
         for name, value in vars(owner).items():
-            if name.startswith("_") or name in known or hasattr(base, name):
+            if name.startswith("_") or name in known or name in OVERRIDABLE:
                 continue
-            if (right := _meant(name, value, owner, known)) is not None:
+            right = _meant(name, value, owner, known)
+            if right is None and hasattr(base, name):
+                right = "every agent has it, so one of your own needs another name; answer(self, task) is what answers"
+            if right is not None:
                 raise ConfigError(f"{path_of(cls)} has no use for {name!r}: {right}")
         settings = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
         try:
@@ -80,25 +84,34 @@ def is_method(function: FunctionType, name: str, owner: type) -> bool:
     return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
 
 
-def arguments_of(agent: Any) -> dict[str, Any]:
-    """Return the arguments that the class of an agent says, by name.
+def arguments_of(agent: Any, base: type) -> dict[str, Any]:
+    """Return the arguments that the class of an agent says, by name; those of its base are defaults, and left out.
 
     Each is taken as it is: ``approve = ask_me`` is the function, though Python would make a method of it.  A function
     that is defined in the body of the class is a method.
     """
-    found = {name: _taken(agent, name) for name in KNOWN}
+    found = {name: _taken(agent, base, name) for name in KNOWN}
     return {name: value for name, value in found.items() if value is not _MISSING}
 
 
-def _taken(agent: Any, name: str) -> Any:
-    value = inspect.getattr_static(agent, name, _MISSING)
+def _taken(agent: Any, base: type, name: str) -> Any:
+    value = _static(agent, base, name)
     if hasattr(type(value), "__get__") and name in KEYS_ALONE:
         return _MISSING  # a property of the class's own
     if not isinstance(value, FunctionType):
-        return getattr(agent, name) if hasattr(type(value), "__get__") else value
+        return value.__get__(agent, type(agent)) if hasattr(type(value), "__get__") else value
     if not any(is_method(value, name, owner) for owner in type(agent).__mro__ if name in vars(owner)):
         return value
-    method = getattr(agent, name)
+    method = value.__get__(agent)
     if name == "system" and not inspect.signature(method).parameters:
         return lambda deps: method()
     return method
+
+
+def _static(agent: Any, base: type, name: str) -> Any:
+    """Return an attribute as it stands in an agent or its classes, without those of the base."""
+    said: Mapping[str, Any] = vars(agent).get("_said", {})  # before the agent was made
+    if name in said:
+        return said[name]
+    owners = [owner for owner in type(agent).__mro__ if owner not in base.__mro__]
+    return next((vars(owner)[name] for owner in owners if name in vars(owner)), _MISSING)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fsm_agent._internal.values import Value, from_data
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.config.agent_config import LIMITS, MASKING, SETTINGS, AgentConfig, SubAgentConfig
 from fsm_agent.agents.config.named import loaded, named_function
 from fsm_agent.agents.config.source import Keys
@@ -46,8 +45,8 @@ class SubAgent:
             (("global",), config.global_),
         )
 
-    def agent(self, owner: str, client: Client | None) -> Agent[Any, Any]:
-        """Return the agent.
+    def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
+        """Return the arguments of its agent.
 
         Args:
             owner: The name of the agent whose sub-agent it is.
@@ -72,8 +71,7 @@ class SubAgent:
         if found := self._find("store"):
             options["store"] = self._config.folder / filled(found[1])
         options["model"] = client or self._model(owner)
-        with self._placed(("agent_configs", self._name)):
-            return Agent(**options)
+        return options
 
     def _objects(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
         """Return the object that a value names, or the list of those."""

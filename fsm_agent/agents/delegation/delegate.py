@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.record import CallRecord
@@ -51,7 +50,7 @@ class AgentDelegate:
 
     @property
     def world(self) -> World:
-        return self.agent._world
+        return self.agent.own_world
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -72,15 +71,15 @@ class AgentDelegate:
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
-        messages, *_ = self.agent._asked(task, {}, Options(deps=deps))
-        return CallRecord.of(messages, limits=self._limits, depth=depth)
+        resolved = self.agent.resolve_task(task, {"deps": deps})
+        return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def succeeding(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         raise UsageError(f"the agent {self.agent_name!r} as a function takes no dialog over: handoff(…) does")
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
-        prompt = self.agent._governed_for(None, Options(deps=deps))
-        parts = self.agent._kept(prompt, None, deps)
+        prompt = self.agent.resolve_prompt(None, {"deps": deps})
+        parts = self.agent.call_parts(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
         return call_class(prompt)(record, prompt, **parts)
 
@@ -96,7 +95,7 @@ def check_prices_inside(prompt: Prompt) -> None:
         offers = left.pop().offers
         for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
             if id(agent.prompt) not in seen:
-                agent._world.price_list.check()
+                agent.own_world.price_list.check()
                 seen.add(id(agent.prompt))
                 left.append(agent.prompt)
 

@@ -8,11 +8,11 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from fsm_agent.agents.agent import Agent, as_agent
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
-from fsm_agent.agents.driving import Deps
-from fsm_agent.agents.opening import NO_ARGS, Opening
+from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
+from fsm_agent.agents.verbs import Deps
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.context.window import Processor, applied
@@ -53,7 +53,7 @@ def handoff(
     Raises:
         UsageError: The agent is none, or has a system prompt with variables, which nobody would give.
     """
-    target: Any = as_agent(agent)
+    target: Any = agent
     is_known = isinstance(target, Agent)
     check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one,")
     if not is_known and name is None:
@@ -104,7 +104,7 @@ class HandoffDelegate(AgentDelegate):
     def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
         """The agent."""
         target = self._target
-        agent = target if isinstance(target, Agent) else as_agent(target())
+        agent = target if isinstance(target, Agent) else target()
         check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
         _check_system(agent)
         return agent
@@ -127,7 +127,7 @@ class HandoffDelegate(AgentDelegate):
         if self._processors and is_asked:
             seen = renumbered(applied(self._processors, before))
         dialog = Dialog(seen, system_args=None if is_system_own else NO_ARGS)
-        dialog = Opening(agent.system, agent.name, deps=deps).before(dialog)
+        dialog = SystemPrompt(agent.system, agent.name, deps=deps).before(dialog)
         limit = min((n for n in (agent.limits.handoffs, record.limits.handoffs) if n is not None), default=None)
         made = CallRecord.of(
             dialog.messages, limits=agent.limits.changed(handoffs=limit), depth=record.depth, governed_by=path

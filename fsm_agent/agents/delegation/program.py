@@ -1,28 +1,35 @@
-"""Python code in the place of a model: what the `call` of a class of agents is wherever an `Agent` is wanted.
+"""Python code in the place of a model: the `answer` of a class of agents, or a function in a team.
 
-So it is one request of an agent call, with its states, events, deadline and place inside of another call.  What it does
-is plain Python: it is in no record, and begins anew when the call is driven again before it has returned.
+It is the one request of an agent call, which has states, events, a deadline, a store and a place inside of another call
+as any has.  What the code does is plain Python: it is in no record, and begins anew when the call is driven again
+before it has returned.  What has to survive a crash, or to wait for a person, is a flow.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import Parameter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from fsm_agent._internal.closing import Closing
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
+from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.thread_task import run_coroutine
 
 if TYPE_CHECKING:
@@ -36,47 +43,74 @@ class Program(Closing):
 
     Args:
         name: The agent whose program it is.
-        call: The function: it is given a text, or a `Payload` if there is more than text; plain or a coroutine
-            function.
+        function: The function: it is given a text, or a `Payload` if there is more than text, and the `Context` of the
+            call if it takes two arguments; plain or a coroutine function.
         output: The type of what it returns.
+        context: That of the call that it answers.
+
+    Attributes:
+        raised: The exception of the function, if it raised one.
     """
 
     takes_images = True
     reports_logprobs = False
 
-    def __init__(self, name: str, call: Callable[[Any], Any], output: Any) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], output: Any, context: Context[Any] | None = None
+    ) -> None:
         self.name = f"program:{name}"
-        self._call = call
+        self._function = function
         self._output = output
-        self._kind = TypeAdapter[Any](output)
+        self._context = context
+        self.raised: Exception | None = None
+
+    def bound_to(self, context: Context[Any]) -> Program:
+        """Return the same program as it answers one call."""
+        return Program(self.name.partition(":")[2], self._function, self._output, context)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return what the function returns; a coroutine function runs in an event loop of its own."""
-        try:
-            found = self._call(_task(request))
+        with self._answering(request) as (arguments, used):
+            found = self._function(*arguments)
             if inspect.isawaitable(found):
                 found = run_coroutine(_within(found, timeout_s))
-        except Exception as error:
-            raise _failure(error) from error
-        return self._reply(found)
+        return self._reply(found, used)
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Do the same under asyncio; a plain function runs in a thread."""
-        try:
-            if not inspect.iscoroutinefunction(inspect.unwrap(self._call)):
-                found = await _within(asyncio.to_thread(self._call, _task(request)), timeout_s)
+        """`complete` for asyncio; a plain function runs in a thread."""
+        with self._answering(request) as (arguments, used):
+            if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
+                found = await _within(self._function(*arguments), timeout_s)
             else:
-                found = await _within(self._call(_task(request)), timeout_s)
+                found = await _within(asyncio.to_thread(self._function, *arguments), timeout_s)
+        return self._reply(found, used)
+
+    @contextmanager
+    def _answering(self, request: Request) -> Iterator[tuple[tuple[Any, ...], list[Usage]]]:
+        """Give the arguments of the function, and the list of what agent calls inside of it use.
+
+        Raises:
+            ProviderError: The function raised something.
+        """
+        context: Context[Any] = Context(deps=None) if self._context is None else self._context
+        arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
+        used = list[Usage]()
+        token = USED_INSIDE.set(used)
+        try:
+            with program_of(context):
+                yield arguments, used
         except Exception as error:
+            self.raised = error
             raise _failure(error) from error
-        return self._reply(found)
+        finally:
+            USED_INSIDE.reset(token)
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
         """Yield the reply: it is there as a whole, or not at all."""
         yield self.complete(request, timeout_s=timeout_s)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Do the same under asyncio."""
+        """`stream` for asyncio."""
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
@@ -85,63 +119,90 @@ class Program(Closing):
     async def aclose(self) -> None:
         """Close nothing: its agents are closed by themselves."""
 
-    def _reply(self, found: Any) -> Reply:
+    def _reply(self, found: Any, used: Sequence[Usage]) -> Reply:
         """Return what was returned as a reply, from which the output can be read.
 
         Raises:
             ProviderError: It is not of the type.
         """
+        usage = sum(used, UNUSED)
         if self._output is str and isinstance(found, str):
-            return Reply.of(str(found))
+            return Reply.of(str(found)).changed(usage=usage)
+        kind = TypeAdapter[Any](self._output)
         try:
-            checked = self._kind.validate_python(found, strict=True)
-            return Reply.of(self._kind.dump_json(checked, by_alias=True).decode())
+            checked = kind.validate_python(found, strict=True)
+            text = kind.dump_json(checked, by_alias=True).decode()
+            if self._output is Any and pydantic_core.from_json(text) != found:
+                raise ValueError("it would be read as something else")
+            return Reply.of(text).changed(usage=usage)
         except (ValidationError, ValueError) as error:
-            kind = getattr(self._output, "__name__", None) or str(self._output)
+            named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             raise ProviderError(
-                f"call of {self.name.partition(':')[2]!r} returned {shown(found)}, and {kind} is what it shall return:"
-                " the annotation of its result says what it does",
+                f"{self._function.__name__} of {self.name.partition(':')[2]!r} returned {shown(found)}, and {named} is"
+                " what it shall return: the annotation of its result says what it does",
                 retryable=False,
             ) from error
 
 
-def agent_of(name: str, function: Any, call: Callable[[Any], Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that does what a program does, once: it is not asked again.
+LIMITS = Limits(recalls=0, parse_retries=0)  # it is not asked again
+
+
+def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
+    """Return an agent that does what a function does, once.
 
     Args:
         name: Its name.
-        function: The program, as it was written.
-        call: The program, as it is called.
+        function: The function of the task.
         output: The type of its output, if its annotation does not say.
 
     Raises:
         UsageError: It cannot be called with a task alone.
     """
+    check_program(name, function)
+    output = returned_type(function, output)
+    return Agent(Program(name, function, output), name=name, output=output, limits=LIMITS)
+
+
+def check_program(name: str, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called with a task, or with a task and a `Context`.
+
+    Raises:
+        UsageError: It says what would be right.
+    """
+    arguments = (None, None) if _takes_context(function) else (None,)
     try:
-        inspect.signature(call).bind(None)
+        inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        right = "call(self, task) would be right, and defaults for what else it takes"
-        raise UsageError(f"call of {name!r} cannot be called with a task alone ({error}): {right}") from None
-    output = _returned(function, output)
-    limits = Limits(recalls=0, parse_retries=0)
-    return Agent(Program(name, call, output), name=name, output=output, limits=limits)
+        called = function.__name__
+        right = f"{called}(self, task), or {called}(self, task, context), would be right, with defaults for all else"
+        raise UsageError(f"{called} of {name!r} cannot be called with a task ({error}): {right}") from None
 
 
-def agents_with_runs(value: Any) -> list[Any]:
-    """Return the agents in whose names a store may have runs: of an `AgentBase` its sub-agents; else the object."""
-    if not hasattr(type(value), "as_agent"):
-        return [value]
-    found = [agent for agent in (value.as_agent(), *value.agents.values()) if not isinstance(agent.model, Program)]
-    return [*{id(agent): agent for agent in found}.values()]
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes a second argument that is the context of the call."""
+    parameters = [*inspect.signature(function).parameters.values()][1:2]
+    is_second = bool(parameters) and parameters[0].kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return is_second and (parameters[0].name == "context" or "Context" in str(parameters[0].annotation))
 
 
-def _returned(function: Any, output: Any) -> Any:
-    """Return the type that a function says it returns; without one, ``output``."""
+def returned_type(function: Any, output: Any) -> Any:
+    """Return the type that a function says it returns; without one, ``output``.
+
+    Raises:
+        UsageError: It says one that cannot be found, and ``output`` says none.
+    """
+    written = inspect.unwrap(function)
+    annotation = getattr(written, "__annotations__", {}).get("return", Any)
     try:
-        found = get_type_hints(inspect.unwrap(function)).get("return", Any)
-    except (NameError, TypeError):  # of a type that is known to type checkers alone, or in a function
-        return output
-    return output if found is Any or found is None or isinstance(found, TypeVar) else found
+        found = get_type_hints(SimpleNamespace(__annotations__={"return": annotation}), written.__globals__)["return"]
+    except (NameError, TypeError, AttributeError):  # a type that type checkers alone know, or one inside a function
+        if output not in (str, Any):
+            return output
+        raise UsageError(
+            f"{function.__name__} says that it returns {annotation!r:.80}, which its module does not have: output=… of"
+            " the class, or the type itself as the annotation, would be right"
+        ) from None
+    return output if found in (Any, None, type(None)) or isinstance(found, TypeVar) else found
 
 
 def _task(request: Request) -> str | Payload:
@@ -158,4 +219,7 @@ def _failure(error: Exception) -> ProviderError:
     """Return an exception of the program as the failure of its request, after which it is not asked again."""
     if isinstance(error, TimeoutError) and not str(error):
         return TimedOut("it has not returned in time", retryable=False)
+    if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended
+        right = "an answer cannot wait for a person; a flow can: flow.bound(agent.agents)"
+        return ProviderError(f"{type(error).__name__}: {error}: {right}", retryable=False)
     return ProviderError(f"{type(error).__name__}: {error}", retryable=False)

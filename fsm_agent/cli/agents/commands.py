@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
@@ -132,11 +129,8 @@ def run(
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
         with _built(file, module, overrides) as agent:
-            for name, sub in agent.agents.items():
-                watched = replace(sub, hooks=[*sub.hooks, _Steps(screen, lines)])
-                agent.agents[name] = _approved(watched, screen, approve=approve)
-            done: Any = agent(task, **values)
-            output = asyncio.run(done) if agent.is_async else done
+            watched = agent.changed(hooks=[*agent.hooks, _Steps(screen, lines)], **_approver(agent, screen, approve))
+            output = watched(watched.prompt(task=task, **values) if values else task)
         screen.pause()
         if lines:
             lines.end("result", output=output)
@@ -170,14 +164,19 @@ def schema(debug: Debug = False) -> None:
         screen.line(json_text(AgentConfig.model_json_schema()))
 
 
-def _approved(agent: Agent[Any, Any], screen: Screen, *, approve: bool) -> Agent[Any, Any]:
-    """Return the agent with an approver: the person at the terminal, if its model guesses and nobody else is asked."""
+def _approver(agent: AgentBase[Any], screen: Screen, approve: bool) -> dict[str, Any]:
+    """Return the approver as an option: the person at the terminal, if a model guesses and nothing else is asked."""
     if approve:
-        return replace(agent, approve=lambda _: True)
-    if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
-        return agent
+        return {"approve": lambda _: True}
+    guessing = [
+        sub
+        for sub in agent.agents.values()
+        if sub.functions and isinstance(sub.client, HttpClient) and guesses(sub.client.name, None)
+    ]
+    if not guessing:
+        return {}
     screen.tell(GUESSES)
-    return agent if agent.approve is not None else replace(agent, approve=Approver(screen))
+    return {} if all(sub.approve is not None for sub in guessing) else {"approve": Approver(screen)}
 
 
 class _Steps:
@@ -216,7 +215,6 @@ def _described(cls: type[AgentBase[Any]]) -> dict[str, Any]:
         "description": cls.description,
         "capabilities": list(cls.capabilities),
         "agent_group": list(cls.agent_group),
-        "is_async": cls.is_async,
     }
 
 

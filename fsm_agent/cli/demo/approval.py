@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark, streamed
 from fsm_agent.cli.terminal import shown_call
 from fsm_agent.functions.function import Function, function
@@ -90,7 +89,7 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
 
 def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[Item]:
     dialog = worked_turns(agent.init_dialog(), prompt, directory)
-    seed = agent.seed(dialog.put(prompt, path=FILE), run_id=RUN)
+    seed = agent.seed(dialog.put(prompt(path=FILE)), run_id=RUN)
     yield Remark(f"process {os.getpid()}, this one:")
     problem = yield from streamed(agent, seed)
     asks = _asks(seed)
@@ -108,7 +107,7 @@ def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iter
         problem = problem or (yield from _elsewhere(("answer", RUN, ask.key, "--approve"), (), directory, reach))
     code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *reach.options)
     problem = problem or (yield from _elsewhere(("resume", RUN), code, directory, reach))
-    ended = agent.runs.replay(RUN, definition_of(agent, prompt, Options()))
+    ended = agent.replay(RUN, prompt=prompt)
     r, files = ended.record, _state_of(directory)
     used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
     yield Remark(f"{files}; one call in several processes: {used}")
@@ -125,7 +124,7 @@ def worked_turns(dialog: Dialog, prompt: Prompt, directory: Path) -> Dialog:
     agent = Agent(script, approve=lambda _: True)
     for name in EXAMPLES:
         (directory / name).touch()
-        dialog = agent.call(dialog.put(prompt, path=name)).dialog
+        dialog = agent.call(dialog.put(prompt(path=name))).dialog
     return dialog
 
 

@@ -44,6 +44,7 @@ TEXTS = (  # half of each: the calibration assumes equally frequent labels
     ("My order arrived broken and nobody helped me.", "negative"),
 )
 MAX_WRONG_LABELS = 1
+_PROMPTS = Prompts("demo", directory=packaged_prompts())
 DIAGRAM_STEM = "fsm-agent-demo"
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of the embedded model; others use their defaults
@@ -104,14 +105,9 @@ class Demo(AgentBase):
         super().__init__(config, client=client)
         self._reach = reach
 
-    @property
-    def prompts(self) -> Prompts:
-        """The prompts of this package."""
-        return Prompts("demo", directory=packaged_prompts())
-
-    def call(self, task: tuple[int, int] = (17, 25), **kwargs: Any) -> list[Finding]:
-        """Play everything without a screen, and return the findings; ``task`` is the sum to add up."""
-        return [item for item in self.play(*task) if isinstance(item, Finding)]
+    def answer(self, task: str) -> dict[str, str]:
+        """Play everything without a screen, and return what was wrong, by the title of the part."""
+        return {item.title: item.problem for item in self.play() if isinstance(item, Finding)}
 
     def play(self, a: int = 17, b: int = 25) -> Generator[Item, None, None]:
         """Play all parts: of each a `PartStarted`, the events of its calls, a `Finding`.
@@ -124,12 +120,12 @@ class Demo(AgentBase):
         yield from self._extract("Maria Silva is 34 years old and lives in Lisbon.", maria)
         yield from self._recover(7)
         yield from self._classify()
-        yield from approved_elsewhere(self.agents["eraser"], self.prompts("erase"), self._reach)
+        yield from approved_elsewhere(self.agents["eraser"], _PROMPTS("erase"), self._reach)
 
     def _add_up(self, a: int, b: int) -> Iterator[Item]:
         title, agent = "A sum, through a function", self.agents["calculator"]
-        prompt = self.prompts("task")
-        seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt, a=a, b=b))
+        prompt = _PROMPTS("task")
+        seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt(a=a, b=b)))
         about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
         yield PartStarted(title=title, about=about, request=prompt.render(a=a, b=b).text)
         problem = yield from streamed(agent, seed)
@@ -142,8 +138,8 @@ class Demo(AgentBase):
 
     def _extract(self, text: str, expected: Person) -> Iterator[Item]:
         title, agent = "A typed answer, held to a schema", self.agents["extractor"]
-        prompt = self.prompts("extract")
-        seed = agent.seed(agent.init_dialog().put(prompt, text=text))
+        prompt = _PROMPTS("extract")
+        seed = agent.seed(agent.init_dialog().put(prompt(text=text)))
         about = "The answer is a Person(name, age, city), and the model can say nothing else."
         yield PartStarted(title=title, about=about, request=prompt.render(text=text).text)
         problem = yield from streamed(agent, seed)
@@ -153,7 +149,7 @@ class Demo(AgentBase):
 
     def _recover(self, expected: int) -> Iterator[Item]:
         title, agent = "A parse error, recovered", self.agents["extractor"]
-        prompt = self.prompts("count")
+        prompt = _PROMPTS("count")
         seed = agent.seed(agent.init_dialog().put(prompt))
         about = (
             "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
@@ -174,12 +170,12 @@ class Demo(AgentBase):
             f"Each of {len(TEXTS)} texts is asked about; here is the first. Of an answer, one token counts: how likely"
             " the model found each label in its place, compared with how likely it finds that label on average."
         )
-        request = self.prompts("sentiment").render(text=TEXTS[0][0]).text
+        request = _PROMPTS("sentiment").render(text=TEXTS[0][0]).text
         yield PartStarted(title=title, about=about, request=request, shows_steps=False)
         calls, found = list[AgentCall](), list[Classification[str]]()
         for text, _ in TEXTS:
             try:
-                found.append(agent.classify(text, LABELS, prompt=self.prompts("sentiment")))
+                found.append(agent.classify(text, LABELS, prompt=_PROMPTS("sentiment")))
             except UsageError as error:
                 yield Finding(title=title, note=f"Left out: {error}")
                 return

@@ -21,7 +21,6 @@ from msgspec import to_builtins
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import Lines
@@ -41,7 +40,7 @@ from fsm_agent.cli.models import (
     guesses,
     settings_of,
 )
-from fsm_agent.cli.options import load_agents, load_callable
+from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
@@ -63,7 +62,6 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     RunAgain,
 )
-from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import header_of
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.runs import STUCK_STATE, Runs
@@ -135,17 +133,14 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
 def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json = False, debug: Debug = False) -> None:
     """Fold the whole journal with the agent's present code, and verify every entry."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
-        found, prompts = option("--agents", load_agents, agents)
+        found, prompts = option("--agents", load_runnables, agents)
         loaded = runs.store.load(run, after=0)
         header = header_of(loaded.header)
         by_name = {agent.name: agent for agent in found}
         if header.agent not in by_name:
             raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
-        agent, path = by_name[header.agent], seed_of(header).prompt
-        prompt = (
-            next((prompt for prompt in prompts if prompt.path == path), None) if path != agent.prompt.path else None
-        )
-        call = runs.replay(run, definition_of(agent, prompt, Options(deps=_NO_DEPS)))
+        by_path = {prompt.path: prompt for prompt in prompts}
+        call = runs.replay(run, by_name[header.agent].definition_of_run(header, _NO_DEPS, by_path))
         n, is_same, row = call.journal.chain.n, call.definition == header.definition, loaded.run
         if row.holder is None and n == row.n and row.state != STUCK_STATE and str(call.state) != row.state:
             raise ReplayError(

@@ -16,7 +16,7 @@ import typer
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.worker import PATIENCE_S, Worker
 from fsm_agent.cli.models import Debug
-from fsm_agent.cli.options import load_agents, load_callable
+from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
@@ -44,7 +44,7 @@ def worker(
     """Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors."""
     kept = opened(store, must_exist=not create)
     with reporting(debug), _logged_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
-        found, prompts = option("--agents", load_agents, agents)
+        found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
         names = ", ".join([one_line(agent.name) for agent in found])

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from fsm_agent.agents.agent import Agent, as_agent
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
 from fsm_agent.flows.definition.states import (
     A,
@@ -18,7 +19,6 @@ from fsm_agent.flows.definition.states import (
     GatherState,
     PauseState,
     SubflowState,
-    Task,
     WaitState,
     WholeCallState,
     Work,
@@ -59,7 +59,7 @@ class _Calls(Generic[A]):
     def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
         self._options = agent, kinds, name, within_s
 
-    def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
+    def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
 
 
@@ -69,7 +69,7 @@ class _ChosenCalls(Generic[D, A]):
     def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
         self._options = choose, kinds, name, within_s
 
-    def __call__(self, task: Callable[[D], Task], /) -> CallState[D, A]:
+    def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
 
 
@@ -135,7 +135,6 @@ def call(
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
-    agent = as_agent(agent)
     if isinstance(agent, Agent):
         return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
     if not isinstance(agent, str):
@@ -188,7 +187,7 @@ class _WholeCalls(Generic[A]):
     def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
         self._options = agent, kinds, name, within_s
 
-    def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
+    def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
 
 
@@ -198,7 +197,7 @@ class _ChosenWholeCalls(Generic[D, A]):
     def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
         self._options = choose, kinds, name, within_s
 
-    def __call__(self, task: Callable[[D], Task], /) -> WholeCallState[D, A]:
+    def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
 
 
@@ -284,7 +283,6 @@ def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: fl
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
-    agent = as_agent(agent)
     if isinstance(agent, Agent):
         return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
     if isinstance(agent, str) and kinds:
@@ -295,7 +293,7 @@ def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: fl
 
 def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
     """Refuse what is no function that could choose an agent, or one without the types of the answer."""
-    if not callable(choose) or isinstance(as_agent(choose), Agent):
+    if not callable(choose) or isinstance(choose, Agent):
         raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
     _pure(f"the choice of {word}", choose)
     if not kinds:

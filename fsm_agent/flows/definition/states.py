@@ -9,19 +9,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from weakref import WeakKeyDictionary
 
-from fsm_agent.agents.agent import Agent, as_agent
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
 from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
 from fsm_agent.flows.definition.result_kinds import ResultKinds
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, Task
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
-Task: TypeAlias = str | Message | Dialog
 _ROWS = ("done", "failed", "elapsed")  # methods that make rows
 
 
@@ -194,7 +194,7 @@ class CallState(_Failing[D, A]):
 
     def __init__(
         self,
-        task: Callable[[D], Task],
+        task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         kinds: Sequence[Any],
         name: str | None,
@@ -206,15 +206,36 @@ class CallState(_Failing[D, A]):
         self.within_s = within_s
         self.kinds = Kinds(self.name, kinds)
         self.doc = inspect.getdoc(task) or ""
+        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
         """The prompt of its calls."""
         return Prompt("{{ task }}", path=self.name, output=union_of(self.kinds.kinds))
 
-    def prompt_for(self, agent: Agent[Any, Any]) -> Prompt[Any]:
-        """Return the prompt of a call of this agent: its own, if that asks for the same."""
-        return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
+    def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
+        """Return the prompt that governs a call of this agent.
+
+        That is the task's, if it has one, with its functions, output and parser; else the agent's, if that asks for
+        what the state shall give; else the state's.
+
+        Raises:
+            FlowError: The prompt of the task asks for something else than the state shall give.
+        """
+        given = given_prompt(task)
+        if given is None:
+            return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
+        wanted = union_of(self.kinds.kinds)
+        if given.parser is not None or given.output == wanted:
+            return given
+        if given.output is not str:
+            raise FlowError(
+                f"{self.name} shall give {case_name(wanted)}, and the prompt of its task asks for"
+                f" {case_name(given.output)}: call(agent, {case_name(given.output)}) would be right"
+            )
+        if given not in self._typed:
+            self._typed[given] = given.extend(output=wanted)
+        return self._typed[given]
 
     def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
         """Return the state by which ``clients`` name the model of this agent: this one."""
@@ -245,7 +266,6 @@ class CallState(_Failing[D, A]):
                 bound = ", ".join(agents) or "none"
                 raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
             found = agents[found]
-        found = as_agent(found)
         if not isinstance(found, Agent):
             raise FlowError(f"{self.name} asks {shown(found)}, which the data have chosen: an Agent would be right")
         self.check_agent(self.name, found)
@@ -261,6 +281,19 @@ class CallState(_Failing[D, A]):
             output = case_name(agent.output)
             right = f"call(agent, {output}) would be right"
             raise FlowError(f"{here} shall give str, and its agent gives {output}: {right}")
+
+
+def given_prompt(task: AnyTask) -> Prompt[Any] | None:
+    """Return the prompt that a task brings; None: it is in words."""
+    match task:
+        case Task():
+            return task.prompt
+        case Prompt():
+            return task
+        case Dialog():
+            return task.top_prompt
+        case _:
+            return None
 
 
 class WholeCallState(CallState[D, CallResult[A]]):
@@ -279,7 +312,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
 
     def __init__(
         self,
-        task: Callable[[D], Task],
+        task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         kinds: Sequence[Any],
         name: str | None,
@@ -290,10 +323,18 @@ class WholeCallState(CallState[D, CallResult[A]]):
 
     @cached_property
     def _asked_with(self) -> Prompt[Any]:
-        return super().prompt_for(self.agent) if isinstance(self.agent, Agent) else self.prompt
+        return super().prompt_for(self.agent, "") if isinstance(self.agent, Agent) else self.prompt
 
-    def prompt_for(self, agent: Agent[Any, Any]) -> Prompt[Any]:
-        return self._asked_with
+    def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
+        given = given_prompt(task)
+        if given is None:
+            return self._asked_with
+        if given.parser is not None:
+            raise FlowError(
+                f"{self.name} gives the whole result, which is read again without the prompt of its task, and that has"
+                " a parser: output=… in its place, or call(…) instead of call_whole(…), would be right"
+            )
+        return super().prompt_for(agent, task)
 
     if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
 

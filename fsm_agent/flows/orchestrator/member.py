@@ -10,7 +10,8 @@ from typing import Any
 from fsm_agent._internal.closing import Closing
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.delegation.program import agent_of, agents_with_runs
+from fsm_agent.agents.delegation.program import Program, agent_of
+from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
@@ -34,19 +35,21 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
         FlowError: It cannot do a step.
     """
     try:
+        if isinstance(member, AgentBase):
+            return member, type(member).description or type(member).expertise
         if isinstance(member, Agent):
             return member, member.system if isinstance(member.system, str) else ""
-        if isinstance(member, AgentBase):
-            return member.as_agent(), type(member).description or type(member).expertise
+        if isinstance(member, Runnable):  # a flow, or another orchestrator
+            member = member.as_function()  # type: ignore[attr-defined]
         if isinstance(member, Function):
             return _calling(member), member.description
         if inspect.isroutine(member):
-            return agent_of(member.__name__, member, member, str), inspect.getdoc(member) or ""
+            return agent_of(member.__name__, member, str), inspect.getdoc(member) or ""
         execute = getattr(member, "execute", None)
         if not isinstance(member, type) and callable(execute) and hasattr(member, "expertise"):
             name = getattr(member, "name", type(member).__name__)
             expertise = member.expertise() if callable(member.expertise) else member.expertise
-            return agent_of(name, execute, execute, getattr(member, "output", str)), str(expertise)
+            return agent_of(name, execute, getattr(member, "output", str)), str(expertise)
     except UsageError as error:
         raise FlowError(f"agents has {shown(member)}, which cannot do a step: {error}") from error
     raise FlowError(f"agents has {shown(member)}: {_RIGHT}")
@@ -54,8 +57,8 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 def models_of(member: Any) -> list[Any]:
     """Return the models of the agents that a member is or has; one of code alone has none."""
-    agents = agents_with_runs(member) if isinstance(member, Agent | AgentBase) else []
-    return [agent.model for agent in agents]
+    agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
+    return [agent.model for agent in agents if not isinstance(agent.model, Program)]
 
 
 def _calling(function: Function) -> Agent[Any, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fsm_agent.agents.agent import Agent, as_agent
-from fsm_agent.errors import UsageError
+from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.many import TaskResults
+from fsm_agent.agents.runnable import Answers, Runnable, Sink
 from fsm_agent.flows.definition.declaring import end
 from fsm_agent.flows.definition.states import Row, State, SubflowState
 from fsm_agent.flows.errors import FlowError, FlowFailed
@@ -18,6 +20,10 @@ from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig,
 from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, map_options
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import PYTHONS_OWN, Policy
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
@@ -25,18 +31,21 @@ from fsm_agent.mistakes import check, wrong
 
 if TYPE_CHECKING:
     from os import PathLike
+    from typing import Unpack
 
     from fsm_agent.agents.agent_base import AgentBase
     from fsm_agent.clients.client import Client
-    from fsm_agent.flows.driving import Clients
-    from fsm_agent.store.runs import Runs
+    from fsm_agent.flows.verbs import Clients
+    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.runtime.world import World
+    from fsm_agent.store.runs import Definition, Runs
     from fsm_agent.store.store import Store
 
 VALIDATOR = "validator"
 _VALIDATES = "You validate the output of a step: does it do what the step is for?"
 
 
-class Orchestrator:
+class Orchestrator(Runnable):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
     Args:
@@ -49,6 +58,7 @@ class Orchestrator:
         planner: Makes strategies and decisions; by default an agent of the first model in the team.
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
+        name: By which its runs find it; several in one store need names of their own.
         store: Where its runs are kept; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
@@ -58,6 +68,8 @@ class Orchestrator:
     Raises:
         FlowError: There are no agents, two have one name, or the strategy names one that is not there.
     """
+
+    process_type: ClassVar[type[Any]] = FlowRun
 
     def __init__(
         self,
@@ -69,12 +81,29 @@ class Orchestrator:
         planner: Agent[Any, Any] | AgentBase | None = None,
         validator: Agent[Any, Any] | AgentBase | None = None,
         descriptions: Mapping[str, str] | None = None,
+        name: str = "orchestrator",
         store: Runs | Store | str | PathLike[str] | None = None,
         approve: Any = None,
         answer: Callable[[Any], Any] | None = None,
         hooks: Sequence[Any] = (),
         world: Mapping[str, Any] | None = None,
     ) -> None:
+        self._arguments = {
+            "agents": agents,
+            "blueprint": blueprint,
+            "strategy": strategy,
+            "config": config,
+            "planner": planner,
+            "validator": validator,
+            "descriptions": descriptions,
+            "name": name,
+            "store": store,
+            "approve": approve,
+            "answer": answer,
+            "hooks": hooks,
+            "world": world,
+        }
+        self.name = name
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
             raise wrong("config", config, "OrchestratorConfig(max_step_remediations=3)", FlowError)
@@ -84,7 +113,7 @@ class Orchestrator:
             check(
                 role,
                 agent,
-                isinstance(as_agent(agent), Agent | None),
+                isinstance(agent, Agent | None),
                 f"Agent('provider:model', name='{role}')",
                 FlowError,
             )
@@ -93,8 +122,8 @@ class Orchestrator:
         self.strategy = strategy
         if strategy is not None:
             self.team.checked(strategy, self.config)
-        self.planner: Agent[Any, Any] = as_agent(planner) or Agent(self.team.model, name="planner")
-        self.validator = as_agent(validator) or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
+        self.planner: Agent[Any, Any] = planner or Agent(self.team.model, name="planner")
+        self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
         self.flow: Flow[Job] = orchestrator_flow(
             self.team,
             self.blueprint,
@@ -102,6 +131,7 @@ class Orchestrator:
             self.planner,
             self.validator,
             strategy is not None,
+            name=name,
             store=store,
             approve=approve,
             answer=answer,
@@ -117,107 +147,148 @@ class Orchestrator:
         """The names of its agents, the validator included."""
         return [*self.team.agents, self.validator.name]
 
-    def seed(
-        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
-    ) -> FlowRun[Job]:
-        """Return a run that has not begun; see `Flow.seed`.
+    @spelled_out(FlowOptions)
+    def seed(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]:
+        """Return a run that has not begun.
 
         Args:
             task: What is to be done: a text, or a `Payload`, whose pictures and documents go along with the task.
-            run_id: See `Flow.seed`.
-            deps: See `Flow.seed`.
-            clients: Models by agent's name or by state, in place of those of the agents; for tests, a `Script` each.
+            options: Those of `FlowOptions`; ``clients`` may name models by agent's name, too.
 
         Raises:
             FlowError: The task asks for nothing, or a name of ``clients`` is that of no agent.
         """
-        job = self._job(task, self.strategy)
-        return self.flow.seed(job, run_id=run_id, deps=deps, clients=self._by_state(clients))
+        job = self.job(task, self.strategy)
+        return self.flow.seed(job, **self._by_state(options))
 
-    def call(
-        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
-    ) -> OrchestrationResult:
-        """Do a task, with the arguments of `seed`; a failure is a result as well.
+    @spelled_out(FlowOptions)
+    def call(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
+        """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
 
         Raises:
+            FlowFailed: The task was not done; ``error.result`` says what was.
             FlowSuspended: It waits for somebody who is not here.
         """
-        return self.run(self.seed(task, run_id=run_id, deps=deps, clients=clients))
+        result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
+        return result
 
-    async def acall(
-        self, task: str | Payload, *, run_id: str | None = None, deps: Any = None, clients: Clients | None = None
-    ) -> OrchestrationResult:
+    @spelled_out(FlowOptions)
+    async def acall(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
         """`call` for asyncio."""
-        return await self.arun(self.seed(task, run_id=run_id, deps=deps, clients=clients))
+        return await self.arun(self.seed(task, **options))
 
-    def run(self, one: FlowRun[Job], sink: Callable[[Event], Any] | None = None) -> OrchestrationResult:
-        """Drive a run from wherever it stands; see `Flow.run`."""
-        try:
-            return self.result(self.flow.run(one, sink).run)
-        except FlowFailed as failed:
-            return self.result(failed.run)
-
-    async def arun(self, one: FlowRun[Job], sink: Callable[[Event], Any] | None = None) -> OrchestrationResult:
-        """`run` for asyncio."""
-        try:
-            return self.result((await self.flow.arun(one, sink)).run)
-        except FlowFailed as failed:
-            return self.result(failed.run)
-
-    def stream(self, one: str | Payload | FlowRun[Job], *, clients: Clients | None = None) -> Generator[Event]:
-        """Do a task, or go on with a run, and yield its events; the result is `result` of the run.
+    @spelled_out(FlowOptions)
+    def stream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
+        """Do a task, or continue a run, and yield its events; see `Flow.stream`.
 
         Raises:
-            FlowFailed: It ended in a failure.
-            UsageError: A run is given with ``clients``, which belong to its `seed`.
+            FlowFailed: The task was not done.
         """
-        yield from self.flow.stream(self._run_in(one, clients))
+        return self._stream(one, options)
 
-    async def astream(
-        self, one: str | Payload | FlowRun[Job], *, clients: Clients | None = None
-    ) -> AsyncGenerator[Event]:
+    @spelled_out(FlowOptions)
+    def astream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
-        async for event in self.flow.astream(self._run_in(one, clients)):
-            yield event
+        return self._astream(one, options)
 
+    @spelled_out(FlowMapOptions)
+    def map(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
+        """Do many tasks, in threads; see `Agent.map`."""
+        return self._map(tasks, **map_options(options))
+
+    @spelled_out(FlowMapOptions)
+    async def amap(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
+        """`map` for asyncio."""
+        return await self._amap(tasks, **map_options(options))
+
+    @spelled_out(FlowResumeOptions)
     def resume(
-        self,
-        run_id: str,
-        answers: Mapping[Any, Any] | None = None,
-        *,
-        deps: Any = None,
-        clients: Clients | None = None,
-        by: str = "",
-        sink: Callable[[Event], Any] | None = None,
+        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
-        """Go on with a run of the store; see `Flow.resume`."""
-        known = self._by_state(clients)
-        try:
-            return self.result(self.flow.resume(run_id, answers, deps=deps, clients=known, by=by, sink=sink).run)
-        except FlowFailed as failed:
-            return self.result(failed.run)
+        """Continue a run of the store; see `Flow.resume`."""
+        result: OrchestrationResult = self._resume(run_id, answers, options)
+        return result
 
+    @spelled_out(FlowResumeOptions)
     async def aresume(
-        self,
-        run_id: str,
-        answers: Mapping[Any, Any] | None = None,
-        *,
-        deps: Any = None,
-        clients: Clients | None = None,
-        by: str = "",
-        sink: Callable[[Event], Any] | None = None,
+        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
         """`resume` for asyncio."""
-        known = self._by_state(clients)
-        try:
-            one = await self.flow.aresume(run_id, answers, deps=deps, clients=known, by=by, sink=sink)
-            return self.result(one.run)
-        except FlowFailed as failed:
-            return self.result(failed.run)
+        result: OrchestrationResult = await self._aresume(run_id, answers, options)
+        return result
 
-    def result(self, run: FlowRun[Job]) -> OrchestrationResult:
-        """Return the result of a run, of one that goes on as well."""
-        return OrchestrationResult(run, self.team)
+    if TYPE_CHECKING:
+
+        def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
+        async def arun(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
+
+    def restore(
+        self,
+        document: str | bytes,
+        *,
+        deps: Any = None,
+        clients: Clients | None = None,
+        signing_key: str | bytes | None = None,
+    ) -> FlowRun[Job]:
+        """Return a run from its `snapshot`; see `Flow.restore`."""
+        options = self._by_state({"clients": clients})
+        return self.flow.restore(document, deps=deps, signing_key=signing_key, **options)
+
+    def changed(self, **arguments: Any) -> Orchestrator:
+        """Return an orchestrator that differs in these arguments of the class."""
+        return type(self)(**{**self._arguments, **arguments})
+
+    @spelled_out(Policy, without=PYTHONS_OWN)
+    def as_function(
+        self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
+    ) -> Function[[str], Any]:
+        """This orchestrator as a function of an agent: it is given a task, and the last step's output is the result.
+
+        See `Flow.as_function`.
+
+        Args:
+            name: What the model calls it; the orchestrator's name by default.
+            description: What its team is good at, for the model.
+            policy: As of `Flow.as_function`.
+        """
+
+        def start(task: str) -> Job:
+            return self.job(task, self.strategy)
+
+        def returns(job: Job) -> Any:
+            return self.team.value_of([*job.outputs.values()][-1]) if job.outputs else None
+
+        described = description or f"Have a team do a task: {', '.join(self.team.agents)}."
+        return self.flow.as_function(name, described, start=start, returns=returns, **policy)
+
+    # What `Runnable` asks, of its flow
+
+    @property
+    def runs(self) -> Runs:
+        """The runs in its store.
+
+        Raises:
+            UsageError: It has no store.
+        """
+        return self.flow.runs
+
+    def world_of(self, process: FlowRun[Job]) -> World:
+        return self.flow.world_of(process)
+
+    def listener_to(self, process: FlowRun[Job]) -> Sink | None:
+        return self.flow.listener_to(process)
+
+    def definition(self, **options: Any) -> Definition:
+        return self.flow.definition(**self._by_state(options))
+
+    def definition_of(self, process: FlowRun[Job]) -> Definition:
+        return self.flow.definition_of(process)
+
+    def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
+        return self.flow.outcomes(run_id, answers, definition)
+
+    def check_process(self, process: Any, verb: str) -> None:
+        self.flow.check_process(process, verb)
 
     def plan(self, task: str | Payload) -> Strategy:
         """Return the strategy that a model makes for a task, and do nothing of it.
@@ -237,12 +308,17 @@ class Orchestrator:
             world=self.flow.world,
         )
         try:
-            made: Job = preview.call(self._job(task)).data
+            made: Job = preview.call(self.job(task)).output
         except FlowFailed as failed:
             raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
         return made.plan
 
-    def _job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
+    def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
+        """Return the data with which a run of its flow begins.
+
+        Raises:
+            FlowError: The task asks for nothing.
+        """
         check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
         if isinstance(task, str):
             return Job(task, self.config, strategy)
@@ -250,17 +326,11 @@ class Orchestrator:
         check("the task", task, bool(text.strip()), "a Payload with a text that asks for something", FlowError)
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
-    def _run_in(self, one: str | Payload | FlowRun[Job], clients: Clients | None) -> FlowRun[Job]:
-        if isinstance(one, str | Payload):
-            return self.seed(one, clients=clients)
-        if clients is not None:
-            raise UsageError("clients is given with a FlowRun, which has its own: seed(…, clients=…) is right")
-        return one
-
-    def _by_state(self, clients: Clients | None) -> Clients | None:
-        """Return clients that are given by the names of agents by the states that ask these."""
+    def _by_state(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options whose clients, which may be given by the names of agents, are by the states that ask these."""
+        clients = options.get("clients")
         if not isinstance(clients, Mapping):
-            return clients
+            return {**options}
         found: dict[Any, Client] = {}
         for whom, client in clients.items():
             keys = self._client_keys.get(whom) if isinstance(whom, str) else [whom]
@@ -268,7 +338,7 @@ class Orchestrator:
                 known = ", ".join(map(repr, self._client_keys))
                 raise FlowError(f"clients names {whom!r}, which is no agent: {known} would be right")
             found.update(dict.fromkeys(keys, client))
-        return found
+        return {**options, "clients": found}
 
     @cached_property
     def _client_keys(self) -> dict[str, list[State[Any]]]:

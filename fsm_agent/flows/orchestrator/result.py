@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.flows.definition.kinds import case_name
 from fsm_agent.flows.orchestrator.job import Entry, Job
-from fsm_agent.messages.reply import Usage
+from fsm_agent.flows.process.flow_result import FlowResult
 
 if TYPE_CHECKING:
     from fsm_agent.flows.orchestrator.team import Team
@@ -17,34 +17,36 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OrchestrationResult:
-    """The result of a task, after a failure too.
+class OrchestrationResult(FlowResult[Job]):
+    """The result of a task, which `FlowFailed` has as well.
+
+    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or an end of every flow.
 
     Args:
         run: The run of the orchestrator's flow.
         team: The agents of its steps.
     """
 
+    __slots__ = ("_team",)
+
     def __init__(self, run: FlowRun[Job], team: Team) -> None:
-        self.run = run
+        super().__init__(run)
         self._team = team
-        self._job: Job = run.data
 
     def __repr__(self) -> str:
-        return f"OrchestrationResult({self.status}, {self.steps_executed} steps, {self.redesigns} redesigns)"
+        return f"OrchestrationResult({self.state}, {self.steps_executed} steps, {self.redesigns} redesigns)"
 
     @property
-    def status(self) -> str:
-        """The end: "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or one of every flow."""
-        return self.run.state
+    def _job(self) -> Job:
+        return self.run.data
 
     @property
     def is_success(self) -> bool:
         """True if the task is done."""
-        return self.status == "completed"
+        return self.state == "completed"
 
     @property
-    def final_output(self) -> Any:
+    def output(self) -> Any:
         """The output of the step that ended last; None: none has."""
         return self.step_output(list(self._job.outputs)[-1]) if self._job.outputs else None
 
@@ -71,11 +73,6 @@ class OrchestrationResult:
     def failed_step(self) -> str:
         """The step that failed last, if nothing came after; else empty."""
         return self._job.failed
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all agent calls."""
-        return self.run.record.total_usage
 
     @property
     def strategy(self) -> Any:
@@ -111,18 +108,18 @@ class OrchestrationResult:
             raise LookupError(f"there is no output of {step_id!r}: {known} gave one")
         return self._team.value_of(self._job.outputs[step_id])
 
-    def outputs(self, kind: type[T]) -> list[T]:
+    def outputs_of(self, kind: type[T]) -> list[T]:
         """Return all outputs of a type, in the order in which their steps ended."""
         found = [self.step_output(name) for name in self._job.outputs]
         return [value for value in found if isinstance(value, kind)]
 
-    def output(self, kind: type[T]) -> T:
+    def output_of(self, kind: type[T]) -> T:
         """Return the last output of a type.
 
         Raises:
             LookupError: There is none; the message names the types that there are.
         """
-        if found := self.outputs(kind):
+        if found := self.outputs_of(kind):
             return found[-1]
         known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
         raise LookupError(f"no step gave {case_name(kind)}; types of the outputs: {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from fsm_agent.flows.orchestrator import job as of
 from fsm_agent.flows.orchestrator import requests
 from fsm_agent.flows.orchestrator import work as at
 from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import (
     Accept,
     Blueprint,
@@ -32,6 +33,7 @@ from fsm_agent.flows.orchestrator.strategy import (
 )
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.orchestrator.work import Intent, Work
+from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 
 STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
@@ -52,7 +54,7 @@ class WorkingState(CallState[Work, Any]):
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
         self._agents = team.agents
 
-    def prompt_for(self, agent: Agent[Any, Any]) -> Any:
+    def prompt_for(self, agent: Agent[Any, Any], task: Any) -> Any:
         return agent.prompt
 
     def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
@@ -73,6 +75,16 @@ class _Outputs(Kinds):
     def check(self, where: str) -> None:
         for kind in self.kinds:
             check_resolved(where, kind)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TeamFlow(Flow[Job]):
+    """The flow of an orchestrator, whose result knows the outputs of its team."""
+
+    team: Team
+
+    def make_result(self, run: FlowRun[Job]) -> OrchestrationResult:
+        return OrchestrationResult(run, self.team)
 
 
 def step_flow(
@@ -159,6 +171,8 @@ def orchestrator_flow(
     planner: Agent[Any, Any],
     validator: Agent[Any, Any],
     has_strategy: bool,
+    *,
+    name: str,
     **options: Any,
 ) -> Flow[Job]:
     """Return the flow of an orchestrator."""
@@ -221,9 +235,10 @@ def orchestrator_flow(
             planning_simply.done(following, when=of.has_begun, do=of.planned),
             following.elapsed(executing),
         ]
-    return Flow(
-        "orchestrator",
+    return TeamFlow(
+        name,
         Job,
+        team=team,
         start=executing if has_strategy else planning,
         limits=FlowLimits(steps=STEPS, deadline_s=config.deadline_s),
         rows=[

@@ -19,7 +19,11 @@ D = TypeVar("D")
 
 @explains_attributes(FLOW_RESULT_WORDS)
 class FlowResult(Generic[D]):
-    """The result of a run of a flow."""
+    """The result of a run of a flow.
+
+    Attributes:
+        run: The run.
+    """
 
     __slots__ = ("run",)
 
@@ -32,7 +36,7 @@ class FlowResult(Generic[D]):
         return self.run.record
 
     @property
-    def data(self) -> D:
+    def output(self) -> D:
         """The data that the flow ended with."""
         return self.run.data
 
@@ -67,4 +71,4 @@ class FlowResult(Generic[D]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"FlowResult({self.state}, {self.data!r})"
+        return f"{type(self).__name__}({self.state}, {self.run.data!r})"

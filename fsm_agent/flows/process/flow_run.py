@@ -39,7 +39,7 @@ class FlowRun(Working, Generic[D]):
     record: FlowRecord
 
     def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
-        super().__init__(record, surroundings or Surroundings(agents=flow.agents))
+        super().__init__(record, surroundings or flow.run_context())
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
@@ -64,7 +64,7 @@ class FlowRun(Working, Generic[D]):
     @property
     def outcome(self) -> FlowResult[D]:
         """The result so far."""
-        return FlowResult(self)
+        return self.flow.make_result(self)
 
     def result(self) -> FlowResult[D]:
         """Return the result of the run.
@@ -89,7 +89,7 @@ class FlowRun(Working, Generic[D]):
         return self.flow.fingerprint
 
     def now_s(self) -> float:
-        return self.flow._world(self.surroundings).clock.now()
+        return self.surroundings.own_world.clock.now()  # type: ignore[no-any-return]
 
     # Answers to a question of an older version, which may have been given before the run was brought up
 

@@ -24,6 +24,7 @@ class Surroundings:
         answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
         approve: Who is asked about the functions of agents that have no approver of their own.
         agents: The agents by role.
+        own_world: The world of the flow itself.
 
     Attributes:
         has_approver: There is an approver: this one, or that of what the flow is inside of.
@@ -36,6 +37,7 @@ class Surroundings:
         answer: Any = None,
         approve: Any = None,
         agents: Agents = NO_AGENTS,
+        own_world: World | None = None,
     ) -> None:
         self.deps = deps
         self.clients = dict(clients or {})
@@ -43,6 +45,7 @@ class Surroundings:
         self.approve = approve
         self.has_approver = approve is not None
         self.agents = agents
+        self.own_world: Any = own_world
         self._is_heard = False
         self._outermost = self
         self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
@@ -76,9 +79,9 @@ class Surroundings:
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
-            return agent._world
+            return agent.own_world
         key = id(state), id(agent)
         if key not in self._worlds:
-            made = agent._world if client is None else agent._world_with(client)
+            made = agent.own_world if client is None else agent.world_with(client)
             self._worlds[key] = made.changed(approve=approve), agent
         return self._worlds[key][0]

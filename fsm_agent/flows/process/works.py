@@ -14,7 +14,6 @@ from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
-from fsm_agent.agents.keeping import Options
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
@@ -91,17 +90,18 @@ def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundi
 def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
     agent, task = surroundings.agent(state, data), state.task(data)
     try:
-        messages, *_ = agent._asked(task, {}, Options(deps=surroundings.deps))
+        resolved = agent.resolve_task(task, {"deps": surroundings.deps})
     except UsageError as error:
         raise FlowError(f"the state {state.name!r}: {error}") from error
-    return CallRecord.of(messages, limits=agent.limits, depth=depth)
+    state.prompt_for(agent, task)  # refused before the step is taken
+    return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
 
 @inner_of.register(CallState)
 def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> Inner:
     agent = surroundings.agent(state, data)
-    prompt = agent._governed_for(state.prompt_for(agent), Options(deps=surroundings.deps))
-    parts = agent._kept(prompt, None, surroundings.deps)
+    prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": surroundings.deps})
+    parts = agent.call_parts(prompt, None, surroundings.deps)
     parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
     call = call_class(prompt)(record, prompt, **parts)
     return Inner(call, agent.hooks, world=partial(surroundings.world, state, agent))

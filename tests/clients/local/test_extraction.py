@@ -58,7 +58,7 @@ def test_fifty_texts_give_fifty_valid_values():
     found: list[Any] = []
     with Agent("local:", settings=settings, limits=Limits(parse_retries=0)) as agent:
         for text in TEXTS:
-            found.append(agent.call(prompt, text=text))
+            found.append(agent.call(prompt(text=text)))
     assert len(found) == 50
     assert all(isinstance(result.output, Person) for result in found)
     assert not any(result.repairs or result.record.parse_errors for result in found), "valid as they come"

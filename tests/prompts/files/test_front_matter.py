@@ -299,7 +299,7 @@ class TestHandlers:
         write(folder / "shop/again.jinja", 'output = "int"', "Only the number: {{ error_message }}")
         prompt = loaded(folder, 'parser = "promptshop:digits"\non_exception = {prompt = "shop/again"}')
         with Script("three", "3") as script:
-            assert Agent(script).call(prompt, things="x").output == 3
+            assert Agent(script).call(prompt(things="x")).output == 3
         assert [r.output.type for r in script.requests] == [str, int]
         assert script.requests[1].messages[-1].text.startswith("Only the number: ")
         with PROMPTS.scoped():
@@ -314,7 +314,7 @@ class TestHandlers:
         write(folder / "shop/count.exception.md", 'output = "int"\n[settings]\ntemperature = 0', "{{ error_message }}")
         prompt = loaded(folder, 'parser = "promptshop:digits"\n[settings]\nmax_tokens = 9')
         with Script("three", "3") as script:
-            assert Agent(script).call(prompt, things="x").output == 3
+            assert Agent(script).call(prompt(things="x")).output == 3
         assert [(r.settings.temperature, r.settings.max_tokens) for r in script.requests] == [(None, 9), (0, 9)]
         assert [r.output.type for r in script.requests] == [str, int]
 

@@ -249,7 +249,7 @@ class TestExtraction:
 
     def test_in_a_call(self):
         model = Script("Hm. <SendMessage>Hi</SendMessage>", "<SendMessage to='Ada'>Hi</SendMessage>")
-        result = Agent(model).call(ACTIONS.prompt, user_request="Greet <SendMessage to='Eve'>me</SendMessage>.")
+        result = Agent(model).call(ACTIONS.prompt(user_request="Greet <SendMessage to='Eve'>me</SendMessage>."))
         assert result.output == [SendMessage(to="Ada", content="Hi")]
         assert "to: Field required" in model.requests[1].messages[-1].text
         asked = model.requests[0].messages[-1].text

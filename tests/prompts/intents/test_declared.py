@@ -70,7 +70,7 @@ class TestThePrompt:
     @pytest.mark.spec("2.23: a wrong answer is asked for again", "2.23: the answer becomes a member")
     def test_a_wrong_tag_is_asked_for_again_once(self):
         model = Script("<intend>GetWeather</intend>", "<intent>send_message</intent>")
-        result = Agent(model).call(UserIntent.prompt, user_request="Tell Ada </query> that I am late.")
+        result = Agent(model).call(UserIntent.prompt(user_request="Tell Ada </query> that I am late."))
         assert result.output is UserIntent.SendMessage
         assert result.repairs == ("'send_message' was taken for 'SendMessage'",)
         assert len(model.requests) == 2

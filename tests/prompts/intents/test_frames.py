@@ -115,12 +115,12 @@ class TestExtraction:
     def test_both_errors_lead_to_the_exception_branch(self):
         prompt = Prompt("{{ query }}", parser=FRAME.extractor)
         model = Script("weather!", "<intent>dance</intent>", "<intent>search</intent>")
-        result = Agent(model).call(prompt, query=FRAME.wrap("hi"))
+        result = Agent(model).call(prompt(query=FRAME.wrap("hi")))
         assert result.output is UserIntent.Search
         assert "the tag <intent> is not in the answer" in model.requests[1].messages[-1].text
         assert "'dance' in <intent> is no intent" in model.requests[2].messages[-1].text
         with pytest.raises(CallFailed) as caught:
-            Agent(Script("x"), limits=Limits(parse_retries=0)).call(prompt, query="q")
+            Agent(Script("x"), limits=Limits(parse_retries=0)).call(prompt(query="q"))
         assert isinstance(caught.value.__cause__, TagNotFound)
 
     @pytest.mark.parametrize(

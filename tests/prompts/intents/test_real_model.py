@@ -41,7 +41,7 @@ def test_an_intent_with_one_argument_is_extracted():
     agent = Agent("local:", system=f"Answer with one of these actions:\n{ACTIONS.actions_doc}", settings=settings)
     shown = agent.init_dialog()
     for request, answer in SHOWN.items():
-        shown = shown.put(prompt, request=request).append(Message.of("assistant", answer))
+        shown = shown.put(prompt(request=request)).append(Message.of("assistant", answer))
     asked = {
         "London": "What is the weather like in London?",
         "Lisbon": "Does it rain in Lisbon?",
@@ -52,7 +52,7 @@ def test_an_intent_with_one_argument_is_extracted():
     }
     right = 0
     for city, request in asked.items():
-        result = agent.run(agent.seed(shown.put(prompt, request=request)))
+        result = agent.run(agent.seed(shown.put(prompt(request=request))))
         right += (result.output, result.repairs) == ([GetWeather(city=city)], ())
     print(f"\n{right} of {len(asked)} intents were extracted with their argument, as they were written")
     assert right >= 3  # a model of 135 million parameters; which ones depends on the number of threads

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from support.ways import Way, by_arun, by_astream, by_run, by_stream
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.context.shortening import truncated
@@ -241,7 +240,7 @@ class TestAStepThatFails:
         assert self.SECRET not in str(agent.runs.store.load("r", after=0))
         (line,) = [record for record in caplog.records if "its result could not be prepared" in record.message]
         assert "Error" in line.exc_text
-        replayed = agent.runs.replay("r", definition_of(agent, None, Options()))
+        replayed = agent.runs.replay("r", agent.definition())
         assert replayed.record == one.record
 
     def test_may_end_the_call(self):

@@ -1,4 +1,4 @@
-"""The flow's part in keeping runs: headers for its runs, and runs from headers."""
+"""The journals of flows in a store: headers for runs, and runs from headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.snapshot import restore, snapshot
 from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.machine.journal import VERSION, Header, Journal
-from fsm_agent.runtime.world import World
 from fsm_agent.store.runs import Definition
 
 if TYPE_CHECKING:
@@ -29,15 +28,13 @@ class FlowSeed(Value, frozen=True, kw_only=True):
     depth: int = 0
 
 
-def keep(run: FlowRun[Any], name: str | None) -> None:
-    """Have a run that has not begun kept in the store of its flow, once it is driven.
+def attach_journal(run: FlowRun[Any], name: str) -> None:
+    """Give a run that has not begun a journal, with which it is in the store of its flow once it is driven.
 
     Args:
         run: The run.
-        name: Its name in the store; None: a new one.
+        name: Its name in the store; empty: a new one.
     """
-    if name is not None and (not isinstance(name, str) or not name):
-        raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
     r, flow = run.record, run.flow
     seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth)
     format: Literal[1] = VERSION
@@ -48,11 +45,12 @@ def keep(run: FlowRun[Any], name: str | None) -> None:
         seed=msgspec.Raw(to_json(seed).encode()),
         extra=r.extra,
     )
-    run.journal = Journal(run, name or "", to_json(header))
+    run.journal = Journal(run, name, to_json(header))
 
 
-def definition_of(flow: Flow[Any], surroundings: Surroundings, world: World) -> Definition:
-    """Return the way in which the runs of a flow are made and saved."""
+def definition_of(flow: Flow[Any], surroundings: Surroundings) -> Definition:
+    """Return how the runs of a flow are made of what a store has."""
+    world = surroundings.own_world
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
         if header.agent != flow.name:

@@ -1,4 +1,4 @@
-"""The prompts that govern the calls of an agent, and the functions that they offer."""
+"""The prompts that govern the calls of an agent: with its functions and output where they have none of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsm_agent.functions.toolset import Toolset, functions_of
 from fsm_agent.prompts.prompt import Prompt
 
 
-class Governance:
+class PromptResolver:
     """The part of an agent that it lends to the prompts of its calls: its functions and its output.
 
     Args:
@@ -24,13 +24,13 @@ class Governance:
         is_fixed: True if the functions are the same in every call.
     """
 
-    __slots__ = ("_functions", "_governed", "_output", "_prompt", "is_fixed")
+    __slots__ = ("_functions", "_output", "_prompt", "_resolved", "is_fixed")
 
     def __init__(self, functions: Iterable[Any], prompt: Prompt, output: Any) -> None:
         self._functions = tuple(functions)
         self._prompt = prompt
         self._output = output
-        self._governed = WeakKeyDictionary[Prompt, Prompt]()
+        self._resolved = WeakKeyDictionary[Prompt, Prompt]()
         self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
     def offered(self, deps: Any) -> tuple[Function, ...]:
@@ -44,9 +44,9 @@ class Governance:
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
         """Return ``prompt`` as it governs one call."""
-        return prompt if self.is_fixed and prompt is self._prompt else self.governed(prompt, self.offered(deps))
+        return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
-    def governed(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
+    def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
         """Return ``prompt`` with the agent's functions and output where it has none of its own.
 
         Its MCP servers are asked for their tools.
@@ -59,11 +59,11 @@ class Governance:
         output = self._output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
-        governed = self._governed.get(prompt)
-        if governed is None or governed.offers != functions:
+        resolved = self._resolved.get(prompt)
+        if resolved is None or resolved.offers != functions:
             make = prompt.extend if has_own else prompt.lent
-            governed = self._governed[prompt] = make(functions=functions, output=output)
-        return governed
+            resolved = self._resolved[prompt] = make(functions=functions, output=output)
+        return resolved
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ def check_system(system: object) -> None:
         return
 
 
-class Opening:
+class SystemPrompt:
     """The part of a call's options that concerns its system prompt.
 
     Args:

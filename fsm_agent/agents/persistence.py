@@ -1,0 +1,200 @@
+"""The journals of agent calls in a store: headers for calls, and calls from headers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.generics import Out
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.agents.arguments import MODEL, is_model
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
+from fsm_agent.lifecycle.snapshot import check_change, check_on_change
+from fsm_agent.machine.journal import Header, Journal
+from fsm_agent.messages.message import Message
+from fsm_agent.mistakes import check, plain_json
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.logs.log import LOG
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fsm_agent.agents.agent import Agent
+    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.store import runs
+    from fsm_agent.store.runs import Claimed, Definition, Runs
+else:
+    asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
+
+
+def runs_of(store: Any) -> Runs:
+    """Return the runs that ``Agent.store`` stands for."""
+    return store if isinstance(store, runs.Runs) else runs.Runs(store)
+
+
+def attach_journal(
+    agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
+) -> None:
+    """Give a call that has not begun a journal, with which its run is in the agent's store once it is driven.
+
+    Args:
+        agent: The agent.
+        call: The call.
+        options: Its `CallOptions`.
+        turn: Its place in a conversation.
+    """
+    call.journal = Journal(call, run_name(options), header_of_call(call, agent.name, options.get("args"), turn))
+    if turn is not None:
+        call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
+
+
+def run_name(options: Mapping[str, Any]) -> str:
+    """Return the name that ``run_id`` gives to a run; empty: it gets one of its own.
+
+    Raises:
+        UsageError: It is no text.
+    """
+    name = options.get("run_id")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
+    return name or ""
+
+
+def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
+    """Return a call, after a warning in the log if its prompt is not the one that it was made with."""
+    if call.prompt_change is not None:
+        LOG.warning("%s: %s", call, call.prompt_change)
+    return call
+
+
+async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
+    """Claim a run in another thread; when this task is cancelled meanwhile, the run is given back there."""
+    pending = _PendingClaim(claim)
+    try:
+        return await asyncio.to_thread(pending.make)
+    except asyncio.CancelledError:
+        if (claimed := pending.abandon()) is not None:
+            await asyncio.to_thread(_give_back, claimed)
+        raise
+
+
+class _PendingClaim:
+    """A claim that is made in another thread, and given back if its task has gone by then.
+
+    Args:
+        claim: Claims the run.
+    """
+
+    def __init__(self, claim: Callable[[], Claimed]) -> None:
+        self._claim = claim
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._claimed: Claimed | None = None
+
+    def make(self) -> Claimed:
+        """Claim the run; give it back if the claim was abandoned meanwhile."""
+        claimed = self._claim()
+        with self._lock:
+            self._claimed = claimed
+            is_abandoned = self._is_abandoned
+        if is_abandoned:
+            _give_back(claimed)
+        return claimed
+
+    def abandon(self) -> Claimed | None:
+        """Record that the task has gone; return what is claimed already, for the caller to give back."""
+        with self._lock:
+            self._is_abandoned = True
+            return self._claimed
+
+
+def _give_back(claimed: Claimed) -> None:
+    """Give back a run that was claimed and not driven since."""
+    _, recorder = claimed
+    if recorder is not None:
+        recorder.finish(is_stopped=True)
+        while recorder.is_behind:
+            recorder.write()
+
+
+def definition_of(agent: Agent[Any, Any], options: Mapping[str, Any]) -> Definition:
+    """Return how the agent makes the calls of runs.
+
+    Args:
+        agent: The agent.
+        options: `ResumeOptions`, over those in the header: ``prompt``, ``args``, ``parser_args``, ``deps``, ``model``,
+            ``on_change``.
+    """
+    prompt: Prompt | None = options.get("prompt")
+    on_change: OnChange = options.get("on_change", "report")
+    check_on_change(on_change)
+
+    def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
+        if header.agent != agent.name:
+            raise UsageError(f"the run is one of the agent {header.agent!r}, and this is {agent.name!r}")
+        seed = seed_of(header)
+        if seed.prompt != (prompt or agent.prompt).path:
+            actual = "the agent's own" if prompt is None else repr(prompt.path)
+            raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
+        resolved = agent.resolve_prompt(prompt, options)
+        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, options.get("deps"))
+        parts["has_approver"] = parts["has_approver"] or seed.is_attended
+        call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
+        if seed.is_system_own:
+            call.system_args = None
+        return with_options(agent, call, options)
+
+    world = agent.world_with_model(options.get("model"))
+    check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
+    return runs.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
+
+
+def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
+    """Return a call that nothing drives yet with those of its parser's arguments and the model that are given.
+
+    Raises:
+        UsageError: JSON cannot hold something in the arguments, or there is no such model.
+    """
+    if parser_args := options.get("parser_args"):
+        call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
+    model = options.get("model")
+    return call if model is None else with_model(agent, call, model)
+
+
+def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
+    """Return a call that nothing drives yet with a model of its own: a name, or a client.
+
+    Raises:
+        UsageError: There is no such model, or the agent has a budget in dollars and the price of the model is unknown.
+    """
+    check("model of a call", model, is_model(model), MODEL)
+    name = model if isinstance(model, str) else model.name
+    check("name of the model of a call", name, isinstance(name, str) and bool(name), "a text such as 'house:m1'")
+    call.client = agent.client_of(model)
+    call.record = call.record.changed(model=name)
+    if agent.limits.cost_usd is not None:
+        agent.world_of(call).price_list.check()
+    return call
+
+
+def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
+    """Return a run that was claimed; give it back if its model has to be given again.
+
+    Raises:
+        UsageError: The model of the run has a name from which no client can be made here.
+    """
+    call, recorder = claimed
+    if recorder is None:
+        return claimed
+    try:
+        agent.world_of(call)
+    except UsageError as error:
+        _give_back(claimed)
+        if not call.record.model:
+            raise
+        raise UsageError(f"the run goes on with the model that it began with: {error}; model=… gives it one") from error
+    return claimed

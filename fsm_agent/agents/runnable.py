@@ -1,0 +1,308 @@
+"""What agents, conversations, flows and orchestrators have in common: the verbs by which they are called.
+
+A kind makes processes, by its `seed`, and says what a driver needs of them.  The verbs that drive them, to their end or
+event by event, in this thread or under asyncio, from the start or from a store, are here.  Each kind gives them the
+types of its own tasks and results.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing, closing
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.agents.hooks import both
+from fsm_agent.agents.many import Progress, TaskResults, amap_tasks, map_tasks
+from fsm_agent.agents.persistence import aclaim
+from fsm_agent.errors import UsageError
+from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.messages.event import Event
+from fsm_agent.messages.reply import Usage
+from fsm_agent.mistakes import check, shown
+from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fsm_agent.lifecycle.outcomes import Outcome
+    from fsm_agent.store.runs import Claimed, Definition, Runs
+else:
+    asyncio = deferred("asyncio")
+
+Sink: TypeAlias = Callable[[Event], Any]
+# What the processes that are driven inside of a program have used, for the call that the program answers.
+USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
+Answers: TypeAlias = Mapping[Any, Any]
+
+
+class Runnable(ABC):
+    """Anything that is called: its verbs, over the processes that it makes.
+
+    Attributes:
+        name: By which its runs in a store find it.
+        process_type: The class of its processes.
+    """
+
+    name: str
+    process_type: ClassVar[type[Any]]
+    _seeds_from_disk = False  # `seed` reads a store that is on disk
+
+    # The verbs that each kind types.  With named parameters here, type checkers would refuse those of every kind.
+
+    @abstractmethod
+    def seed(self, *args: Any, **options: Any) -> Any:
+        """Return a process that has not begun."""
+
+    @abstractmethod
+    def call(self, *args: Any, **options: Any) -> Any:
+        """Make a process, drive it, and return its result."""
+
+    @abstractmethod
+    async def acall(self, *args: Any, **options: Any) -> Any:
+        """`call` for asyncio."""
+
+    @abstractmethod
+    def stream(self, *args: Any, **options: Any) -> Generator[Any]:
+        """Yield the events of a process as they happen."""
+
+    @abstractmethod
+    def astream(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
+        """`stream` for asyncio."""
+
+    @abstractmethod
+    def resume(self, *args: Any, **options: Any) -> Any:
+        """Continue a run of the store from its last rest; return the result of one that has ended."""
+
+    @abstractmethod
+    async def aresume(self, *args: Any, **options: Any) -> Any:
+        """`resume` for asyncio."""
+
+    @abstractmethod
+    def map(self, *args: Any, **options: Any) -> TaskResults[Any]:
+        """Do many tasks in threads, and return their ends in the order of the tasks."""
+
+    @abstractmethod
+    async def amap(self, *args: Any, **options: Any) -> TaskResults[Any]:
+        """`map` for asyncio."""
+
+    # What each kind says
+
+    @property
+    @abstractmethod
+    def runs(self) -> Runs:
+        """The runs in its store."""
+
+    @abstractmethod
+    def world_of(self, process: Any) -> World:
+        """Return the world in which the effects of a process are performed."""
+
+    @abstractmethod
+    def listener_to(self, process: Any) -> Sink | None:
+        """Return a callback that forwards the events of a process to the hooks, or None if there are no hooks."""
+
+    @abstractmethod
+    def definition(self, **options: Any) -> Definition:
+        """Return how its processes are made of what a store has, with these options of `resume`."""
+
+    @abstractmethod
+    def definition_of(self, process: Any) -> Definition:
+        """Return how a process is made again of what a store has, with what it was seeded with."""
+
+    def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+        """Return how a `Worker` makes the process of a run.
+
+        Args:
+            header: The header of the run's journal.
+            deps: What functions find in their `Context`.
+            prompts: Prompts of tasks, by their paths.
+        """
+        return self.definition(deps=deps)
+
+    def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
+        """Return answers to the questions of a run as outcomes by key."""
+        return answers
+
+    def check_process(self, process: Any, verb: str) -> None:
+        """Refuse to drive what is no process of this kind.
+
+        Args:
+            process: What was given.
+            verb: The method that was called, ``run`` or ``arun``.
+
+        Raises:
+            UsageError: It names the method that would be right.
+        """
+        if not isinstance(process, self.process_type):
+            right = f"{'call' if verb == 'run' else 'acall'}({shown(process)})"
+            raise UsageError(f"{verb} drives {self._a_process}, and {shown(process)} is none: {right} would be right")
+
+    @property
+    def _a_process(self) -> str:
+        kind = self.process_type.__name__
+        return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+
+    def result_of(self, process: Any) -> Any:
+        """Return the result of a process that was driven; raise its failure, or what it waits for."""
+        if (used := USED_INSIDE.get()) is not None:
+            used.append(process.record.total_usage)
+        return process.result()
+
+    # How they are done
+
+    def run(self, process: Any, sink: Sink | None = None) -> Any:
+        """Drive a process from wherever it stands; with a sink, every event is given to it.
+
+        Raises:
+            UsageError: It is none of this kind's, or something drives it already.
+        """
+        self.check_process(process, "run")
+        return self._drive(process, sink)
+
+    def _drive(self, process: Any, sink: Sink | None, *, is_shared: bool = True) -> Any:
+        process, recorder = self._claim(process)
+        run(process, self.world_of(process), both(self.listener_to(process), sink), recorder, is_shared=is_shared)
+        return self.result_of(process)
+
+    async def arun(self, process: Any, sink: Sink | None = None) -> Any:
+        """`run` for asyncio."""
+        self.check_process(process, "arun")
+        recorder = None
+        if process.journal is not None:
+            process, recorder = await self._aclaim(process)
+        await arun(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        return self.result_of(process)
+
+    def _stream(self, task: Any, options: Mapping[str, Any]) -> Generator[Any]:
+        process, recorder = self._claim(self._process_in(task, options) or self.seed(task, **options))
+        tell = self.listener_to(process)
+        with closing(drive(process, self.world_of(process), recorder=recorder)) as events:
+            for event in events:
+                if tell is not None:
+                    tell(event)
+                yield event
+        if not process.effects:
+            self.result_of(process)
+
+    async def _astream(self, task: Any, options: Mapping[str, Any]) -> AsyncGenerator[Any]:
+        process = self._process_in(task, options) or await self._aseed(task, options)
+        process, recorder = await self._aclaim(process)
+        tell = self.listener_to(process)
+        async with aclosing(adrive(process, self.world_of(process), recorder=recorder)) as events:
+            async for event in events:
+                if tell is not None:
+                    tell(event)
+                yield event
+        if not process.effects:
+            self.result_of(process)
+
+    def _process_in(self, task: Any, options: Mapping[str, Any]) -> Any:
+        """Return the task if it is a process, which has its options already; else None."""
+        if not isinstance(task, self.process_type):
+            return None
+        self.check_process(task, "run")
+        for name, value in options.items():
+            if value is not None and value is not False:
+                raise UsageError(
+                    f"{name} is given with {self._a_process}, which has its own: seed(…, {name}=…) is right"
+                )
+        return task
+
+    async def _aseed(self, task: Any, options: Mapping[str, Any]) -> Any:
+        if self._seeds_from_disk:
+            return await asyncio.to_thread(partial(self.seed, task, **options))
+        return self.seed(task, **options)
+
+    def _resume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
+        by, sink, definition = self._resumption(options)
+        process, recorder = self._reclaim(run_id, answers, by, definition)
+        run(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        return self.result_of(process)
+
+    async def _aresume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
+        by, sink, definition = self._resumption(options)
+        process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
+        await arun(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        return self.result_of(process)
+
+    def _resumption(self, options: Mapping[str, Any]) -> tuple[str, Sink | None, Definition]:
+        """Return who answers, who is told of events, and how the process is made, by the options of `resume`."""
+        rest = {name: value for name, value in options.items() if name not in ("by", "sink")}
+        return options.get("by", ""), options.get("sink"), self.definition(**rest)
+
+    def replay(self, run_id: str, **options: Any) -> Any:
+        """Return the process of a run in the store, made of its whole journal, each entry of which is verified.
+
+        Args:
+            run_id: The run.
+            options: Those of `resume`, but for ``by`` and ``sink``.
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise.
+        """
+        return self.runs.replay(run_id, self.definition(**options))
+
+    def _map(
+        self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
+    ) -> TaskResults[Any]:
+        _check_map(options)
+        return _outputs(map_tasks(lambda task: self.call(task, **options), tasks, concurrency, progress, fail_fast))
+
+    async def _amap(
+        self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
+    ) -> TaskResults[Any]:
+        _check_map(options)
+        do = partial(self.acall, **options)
+        return _outputs(await amap_tasks(do, tasks, concurrency, progress, fail_fast))
+
+    # Runs in a store
+
+    def _claim(self, process: Any) -> Claimed:
+        """Return a process and what records it; of a run that has begun before, the process as it is in the store."""
+        if process.journal is None or not process.journal.header:
+            return process, None
+        return self.runs.begin(process, self.definition_of(process))
+
+    async def _aclaim(self, process: Any) -> Claimed:
+        """`_claim` for asyncio."""
+        if process.journal is None or not process.journal.header or self.runs.store.is_volatile:
+            return self._claim(process)
+        return await aclaim(partial(self._claim, process))
+
+    def _reclaim(self, run_id: str, answers: Answers | None, by: str, definition: Definition) -> Claimed:
+        """Post the answers to a run, claim it, and return its process and what records it."""
+        if definition.check is not None:
+            header = header_of(self.runs.store.load(run_id, after=None).header)
+            definition.check(definition.make(header, None))
+        right = "answers by key, such as {'ask:2.0': Approved()},"
+        check("answers", answers, answers is None or isinstance(answers, Mapping), right)
+        if answers:
+            self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
+        return self.check_resumed(self.runs.resume(run_id, definition))
+
+    def check_resumed(self, claimed: Claimed) -> Claimed:
+        """Refuse a run that was claimed and cannot be driven here."""
+        return claimed
+
+
+def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
+    """Return ends of tasks, which are results, as those of their outputs."""
+    return TaskResults(
+        [
+            replace(end, output=end.output.output, result=end.output)
+            if end.error is None
+            else replace(end, result=getattr(end.error, "result", None))
+            for end in ends
+        ]
+    )
+
+
+def _check_map(options: Mapping[str, Any]) -> None:
+    if options.get("run_id") is not None:
+        raise UsageError(f"run_id {options['run_id']!r} names one run, and map makes one for each task: without it")

@@ -1,0 +1,208 @@
+"""The verbs of agents and conversations, with the types of their tasks, options and results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.generics import New
+from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent.agents.hooks import listener
+from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults
+from fsm_agent.agents.options import CallOptions, MapOptions, ResumeOptions
+from fsm_agent.agents.runnable import Runnable, Sink
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages.event import Done, InterimEvent
+from fsm_agent.messages.message import ChatDict, Message
+from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.runtime.world import Approve
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.messages.payload import Payload
+
+Deps = TypeVar("Deps", default=object, contravariant=True)
+Out = TypeVar("Out", default=str, covariant=True)
+Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
+# What is asked for the agent's own output: words, and prompts of texts.
+Asked: TypeAlias = "str | Message | Payload | Prompt[str] | Task[str]"
+Typed: TypeAlias = "Prompt[New] | Task[New]"  # what is asked for its own
+AnyTask: TypeAlias = "Asked | Typed[Any] | Messages"
+After: TypeAlias = CallResult[Any] | Messages | None
+Stream: TypeAlias = Generator[InterimEvent | Done[New]]
+AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
+
+
+class CallVerbs(Runnable, Generic[Deps, Out]):
+    """The verbs of what makes agent calls.
+
+    In the overloads, a prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no
+    type says.
+    """
+
+    approve: Approve[Deps] | None
+    hooks: Sequence[Any]
+    process_type: ClassVar[type[Any]] = AgentCall
+
+    @overload
+    def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    @overload
+    def call(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
+    @overload
+    def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
+    @spelled_out(CallOptions)
+    def call(self, task: Any, /, **options: Any) -> CallResult[Any]:
+        """Have the task done, with the options of `CallOptions`.  Works inside a running event loop, too.
+
+        Raises:
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for somebody who is not here; see its ``call``.
+        """
+        result: CallResult[Any] = self._drive(self.seed(task, **options), None, is_shared=False)
+        return result
+
+    @overload
+    async def acall(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
+    @overload
+    async def acall(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
+    @overload
+    async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
+    @spelled_out(CallOptions)
+    async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
+        """`call` for asyncio."""
+        return await self.arun(await self._aseed(task, options))
+
+    @overload
+    def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
+    @overload
+    def stream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
+    @overload
+    def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
+    @overload
+    def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
+    @spelled_out(CallOptions)
+    def stream(self, task: Any, /, **options: Any) -> Stream[Any]:
+        """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
+
+        Takes a call that was seeded, or a task with the options of `CallOptions`.
+
+        Raises:
+            CallFailed: After `Done`, when the call failed.
+        """
+        return self._stream(task, options)
+
+    @overload
+    def astream(self, task: AgentCall[New], /) -> AsyncStream[New]: ...
+    @overload
+    def astream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
+    @overload
+    def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
+    @overload
+    def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
+    @spelled_out(CallOptions)
+    def astream(self, task: Any, /, **options: Any) -> AsyncStream[Any]:
+        """`stream` for asyncio."""
+        return self._astream(task, options)
+
+    @overload
+    def map(self, tasks: Iterable[Asked], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Out]: ...
+    @overload
+    def map(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
+    @overload
+    def map(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
+    @spelled_out(CallOptions)
+    def map(
+        self,
+        tasks: Iterable[Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        **options: Any,
+    ) -> TaskResults[Any]:
+        """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
+
+        Args:
+            tasks: The tasks; they are taken as there is room for one.
+            concurrency: How many are done at a time.
+            progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+            fail_fast: Raise the first error, and begin no further task.
+            options: For each call: those of `CallOptions`, but for ``run_id``.
+        """
+        return self._map(tasks, concurrency, progress, fail_fast, options)
+
+    @overload
+    async def amap(self, tasks: Iterable[Asked], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Out]: ...
+    @overload
+    async def amap(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
+    @overload
+    async def amap(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
+    @spelled_out(CallOptions)
+    async def amap(
+        self,
+        tasks: Iterable[Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        progress: Progress = False,
+        fail_fast: bool = False,
+        **options: Any,
+    ) -> TaskResults[Any]:
+        """`map` for asyncio."""
+        return await self._amap(tasks, concurrency, progress, fail_fast, options)
+
+    @spelled_out(ResumeOptions)
+    def resume(
+        self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
+    ) -> CallResult[Out]:
+        """Continue a run of the store from its last rest; return the result of one that has ended.
+
+        Args:
+            run_id: The run.
+            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``.
+            options: Those of `ResumeOptions`.
+
+        Raises:
+            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
+            RunUnknown: There is no such run.
+            RunBusy: Another holder drives it; the answers reach it all the same.
+            NotAsked: The run asks no such question.
+            AlreadyAnswered: Another answer came first.
+            ReplayError: The code has changed, and would have decided otherwise since the last rest.
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for an answer again.
+        """
+        result: CallResult[Out] = self._resume(run_id, answers, options)
+        return result
+
+    @spelled_out(ResumeOptions)
+    async def aresume(
+        self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
+    ) -> CallResult[Out]:
+        """`resume` for asyncio."""
+        result: CallResult[Out] = await self._aresume(run_id, answers, options)
+        return result
+
+    if TYPE_CHECKING:
+
+        def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
+        async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
+
+    def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
+        return listener(self.hooks, process) if self.hooks or process.prompt.delegates else None
+
+    def check_process(self, process: Any, verb: str) -> None:
+        """Refuse what is no agent call, and one whose functions would run without this agent's approver being asked.
+
+        Raises:
+            UsageError: It names what would be right.
+        """
+        super().check_process(process, verb)
+        if self.approve is not None and not process.has_approver and process.effects:
+            what = f"approve is given, and the agent call {process.record.id!r} was made without an approver"
+            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")

@@ -1,0 +1,314 @@
+"""The verbs of a flow, with the types of its data, options and results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
+
+from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults
+from fsm_agent.agents.options import CallOptions
+from fsm_agent.agents.persistence import run_name, runs_of
+from fsm_agent.agents.runnable import Answers, Runnable, Sink
+from fsm_agent.errors import SnapshotError, UsageError, hint
+from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
+from fsm_agent.flows.definition.roles import Agents, check_agents
+from fsm_agent.flows.definition.states import D, State
+from fsm_agent.flows.paths import agents_of, check_clients, listener, outcomes_of
+from fsm_agent.flows.persistence import attach_journal, definition_of
+from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
+from fsm_agent.flows.process.flow_result import FlowResult
+from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
+from fsm_agent.messages.event import Event
+from fsm_agent.mistakes import check
+from fsm_agent.runtime.run_function import current_depth
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.clients.client import Client
+    from fsm_agent.flows.flow import Flow
+    from fsm_agent.store.runs import Definition, Runs
+
+Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
+
+
+class _UnstoredOptions(TypedDict, total=False):
+    """The options of a run that are in no store."""
+
+    deps: Any
+    clients: Clients | None
+
+
+class FlowOptions(_UnstoredOptions, total=False):
+    """The options of a run of a flow or an orchestrator, whatever its verb; this list is the only one.
+
+    Attributes:
+        run_id: The name of its run in the flow's store; None: a new one.  With the name and the data of a run that is
+            there already, that run is continued.
+        deps: What functions find in their `Context`.
+        extra: Data of yours that JSON can hold, kept in the record.
+        clients: Models by state, in place of those of their agents; for tests, a `Script` each.
+    """
+
+    run_id: str | None
+    extra: Mapping[str, Any] | None
+
+
+class FlowResumeOptions(_UnstoredOptions, total=False):
+    """The options of `resume`, beside the answers.
+
+    Attributes:
+        by: Who answers, for people.
+        sink: Receives every event.
+    """
+
+    by: str
+    sink: Sink | None
+
+
+class FlowMapOptions(FlowOptions, total=False):
+    """The options of many runs; see `Agent.map`."""
+
+    concurrency: int
+    progress: Progress
+    fail_fast: bool
+
+
+FLOW_OPTIONS = FlowOptions.__optional_keys__
+UNSTORED_OPTIONS = _UnstoredOptions.__optional_keys__
+
+
+def check_options(options: Mapping[str, Any], known: frozenset[str] = FLOW_OPTIONS) -> None:
+    """Refuse options that a run of a flow does not have.
+
+    Raises:
+        UsageError: It names the first, and what was probably meant.
+    """
+    for name in options:
+        if name not in known:
+            agents = f": it is an option of an agent's call, {name}" if name in CallOptions.__optional_keys__ else ""
+            raise UsageError(f"there is no option {name!r}{hint(name, known) or agents}")
+
+
+class FlowVerbs(Runnable, Generic[D]):
+    """The verbs of a `Flow`."""
+
+    process_type: ClassVar[type[Any]] = FlowRun
+
+    if TYPE_CHECKING:
+        name: str
+        hooks: Sequence[Any]
+        store: Any
+        approve: Any
+        answer: Any
+        agents: Agents
+        world: Mapping[str, Any]
+
+    @property
+    def _flow(self) -> Flow[D]:
+        return cast("Flow[D]", self)
+
+    @spelled_out(FlowOptions)
+    def seed(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowRun[D]:
+        """Return a run that has not begun.
+
+        Args:
+            data: What it works on.
+            options: Those of `FlowOptions`.
+
+        Raises:
+            FlowError: The data are of another type.
+        """
+        check_options(options)
+        flow = self._flow
+        record = flow.record_of(data, current_depth(), options.get("extra"))
+        run = FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
+        if self.store is not None:
+            attach_journal(run, run_name(options))
+        elif (run_id := options.get("run_id")) is not None:
+            raise UsageError(
+                f"run_id {run_id!r} names a run in a store, and the flow {self.name!r} has none: store='runs.db'"
+            )
+        return run
+
+    @spelled_out(FlowOptions)
+    def call(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
+        """Run the flow, with the options of `FlowOptions`; ``result.output`` is the data that it ended with.
+
+        Raises:
+            FlowFailed: It ended in a failure.
+            FlowSuspended: It waits for somebody who is not here, or for a moment far away; see its ``run``.
+        """
+        result: FlowResult[D] = self._drive(self.seed(data, **options), None, is_shared=False)
+        return result
+
+    @spelled_out(FlowOptions)
+    async def acall(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
+        """`call` for asyncio."""
+        return await self.arun(self.seed(data, **options))
+
+    @spelled_out(FlowOptions)
+    def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
+        """Run the flow, and yield its events as they happen; those of agent calls are `Inside`, with their path.
+
+        The last is exactly one `Done` or one `Suspended`.  Takes a run that was seeded, or data with the options of
+        `FlowOptions`.
+
+        Raises:
+            FlowFailed: It ended in a failure.
+        """
+        return self._stream(one, options)
+
+    @spelled_out(FlowOptions)
+    def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
+        """`stream` for asyncio."""
+        return self._astream(one, options)
+
+    @spelled_out(FlowMapOptions)
+    def map(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
+        """Run the flow for many data, in threads; see `Agent.map`."""
+        return self._map(data, **map_options(options))
+
+    @spelled_out(FlowMapOptions)
+    async def amap(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
+        """`map` for asyncio."""
+        return await self._amap(data, **map_options(options))
+
+    @spelled_out(FlowResumeOptions)
+    def resume(
+        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+    ) -> FlowResult[D]:
+        """Continue a run of the store from its last rest; return the result of one that has ended.
+
+        Args:
+            run_id: The run.
+            answers: What its questions are answered, by state or key: ``{review: Approve("ann")}`` for one of `wait`,
+                ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.
+            options: Those of `FlowResumeOptions`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunBusy: Another holder drives it; the answers reach it all the same.
+            NotAsked: The run asks no such question.
+            AlreadyAnswered: Another answer came first.
+            OutcomeError: An answer is of another type than the question's.
+            ReplayError: The code has changed, and would have decided otherwise since the last rest.
+            FlowFailed: It ended in a failure.
+            FlowSuspended: It waits for an answer again.
+        """
+        result: FlowResult[D] = self._resume(run_id, answers, options)
+        return result
+
+    @spelled_out(FlowResumeOptions)
+    async def aresume(
+        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+    ) -> FlowResult[D]:
+        """`resume` for asyncio."""
+        result: FlowResult[D] = await self._aresume(run_id, answers, options)
+        return result
+
+    if TYPE_CHECKING:
+
+        def run(self, process: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]: ...
+        async def arun(self, process: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]: ...
+
+    def restore(
+        self,
+        document: str | bytes,
+        *,
+        deps: Any = None,
+        clients: Clients | None = None,
+        signing_key: str | bytes | None = None,
+    ) -> FlowRun[D]:
+        """Return a run of this flow from its `snapshot`.
+
+        Raises:
+            SnapshotError: The document is damaged, of another flow, stands in a state that is gone, or holds the
+                approval of a function that is gone, or takes other arguments by now.
+        """
+        run = restore(document, self._flow, self.run_context(deps, clients), signing_key=signing_key)
+        if (problem := lost_approval(run)) is not None:
+            raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
+        return run
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs in its store.
+
+        Raises:
+            UsageError: The flow has no store.
+        """
+        if self.store is None:
+            raise UsageError(f"the flow {self.name!r} has no store: store='runs.db' gives it one")
+        return runs_of(self.store)
+
+    # What `Runnable` asks
+
+    def world_of(self, process: FlowRun[D]) -> World:
+        world: World = process.surroundings.own_world
+        return world
+
+    def listener_to(self, process: FlowRun[D]) -> Sink | None:
+        return listener(self._flow, process)
+
+    def definition(self, **options: Any) -> Definition:
+        check_options(options, UNSTORED_OPTIONS)
+        return definition_of(self._flow, self.run_context(options.get("deps"), options.get("clients")))
+
+    def definition_of(self, process: FlowRun[D]) -> Definition:
+        return definition_of(self._flow, process.surroundings)
+
+    def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
+        asked = [question.key for question in self.runs.store.load(run_id).run.waits]
+        return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))
+
+    def check_process(self, process: Any, verb: str) -> None:
+        super().check_process(process, verb)
+        if process.flow.name != self.name:
+            raise UsageError(
+                f"{verb} drives a run of the flow {self.name!r}, and {process} is none: call(…), or"
+                f" {verb}(flow.seed(…)), would be right"
+            )
+
+    def run_context(self, deps: Any = None, clients: Clients | None = None) -> Surroundings:
+        """Return what a run has besides its record.
+
+        Raises:
+            UsageError: A client is given for a state that asks no agent, or a role has no agent.
+        """
+        right = "clients by state, such as {triage: Script('…')}"
+        models = clients or {}
+        check("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
+        if models:
+            check_clients(self._flow, models)
+        check_agents(self._flow, self.agents)
+        world = self._world_with(tuple(models.values())) if models else self.own_world
+        return Surroundings(deps, models, self.answer, self.approve, self.agents, world)
+
+    @cached_property
+    def own_world(self) -> World:
+        """The world of its runs without clients of their own."""
+        return self._world_with(())
+
+    def _world_with(self, clients: Sequence[Client]) -> World:
+        """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
+        models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
+        double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
+        return World.of(double, **{"approve": self.approve, **self.world})
+
+
+def map_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of `map` as the arguments of the method that does it."""
+    return {
+        "concurrency": options.get("concurrency", CONCURRENCY),
+        "progress": options.get("progress", False),
+        "fail_fast": options.get("fail_fast", False),
+        "options": {name: value for name, value in options.items() if name in FLOW_OPTIONS},
+    }
