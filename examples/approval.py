@@ -8,18 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    AskApproval,
-    CallSuspended,
-    Denied,
-    FunctionResult,
-    Limits,
-    Request,
-    function,
-    snapshot,
-)
+from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
+from fsm_agent.lifecycle import AskApproval, Request
+from fsm_agent.messages import FunctionResult
 from fsm_agent.testing import Entry, Script, call
 
 FILE = Path("call.json")

@@ -10,7 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fsm_agent import AgentBase, AsyncAgentBase, Dialog, Prompt, Prompts, build_agent, function, register_prompt
+from fsm_agent import AgentBase, Dialog, Prompt, Prompts, build_agent, function
+from fsm_agent.agents import AsyncAgentBase
+from fsm_agent.prompts import register_prompt
 from fsm_agent.testing import Script, call
 
 NOTES = {"sky": "Air scatters short waves of light more than long ones (Rayleigh, 1871)."}

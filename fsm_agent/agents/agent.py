@@ -20,6 +20,8 @@ from fsm_agent.agents.governing import Governance, check_parser_args
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, warned_of_change, with_model, with_options
 from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
+from fsm_agent.context.masking import Masking
+from fsm_agent.context.window import Processor
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import unknown_attribute
 from fsm_agent.functions.context import Context, accepts_context
@@ -27,14 +29,12 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.snapshot import restore
+from fsm_agent.lifecycle.snapshots import restore
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
 from fsm_agent.prompts.dialog import Dialog, task_message
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from fsm_agent.agents.delegation import handoffs
     from fsm_agent.agents.options import AgentChanges, CallOptions, RestoreOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.context import view as views
     from fsm_agent.functions.options import AgentPolicy
-    from fsm_agent.lifecycle.context import view as views
-    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
     from fsm_agent.store.runs import Definition, Runs
@@ -67,7 +67,7 @@ else:
     delegates = deferred("fsm_agent.agents.delegation.delegate")
     handoffs = deferred("fsm_agent.agents.delegation.handoffs")
     payloads = deferred("fsm_agent.messages.payload")
-    views = deferred("fsm_agent.lifecycle.context.view")
+    views = deferred("fsm_agent.context.view")
 
 
 @explains_mistakes(agent_words)

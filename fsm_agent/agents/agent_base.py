@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import AgentOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.context.masking import Masking
+    from fsm_agent.context.window import Processor
     from fsm_agent.functions.options import AgentPolicy
-    from fsm_agent.lifecycle.context.masking import Masking
-    from fsm_agent.lifecycle.context.window import Processor
     from fsm_agent.lifecycle.effects import Settings
     from fsm_agent.lifecycle.limits import Limits
     from fsm_agent.lifecycle.prices import Prices

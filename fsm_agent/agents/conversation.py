@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.agents.driving import After, Deps, Driving, Out, Task
 from fsm_agent.agents.keeping import Options, keep
 from fsm_agent.agents.opening import dialog_before
+from fsm_agent.context.window import Processor, applied
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import CONVERSATION_WORDS, explains_attributes
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of
 from fsm_agent.messages.message import Message

@@ -20,11 +20,11 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.lifecycle.snapshot import check_on_change
+from fsm_agent.lifecycle.snapshots import check_on_change
 from fsm_agent.messages.event import Done, Event, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import Approve, World
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import CallOptions
     from fsm_agent.clients.client import Client
-    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages.payload import Payload
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Definition, Held, Runs

@@ -13,7 +13,7 @@ from fsm_agent.agents.arguments import MODEL, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
-from fsm_agent.lifecycle.snapshot import check_change
+from fsm_agent.lifecycle.snapshots import check_change
 from fsm_agent.machine.journal import Header, Journal, header_of
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import check, plain_json

@@ -25,7 +25,7 @@ from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, shown
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
 

@@ -13,7 +13,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import OutputMode
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
 from fsm_agent.providers.encoding import kept
 from fsm_agent.providers.schemas import output_in_words

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.lifecycle.seeding import Seed, seed_of, with_earlier
-from fsm_agent.lifecycle.snapshot import record_of
+from fsm_agent.lifecycle.snapshots import record_of
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage

@@ -19,7 +19,7 @@ from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.messages.message import FunctionResult, Image, Message, Text
 from fsm_agent.messages.reply import OutputMode
-from fsm_agent.prompts.parser import ANSWER, Output
+from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding, Once, as_json
 from fsm_agent.testing.decoding_conformance import DecodingConformance, drawn

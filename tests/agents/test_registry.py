@@ -14,7 +14,8 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import AgentBase, AgentConfig, AsyncAgentBase, ConfigError, Limits, Prompt, Settings, build_agent
+from fsm_agent import AgentBase, AgentConfig, ConfigError, Limits, Prompt, Settings, build_agent
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script

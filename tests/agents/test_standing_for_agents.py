@@ -13,7 +13,6 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
-    AsyncAgentBase,
     CallFailed,
     CallSuspended,
     Image,
@@ -26,6 +25,7 @@ from fsm_agent import (
     function,
     handoff,
 )
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.agent import as_agent
 from fsm_agent.cli.options import load_agents
 from fsm_agent.flows import Flow, call_chosen, call_whole, end

@@ -59,7 +59,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminal
 TOOLS = """
 print("tools are imported")
 
-from fsm_agent import Prompt, function, register_prompt
+from fsm_agent import Prompt, function
+from fsm_agent.prompts import register_prompt
 
 register_prompt(Prompt("{{ n }}?", path="mine/count", output=int))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, RunExists, UsageError
+from fsm_agent import Agent, Approved, Function, MemoryStore, Retries, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -28,6 +28,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.functions import Default
+from fsm_agent.lifecycle import Begun, Returned
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as wants
 

@@ -22,7 +22,7 @@ from fsm_agent.functions.function import Function, function
 from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned, RunAgain
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.machine.journal import Journal
 from fsm_agent.messages.event import FunctionStarted, Stepped
 from fsm_agent.prompts.prompt import Prompt

@@ -22,7 +22,7 @@ from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.outcomes import Denied
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script, call

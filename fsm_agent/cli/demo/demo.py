@@ -31,7 +31,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.testing import Script, call
 
 LABELS = ("positive", "negative")

@@ -16,8 +16,8 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
-from fsm_agent.prompts.parser import MAX_LENGTH as MAX_LENGTH
+from fsm_agent.prompts.output import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
+from fsm_agent.prompts.output import MAX_LENGTH as MAX_LENGTH
 
 if TYPE_CHECKING:
     import json

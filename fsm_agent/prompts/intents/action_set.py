@@ -19,7 +19,7 @@ from fsm_agent.prompts.extraction.scanning import Element, elements, mentioned, 
 from fsm_agent.prompts.extraction.tags import attributes_of
 from fsm_agent.prompts.intents.action import Action, doc_of, inner_text_of
 from fsm_agent.prompts.intents.framed_prompt import framed_prompt
-from fsm_agent.prompts.parser import CUT_OFF, Output, nearly
+from fsm_agent.prompts.output import CUT_OFF, Output, nearly
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:

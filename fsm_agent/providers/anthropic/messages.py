@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns

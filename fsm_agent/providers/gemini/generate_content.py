@@ -12,7 +12,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding

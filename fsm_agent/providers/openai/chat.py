@@ -12,7 +12,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
 from fsm_agent.providers.codec import Profile, merged

@@ -18,17 +18,8 @@ import pytest
 from pydantic import BaseModel
 from support import fake_command
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    CommandClient,
-    HostedMCP,
-    JsonFields,
-    Limits,
-    Payload,
-    WebSearch,
-    register_client,
-)
+from fsm_agent import Agent, CallFailed, Limits, Payload
+from fsm_agent.clients import CommandClient, JsonFields, register_client
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
@@ -42,6 +33,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages import HostedMCP, WebSearch
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.settings import Settings
