@@ -68,7 +68,7 @@ class _Translation:
         if not isinstance(node, Mapping):
             return {}  # True: anything
         self._count(depth)
-        node = _plain(self._merged(node, frozenset()))
+        node = _simplify_node(self._merged(node, frozenset()))
         if isinstance(pointer := node.get("$ref"), str):
             return self._referred(pointer, node, depth)
         translated: Schema = {}
@@ -179,7 +179,7 @@ def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
             _merge(merged, {"allOf": [{key: value}]})
 
 
-def _plain(node: Mapping[str, Any]) -> Schema:
+def _simplify_node(node: Mapping[str, Any]) -> Schema:
     """Return the node without `const`, `oneOf`, lists of types, and keywords that differ in OpenAPI."""
     plain = {key: value for key, value in node.items() if key not in _DROPPED}
     if "anyOf" not in plain and "oneOf" in plain:
