@@ -53,12 +53,12 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Option
     Raises:
         ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
     """
-    named = _servers(config if isinstance(config, Mapping) else _read(Path(config)))
+    named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
     made = {name: _server(name, entry, options) for name, entry in named.items()}
     return {name: server for name, server in made.items() if server is not None}
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_config_file(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

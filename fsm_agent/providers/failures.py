@@ -99,7 +99,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
     """Return the error for a response of this status; header names are lower-case."""
     body = body[:_MAX_READ]
     try:
-        report = _read(read_json(body))
+        report = _read_report(read_json(body))
     except ValueError:
         report = _Report(message=_page_text(body))
     return _error(status, status, headers, report)
@@ -107,7 +107,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
     """Return the error reported inside a response of status 200, from its JSON or other value."""
-    report = _read(document)
+    report = _read_report(document)
     # Without a status, use the one that goes with these codes.
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
@@ -141,10 +141,10 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
     )
 
 
-def _read(document: Any, depth: int = 0) -> _Report:
+def _read_report(document: Any, depth: int = 0) -> _Report:
     """Return the facts in an error's JSON of any known shape; any other is shown as JSON."""
     if isinstance(document, list) and document and depth < 4:
-        return _read(document[0], depth + 1)
+        return _read_report(document[0], depth + 1)
     if not isinstance(document, dict):
         return _Report(message=document if isinstance(document, str) else _json(document))
     inner = document.get("error") or document.get("errors")
@@ -186,7 +186,7 @@ def _nested(text: str, depth: int) -> _Report | None:
     if not text.startswith("{") or depth >= 4:
         return None
     try:
-        return _read(read_json(text.encode("utf-8", "replace")), depth + 1)
+        return _read_report(read_json(text.encode("utf-8", "replace")), depth + 1)
     except ValueError:
         return None
 

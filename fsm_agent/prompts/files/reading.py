@@ -94,7 +94,7 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     Raises:
         PromptError: It is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
     """
-    text = _read(file, within)
+    text = _read_file(file, within)
     if _YAML.match(text):
         raise _problem(file, f"front matter between '---' lines is not read: TOML between {FENCE!r} lines is", 1)
     lines = text.split("\n")
@@ -184,7 +184,7 @@ class _Gathering:
         self.add(self.parts[name], self.root / name, part.line)
 
 
-def _read(file: Path, within: str | Path | None) -> str:
+def _read_file(file: Path, within: str | Path | None) -> str:
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
             raise _problem(file, f"it is a link that leads out of {str(within)!r}")
