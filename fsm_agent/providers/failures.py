@@ -114,7 +114,7 @@ def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
     """Return the error for a response of status 200 without a readable reply."""
-    shown = _shown(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
+    shown = _shorten_message(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
     return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
 
 
@@ -132,9 +132,9 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
     words = [code for code in report.codes if not code.isdigit()]
     delay_s = _retry_after_s(headers)
     return kind(
-        _shown(message) or f"HTTP {status} with nothing said",
+        _shorten_message(message) or f"HTTP {status} with nothing said",
         status=status,
-        code=_shown(next(iter(words or report.codes), "")[:100]) or None,
+        code=_shorten_message(next(iter(words or report.codes), "")[:100]) or None,
         request_id=request_id(headers) or report.request_id,
         retryable=retryable,
         retry_after_s=report.retry_after_s if delay_s is None else delay_s,
@@ -244,7 +244,7 @@ def _page_text(body: bytes) -> str:
     return title[1].strip() if title else " ".join(_TAG.sub(" ", text[:10_000]).split())
 
 
-def _shown(text: str) -> str:
+def _shorten_message(text: str) -> str:
     """Return a provider's text, bounded, and without anything that looks like a key."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

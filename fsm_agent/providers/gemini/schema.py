@@ -79,7 +79,7 @@ class _Translation:
             elif key in _KEPT or _is_known(key, value, node):
                 translated[key] = value
             elif value is not None and not key.startswith("x-"):
-                notes.append(f"{key}: {_shown(value)}")
+                notes.append(f"{key}: {_print_value(value)}")
         if isinstance(required := translated.pop("required", None), list):
             properties = [name for name in translated.get("properties", ()) if name in required]
             translated |= {"required": properties} if properties else {}
@@ -285,5 +285,5 @@ def _with_notes(schema: Schema, notes: list[str]) -> Schema:
     )
 
 
-def _shown(value: Any) -> str:
+def _print_value(value: Any) -> str:
     return value if isinstance(value, str) else pydantic_core.to_json(value).decode()
