@@ -34,7 +34,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, is_ending, reporting
+from fsm_agent.cli.reporting import FAILED, INTERRUPTED, error_text, is_ending, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -124,7 +124,7 @@ class Chat:
             )
         except CallFailed as error:
             self.has_failed = True
-            error_line(explained(error, has_set=True))
+            error_line(error_text(error, has_set=True))
         except KeyboardInterrupt:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
@@ -194,7 +194,7 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
             raise
         except FsmAgentError as error:
             chat.has_failed = True
-            error_line(explained(error))
+            error_line(error_text(error))
 
 
 def chat(

@@ -23,7 +23,7 @@ from fsm_agent.cli.json_lines import Lines
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here
 from fsm_agent.cli.render import Approver, json_text
-from fsm_agent.cli.reporting import SUSPENDED, explained, option, reporting
+from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError
@@ -219,8 +219,8 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
     except FlowSuspended as waiting:
         _tell_waits(screen, waiting, where)
         waits_for = [effect.key for effect in waiting.run.effects]
-        lines.end("suspended", error=explained(waiting), exit_status=SUSPENDED, waits_for=waits_for)
-        error_line(explained(waiting))
+        lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, waits_for=waits_for)
+        error_line(error_text(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
     ended = json.loads(flow.data_json(result.data))

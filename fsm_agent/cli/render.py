@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from fsm_agent.cli.json_lines import Lines, call_fields
-from fsm_agent.cli.reporting import FAILED, SUSPENDED, explained
+from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
 from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
@@ -92,7 +92,7 @@ def answer(
         screen.pause()
         if call.record.turn:
             kind, status = ("suspended", SUSPENDED) if isinstance(error, CallSuspended) else ("failure", FAILED)
-            lines.end(kind, error=explained(error, has_set=True), exit_status=status, **call_fields(model, call))
+            lines.end(kind, error=error_text(error, has_set=True), exit_status=status, **call_fields(model, call))
         raise
     finally:
         screen.pause()

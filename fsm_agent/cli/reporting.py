@@ -85,7 +85,7 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         if debug:
             traceback.print_exc()
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
-        message = explained(error, has_set=has_set)
+        message = error_text(error, has_set=has_set)
         _tell(lines, message, status)
         try:
             sys.stdout.flush()
@@ -106,7 +106,7 @@ def _tell(lines: Lines | None, error: str, status: int) -> None:
         error_line(error)
 
 
-def explained(error: Exception, *, has_set: bool = False) -> str:
+def error_text(error: Exception, *, has_set: bool = False) -> str:
     """Return an error as people read it; limits, if the command has ``--set``, as they are written there."""
     if isinstance(error, FsmAgentError):
         message = in_options(str(error))

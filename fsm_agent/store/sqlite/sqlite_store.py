@@ -27,7 +27,7 @@ from fsm_agent.store.holders import Holders
 from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
-from fsm_agent.store.sqlite.sqlite_file import connect, explained, prepare
+from fsm_agent.store.sqlite.sqlite_file import connect, name_file_in_errors, prepare
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
 
 Write = Callable[[sqlite3.Connection], Any]
@@ -261,14 +261,14 @@ class SqliteStore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection that sees the store as it is now until the end."""
-        with self._connections.one() as connection, explained(self._path):
+        with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN")
             yield connection
             connection.execute("COMMIT")
 
     def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
         """Do all in one transaction; see `GroupCommit`."""
-        with self._connections.one() as connection, explained(self._path):
+        with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             if len(writes) == 1:
                 outcomes = [writes[0](connection)]
@@ -281,7 +281,7 @@ class SqliteStore:
         """Do one of many; return the exception if it is refused, which leaves the others what they have done."""
         connection.execute("SAVEPOINT write")
         try:
-            with explained(self._path):
+            with name_file_in_errors(self._path):
                 return write(connection)
         except Exception as error:
             if not connection.in_transaction:  # the disk is full, or worse
@@ -293,7 +293,7 @@ class SqliteStore:
                 connection.execute("RELEASE write")
 
     def _version(self) -> object:
-        with self._watching.one() as connection, explained(self._path):
+        with self._watching.one() as connection, name_file_in_errors(self._path):
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _dead(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
