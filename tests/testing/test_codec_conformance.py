@@ -19,7 +19,7 @@ from fsm_agent.messages.event import Delta, FunctionCallCompleted
 from fsm_agent.messages.message import FunctionCall, Image, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.codec import Profile, RequestForm
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import ReplyInParts
@@ -259,7 +259,7 @@ class SendsTheFunctionBesideTheSchema(Faulty):
 
 
 class AsksInWordsSilently(Faulty):
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         return super().asked(request.changed(mode="prompted"), profile)
 
 

@@ -18,7 +18,7 @@ from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import TOOLSETS, betas, hosted_tools
-from fsm_agent.providers.codec import Asked, Profile, merged
+from fsm_agent.providers.codec import Profile, RequestForm, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.json_codec import JsonCodec
 
@@ -79,7 +79,7 @@ class Anthropic(JsonCodec):
             body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
         return merged(body, extra)
 
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
         can_force = not _reasons_by_budget(request, _own(profile))
         return asked(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)

@@ -9,7 +9,7 @@ from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.store.store import Lease, Post, Rest, Run
 
 
-class Asked:
+class OpenQuestion:
     """A question that is open, or answered while its answer is unread."""
 
     __slots__ = ("at_s", "by", "question")
@@ -35,7 +35,7 @@ class KeptRun:
         self._lines: list[str] = []  # those that somebody has read
         self._unread: list[tuple[int, Sequence[str]]] = []  # the others, each behind how many
         self.posts: dict[int, Post] = {}
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
         self.due_s: float | None = 0.0  # as the last rest said
@@ -71,13 +71,15 @@ def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest:
     return is_next and kept.lines[n:end] == list(lines)
 
 
-def asked_now(before: dict[str, Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, Asked]:
+def asked_now(
+    before: dict[str, OpenQuestion], questions: Sequence[Question], unread: set[str]
+) -> dict[str, OpenQuestion]:
     """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
-    now: dict[str, Asked] = {}
+    now: dict[str, OpenQuestion] = {}
     for question in questions:
         asked = before.get(question.key)
         if asked is None or (asked.at_s is not None and question.key not in unread):
-            asked = Asked(question)
+            asked = OpenQuestion(question)
         now.setdefault(question.key, asked)
     return now
 
