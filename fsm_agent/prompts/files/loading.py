@@ -14,7 +14,7 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, remedy
-from fsm_agent.prompts.extraction.first_of import Strategy, first_of
+from fsm_agent.prompts.extraction.first_of import ParsingStrategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (
     SUFFIXES,
@@ -163,7 +163,7 @@ class Loading:
                 if made is not None:
                     self._keep(key, made, self.file, line)
         parser, output = self.values.get("parser"), self.values.get("output", str)
-        if isinstance(parser, Strategy) and output is not str:
+        if isinstance(parser, ParsingStrategy) and output is not str:
             self.values["parser"] = first_of(parser, expect=output)
 
     def _meant(self, key: str) -> str:
