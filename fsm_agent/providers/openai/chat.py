@@ -19,7 +19,7 @@ from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.json_codec import JsonCodec
-from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ReplyInParts
+from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ChatReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import sendable_schema
 
@@ -64,9 +64,9 @@ class OpenAIChat(JsonCodec):
         extra, own_extra = profile.extra_body, request.settings.extra_body
         return merged(body, extra, own_extra) if extra or own_extra else body
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+    def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
         """Return what collects the reply of one response."""
-        return ReplyInParts(headers)
+        return ChatReplyInParts(headers)
 
 
 class _Entries:

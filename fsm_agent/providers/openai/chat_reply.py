@@ -32,7 +32,7 @@ FINISHES: dict[str, Finish] = {
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
 
 
-class ReplyInParts:
+class ChatReplyInParts:
     """Collects a reply from one whole completion, or from the chunks of a stream.
 
     Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, before which some
