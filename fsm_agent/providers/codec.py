@@ -17,7 +17,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.arriving_text import mended
-from fsm_agent.providers.encoding import AFRESH, Encoding, Written
+from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding
 
 if TYPE_CHECKING:
     import json
@@ -320,7 +320,7 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
         for key, value in extra.items():
             known = whole.get(key)
             if isinstance(value, Mapping):
-                known = known.values[0] if isinstance(known, Written) else known
+                known = known.values[0] if isinstance(known, EncodedJson) else known
                 value = merged(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole
