@@ -48,7 +48,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
 from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_of
+from fsm_agent.cli.runs.reading import RunReading, StorePath, opened, read, turns_of
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
@@ -412,7 +412,7 @@ def _seconds(span: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _shown_json(reading: Reading) -> dict[str, Any]:
+def _shown_json(reading: RunReading) -> dict[str, Any]:
     trace = reading.trace
     return {
         "run": to_builtins(reading.run),
