@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -65,13 +65,13 @@ class Chat:
     """
 
     def __init__(
-        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: Lines | None = None
+        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: LineWriter | None = None
     ) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
         self._store = store
-        self._lines = lines or Lines(is_on=False)
+        self._lines = lines or LineWriter(is_on=False)
         self._after: Dialog | None = None  # what the next turn follows, if not the newest one
         self._run = ""  # that of the last turn
         self.has_failed = False
@@ -213,7 +213,7 @@ def chat(
     debug: Debug = False,
 ) -> None:
     """Talk with a model: a line is a turn. /help shows the commands."""
-    lines = Lines(as_json)
+    lines = LineWriter(as_json)
     with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, _ = code_of(function, None, trusted=approve or not is_guess)

@@ -25,7 +25,7 @@ MAX_LINE = 200_000  # characters of an event; a longer one is told by its type a
 _EXACT = ("output", "text", "data")  # fields of the last line
 
 
-class Lines:
+class LineWriter:
     """The lines of one command, on stdout.
 
     Args:

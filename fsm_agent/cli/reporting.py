@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import typer
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.terminal import discard_output, error_line
 from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
@@ -55,7 +55,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False) -> Iterator[None]:
+def reporting(debug: bool, lines: LineWriter | None = None, *, has_set: bool = False) -> Iterator[None]:
     """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
 
     Args:
@@ -94,7 +94,7 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         raise typer.Exit(status) from None
 
 
-def _tell(lines: Lines | None, error: str, status: int) -> None:
+def _tell(lines: LineWriter | None, error: str, status: int) -> None:
     """Write an error; the last line of JSON as well, unless the call itself has.
 
     Where a stream takes nothing more, as of a full disk or a terminal that hung up, the other one still gets its line.

@@ -24,7 +24,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
     BaseUrl,
@@ -323,7 +323,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
-    lines, shown = Lines(as_json), Screen(quiet=quiet)
+    lines, shown = LineWriter(as_json), Screen(quiet=quiet)
     with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
