@@ -27,7 +27,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
-    from fsm_agent.functions.decorator import Anything, Decorator, FnDeps
+    from fsm_agent.functions.decorator import AnyArgument, Decorator, FnDeps
     from fsm_agent.functions.options import PolicyOptions
 
 P = ParamSpec("P", default=...)
@@ -371,7 +371,7 @@ def _as_plain(value: Any) -> Any:
 
 
 @overload
-def function(call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
+def function(call: Callable[Concatenate[AnyArgument, ...], Result], /) -> Function[..., Result, object]: ...
 @overload
 def function(
     call: Callable[Concatenate[Context[FnDeps], Args], Result], /
