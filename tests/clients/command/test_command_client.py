@@ -39,7 +39,7 @@ from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.settings import Settings
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import ClientConformance, Endless
-from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_conformance import ScriptedAnswer
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, aask, ask
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -86,14 +86,14 @@ class TestConformance(ClientConformance):
         self.path = tmp_path
 
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         for number, answer in enumerate(answers):
             (self.path / f"{number}.json").write_text(json.dumps(self.told(answer)))
         command = [sys.executable, "-I", "-S", fake_command.__file__, str(self.path)]
         with CommandClient(command, json=FIELDS, env={**os.environ, "FAKE_API_KEY": SECRET}) as client:
             yield client
 
-    def told(self, answer: Answer) -> dict[str, Any]:
+    def told(self, answer: ScriptedAnswer) -> dict[str, Any]:
         if isinstance(answer, Endless):
             return {"lines": [{"text": answer.text}], "hangs": True}
         if isinstance(answer, ProviderError):
