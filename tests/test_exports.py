@@ -26,7 +26,6 @@ EVERY = [(module, name) for module in [fsm_agent, *SUB_PACKAGES] for name in mod
 SHARED = {  # by what the word means where: elsewhere it would be another word for the same
     "call": {"fsm_agent.flows", "fsm_agent.testing"},  # a state, and a reply
     "snapshot": {"fsm_agent.flows", "fsm_agent.lifecycle"},  # of a run of a flow, and of a call
-    "Entry": {"fsm_agent.flows.orchestrator", "fsm_agent.testing"},
 }
 
 
@@ -115,7 +114,7 @@ class TestErrors:
             ("from fsm_agent import KeepLastN", "KeepLastN is in fsm_agent.context"),
             ("from fsm_agent import Overloaded", "Overloaded is in fsm_agent.errors"),
             ("from fsm_agent import TerminalHook", "TerminalHook is in fsm_agent.cli"),
-            ("from fsm_agent import Entry", "Entry is in fsm_agent.flows.orchestrator and fsm_agent.testing"),
+            ("from fsm_agent import call", "call is in fsm_agent.flows and fsm_agent.testing"),
             ("from fsm_agent.prompts import Agent", "Agent is in fsm_agent"),
             ("from fsm_agent.prompts import KeepLastN", "KeepLastN is in fsm_agent.context"),
             ("from fsm_agent.flows import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),

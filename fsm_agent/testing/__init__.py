@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fsm_agent.testing.journal_conformance import JournalConformance as JournalConformance
     from fsm_agent.testing.lease_conformance import LeaseConformance as LeaseConformance
     from fsm_agent.testing.script import Delayed as Delayed
-    from fsm_agent.testing.script import Entry as Entry
     from fsm_agent.testing.script import FakeClock as FakeClock
     from fsm_agent.testing.script import Pieces as Pieces
     from fsm_agent.testing.script import Script as Script
+    from fsm_agent.testing.script import ScriptEntry as ScriptEntry
     from fsm_agent.testing.script import ScriptError as ScriptError
     from fsm_agent.testing.script import call as call
     from fsm_agent.testing.script import model_requests as model_requests
@@ -41,7 +41,8 @@ else:
             "journal_conformance": "JournalConformance",
             "lease_conformance": "LeaseConformance",
             "script": (
-                "Delayed Entry FakeClock Pieces Script ScriptError call model_requests no_model_requests token_reply"
+                "Delayed FakeClock Pieces Script ScriptEntry ScriptError "
+                "call model_requests no_model_requests token_reply"
             ),
             "store_conformance": "StoreConformance",
             "streams": "framed",
