@@ -23,7 +23,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
-from fsm_agent.store import turns
+from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 
@@ -42,7 +42,7 @@ class Conversation(Driving[Deps, Out]):
     ended: of two OS processes that answer at once, the later one gets a `Conflict` before its model is asked.
 
     A turn that ends without an answer is left out of the dialog as a whole, unless functions were called in it; the run
-    is there all the same.  See `fsm_agent.store.turns`.
+    is there all the same.  See `fsm_agent.store.conversation_turns`.
 
     Args:
         agent: The agent that answers; another one may go on with the conversation at any time.
@@ -81,11 +81,11 @@ class Conversation(Driving[Deps, Out]):
         `Price.cost_pico_usd` makes the cost of it.
         """
         head = self._runs.store.head(self.name)
-        return turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
+        return conversation_turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
         """Return the runs, the newest first, up to the first that was deleted."""
-        return list(islice(turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
+        return list(islice(conversation_turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
 
     def seed(self, task: str | Message, /, *, run_id: str | None = None, after: After = None) -> AgentCall[Out]:
         """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
@@ -112,7 +112,7 @@ class Conversation(Driving[Deps, Out]):
         return self.agent._definition(prompt, options)
 
     def _dialog(self, head: Head) -> Dialog:
-        dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
+        dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, self._known)
         self._known = {head.run: dialog}
         return dialog
 
@@ -144,12 +144,12 @@ class Conversation(Driving[Deps, Out]):
         usage = UNUSED
         if head.run:
             try:
-                newest = turns.turn_of(self._runs, head.run, self.name)
+                newest = conversation_turns.turn_of(self._runs, head.run, self.name)
             except RunUnknown:
                 if after is None:
                     raise
             else:
-                turns.check_ended(newest.row, self.name)
+                conversation_turns.check_ended(newest.row, self.name)
                 usage = newest.usage
         if after is not None:
             return dialog_before(after), usage

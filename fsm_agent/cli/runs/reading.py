@@ -23,9 +23,9 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome
 from fsm_agent.machine.journal import Chain, Header, Line, header_of, is_signed, line_of
 from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Stepped
+from fsm_agent.store.conversation_turns import turns_back
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
-from fsm_agent.store.turns import turns_back
 
 _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it

@@ -21,10 +21,10 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.store.changes import Changes
+from fsm_agent.store.checks import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
 from fsm_agent.store.sqlite.sqlite_file import connect, name_file_in_errors, prepare

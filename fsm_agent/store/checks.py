@@ -1,4 +1,4 @@
-"""The refusals that all stores share, in the same words."""
+"""Checks of what a store is given, and the errors of all stores, in the same words."""
 
 from __future__ import annotations
 

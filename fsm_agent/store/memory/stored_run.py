@@ -20,7 +20,7 @@ class OpenQuestion:
         self.by = ""
 
 
-class KeptRun:
+class StoredRun:
     """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
 
     __slots__ = (
@@ -61,7 +61,7 @@ class KeptRun:
         self.n += len(lines)
 
 
-def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+def is_repeated(kept: StoredRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
     """Return True if this lease has done this append before."""
     end = n + len(lines)
     if rest is None:
@@ -84,24 +84,24 @@ def asked_now(
     return now
 
 
-def open_questions(kept: KeptRun) -> list[Question]:
+def open_questions(kept: StoredRun) -> list[Question]:
     """Return the questions that nobody has answered, by key."""
     return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
 
 
-def shown_due_s(kept: KeptRun) -> float | None:
+def shown_due_s(kept: StoredRun) -> float | None:
     """Return the time at which a run is due, as `Run.due_s` says it."""
     if kept.is_ended:
         return None
     return 0.0 if kept.until_s is not None or is_woken(kept) else kept.due_s
 
 
-def is_woken(kept: KeptRun) -> bool:
+def is_woken(kept: StoredRun) -> bool:
     """Return whether a run has an unread post that it heeds."""
     return bool(kept.posts) and (kept.heeds is None or any(post.key == kept.heeds for post in kept.posts.values()))
 
 
-def row_of(kept: KeptRun, now_s: float) -> Run:
+def row_of(kept: StoredRun, now_s: float) -> Run:
     """Return what can be known of a run without its journal."""
     return Run(
         id=kept.name,
