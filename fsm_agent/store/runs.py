@@ -31,7 +31,7 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, conversation_turns, pruning
 from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
-from fsm_agent.store.leases import HEART, LEASE_S
+from fsm_agent.store.leases import LEASE_S, RENEWER
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
@@ -420,7 +420,7 @@ class Runs:
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, key, body, by=by)
-        HEART.ring(run)
+        RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Post a cancellation: whoever drives the run ends it."""
