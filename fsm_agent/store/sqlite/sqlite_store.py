@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
-from fsm_agent.store.changes import Changes
+from fsm_agent.store.changes import ChangeNotifier
 from fsm_agent.store.checks import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
@@ -65,7 +65,7 @@ class SqliteStore:
         self._connections = Connections(lambda: connect(self._path), self._closed)
         self._watching = Connections(lambda: connect(self._path), self._closed)
         self._writer = GroupCommit[Write](self._commit, self._closed)
-        self._changes = Changes(self._version)
+        self._changes = ChangeNotifier(self._version)
         self._holders = Holders(self._path.with_name(self._path.name + ".holders"))
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
