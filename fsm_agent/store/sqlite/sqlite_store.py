@@ -24,7 +24,7 @@ from fsm_agent.store.changes import ChangeNotifier
 from fsm_agent.store.checks import check_entries, check_for_s, check_new, check_path, check_post, check_text
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
-from fsm_agent.store.holders import Holders
+from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
 from fsm_agent.store.sqlite.sqlite_file import connect, name_file_in_errors, prepare
@@ -66,7 +66,7 @@ class SqliteStore:
         self._watching = Connections(lambda: connect(self._path), self._closed)
         self._writer = GroupCommit[Write](self._commit, self._closed)
         self._changes = ChangeNotifier(self._version)
-        self._holders = Holders(self._path.with_name(self._path.name + ".holders"))
+        self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
     def create(
