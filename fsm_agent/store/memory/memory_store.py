@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from fsm_agent.store import checks
-from fsm_agent.store.checks import check_entries, check_for_s, check_new, check_post, check_text
+from fsm_agent.store.checks import (
+    check_agent,
+    check_append,
+    check_claim,
+    check_conversation,
+    check_create,
+    check_for_s,
+    check_post,
+    check_run,
+)
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
@@ -55,9 +64,7 @@ class MemoryStore:
         holder: str | None = None,
         for_s: float = 0.0,
     ) -> Lease | bool:
-        check_new(run, header, agent, holder, for_s)
-        if follows is not None:
-            check_text("the name of a conversation", follows.conversation)
+        check_create(run, header, agent, follows, holder, for_s)
         with self._lock:
             if (old := self._runs.get(run)) is not None:
                 if old.header != header:
@@ -84,8 +91,7 @@ class MemoryStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
-        check_for_s(for_s)
-        check_text("the name of a holder", holder)
+        check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
@@ -119,9 +125,7 @@ class MemoryStore:
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        check_entries(lines, rest)
-        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
-            rest = rest.changed(due_s=0.0)
+        rest = check_append(lines, rest)
         with self._lock:
             kept = self._newest(lease)
             if kept.until_s is None or kept.n != n:
@@ -162,6 +166,7 @@ class MemoryStore:
         return future
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        check_run(run)
         with self._lock:
             kept = self._get(run)
             if after is None:
@@ -175,7 +180,7 @@ class MemoryStore:
             )
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(key, body, by)
+        check_post(run, key, body, by)
         with self._lock:
             kept = self._get(run)
             if kept.is_ended:
@@ -204,6 +209,8 @@ class MemoryStore:
         due_before: float | None = None,
         limit: int = 100,
     ) -> builtins.list[Run]:
+        if agent is not None:
+            check_agent(agent)
         with self._lock:
             found = [
                 kept
@@ -218,10 +225,12 @@ class MemoryStore:
             return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
 
     def head(self, conversation: str) -> Head:
+        check_conversation(conversation)
         with self._lock:
             return self._heads.get(conversation, Head(conversation))
 
     def delete(self, run: str) -> None:
+        check_run(run)
         with self._lock:
             kept = self._get(run)
             self._check_free(kept, self._clock())

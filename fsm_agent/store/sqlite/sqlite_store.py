@@ -21,7 +21,17 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.store.changes import ChangeNotifier
-from fsm_agent.store.checks import check_entries, check_for_s, check_new, check_path, check_post, check_text
+from fsm_agent.store.checks import (
+    check_agent,
+    check_append,
+    check_claim,
+    check_conversation,
+    check_create,
+    check_for_s,
+    check_path,
+    check_post,
+    check_run,
+)
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
@@ -79,9 +89,7 @@ class SqliteStore:
         holder: str | None = None,
         for_s: float = 0.0,
     ) -> Lease | bool:
-        check_new(run, header, agent, holder, for_s)
-        if follows is not None:
-            check_text("the name of a conversation", follows.conversation)
+        check_create(run, header, agent, follows, holder, for_s)
         instance = "" if holder is None else self._holders.instance(self._has_leases)
 
         def write(connection: sqlite3.Connection) -> Lease | bool | None:
@@ -105,9 +113,7 @@ class SqliteStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
-        check_for_s(for_s)
-        for name in (holder, run or "", *agents):
-            check_text("the name of a holder, a run or an agent", name)
+        check_claim(holder, for_s, run, agents)
         changes = self._changes.count()
 
         def wish() -> runs.Claim:
@@ -171,20 +177,17 @@ class SqliteStore:
         took: Sequence[int],
         snapshot: bytes | None,
     ) -> Write:
-        check_entries(lines, rest)
-        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
-            rest = rest.changed(due_s=0.0)
+        rest = check_append(lines, rest)
         new = runs.Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
         return lambda connection: runs.append(connection, new, self._clock())
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
-        check_text("the name of a run", run)
+        check_run(run)
         with self._reading() as connection:
             return runs.load(connection, run, after, self._clock())
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_text("the name of a run", run)
-        check_post(key, body, by)
+        check_post(run, key, body, by)
         self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
         self._changes.add()
 
@@ -199,7 +202,7 @@ class SqliteStore:
     ) -> builtins.list[Run]:
         conditions: dict[str, Sequence[object]] = {}
         if agent is not None:
-            check_text("the name of an agent", agent)
+            check_agent(agent)
         if ended is not None:
             conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
         if asked:
@@ -211,12 +214,12 @@ class SqliteStore:
             return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
-        check_text("the name of a conversation", conversation)
+        check_conversation(conversation)
         with self._reading() as connection:
             return runs.head(connection, conversation)
 
     def delete(self, run: str) -> None:
-        check_text("the name of a run", run)
+        check_run(run)
         with self._reading() as connection:
             dead = self._dead(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
