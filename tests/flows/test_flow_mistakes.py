@@ -365,7 +365,7 @@ def test_limits_are_written_as_they_are_read() -> None:
 @pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.flows"])
 @pytest.mark.parametrize("name", ["Inside", "FunctionEnded", "RequestStarted"])
 def test_events_say_where_they_are(module: str, name: str) -> None:
-    with pytest.raises(ImportError, match=f"here that is fsm_agent.messages.{name}"):
+    with pytest.raises(ImportError, match=f"{name} is in fsm_agent.messages"):
         exec(f"from {module} import {name}", {})
 
 
