@@ -8,19 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    AskApproval,
-    CallSuspended,
-    Denied,
-    FunctionResult,
-    Limits,
-    Request,
-    function,
-    snapshot,
-)
-from fsm_agent.testing import Entry, Script, call
+from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
+from fsm_agent.lifecycle import AskApproval, Request
+from fsm_agent.messages import FunctionResult
+from fsm_agent.testing import Script, ScriptEntry, call
 
 FILE = Path("call.json")
 
@@ -31,7 +22,7 @@ def refund(order: str, amount_eur: float) -> str:
     return f"{amount_eur:.2f} EUR for {order} are on their way"
 
 
-def agent(*replies: Entry) -> Agent:
+def agent(*replies: ScriptEntry) -> Agent:
     return Agent(Script(*replies), functions=[refund], limits=Limits(rounds=3, recalls=1))
 
 

@@ -1,7 +1,8 @@
 """An agent of two sub-agents: python examples/custom_agent.py "Why is the sky blue?" [provider:model]
 
 A subclass of `AgentBase` names its kind and its group, looks its prompts up by name, and says in `answer` which
-sub-agent does which part of a task.  Without a model a script stands in for it, so this needs neither a key nor a network.
+sub-agent does which part of a task.  Without a model a script stands in for it, so this needs neither a key nor a
+network.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from fsm_agent import AgentBase, Dialog, Prompt, Prompts, build_agent, function, register_prompt
+from fsm_agent import AgentBase, Dialog, Prompt, Prompts, build_agent, function
+from fsm_agent.prompts import register_prompt
 from fsm_agent.testing import Script, call
 
 NOTES = {"sky": "Air scatters short waves of light more than long ones (Rayleigh, 1871)."}

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fsm_agent import Agent, Context, Returned, RunAgain, RunBusy, Settings, Stepped
+from fsm_agent import Agent, Context, Settings, Stepped
 from fsm_agent.flows import (
     AwaitAnswer,
     Flow,
@@ -31,6 +31,8 @@ from fsm_agent.flows import (
     gather,
     wait,
 )
+from fsm_agent.lifecycle import Returned, RunAgain
+from fsm_agent.store import RunBusy
 
 DAY_S = 24 * 3600.0
 MODEL, SETTINGS = "local:", Settings(temperature=0, seed=1, max_tokens=200)

@@ -39,6 +39,32 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.record import Reason
     from fsm_agent.messages.event import Stepped
 
+__all__ = [
+    "AuthFailed",
+    "BadReply",
+    "CallFailed",
+    "CallSuspended",
+    "ConfigError",
+    "ContextTooLong",
+    "FsmAgentError",
+    "IllegalTrigger",
+    "JournalError",
+    "OutcomeError",
+    "Overloaded",
+    "ParseError",
+    "ParseFailed",
+    "PromptChanged",
+    "PromptError",
+    "ProviderError",
+    "RateLimited",
+    "ReplayError",
+    "Retry",
+    "SnapshotError",
+    "TagNotFound",
+    "TimedOut",
+    "UsageError",
+]
+
 
 class FsmAgentError(Exception):
     """The root of every error that this package raises on purpose."""

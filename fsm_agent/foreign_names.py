@@ -5,18 +5,10 @@ Of arguments and of the methods of an agent, `mistakes` has them.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from fsm_agent._internal.hints import nearest
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, remedy
-
-if TYPE_CHECKING:
-    import opcode
-else:
-    opcode = deferred("opcode")
 
 T = TypeVar("T")
 
@@ -29,17 +21,12 @@ _MODEL = "a name, Agent('provider:model'), or client_for('provider:model', …)"
 
 _FLOW = "fsm_agent.flows.Flow"
 
-_EVENTS = (
-    *("ArgumentsDelta", "ContextMeasured", "FunctionCallCompleted", "FunctionCallStarted", "FunctionEnded"),
-    *("FunctionStarted", "Inside", "LoopDetected", "ObservationsMasked", "ReasoningDelta", "ReplyCompleted"),
-    *("RequestStarted", "ResultCached", "ResultChanged", "ResultExtracted", "ResultProcessed", "UsageReported"),
-)
 IMPORT_WORDS = {
     **dict.fromkeys(("RunContext", "ToolContext", "ToolRuntime", "RunContextWrapper", "AgentContext"), "Context"),
     **dict.fromkeys(("tool", "function_tool", "ai_function", "register_tool"), "function, as in @function"),
     **dict.fromkeys(("Tool", "FunctionTool", "StructuredTool", "BaseTool", "ToolDefinition"), "Function"),
     **dict.fromkeys(("ToolCall", "ToolCallPart", "ToolUse"), "FunctionCall"),
-    **dict.fromkeys(("ToolResult", "ToolReturn", "ToolReturnPart", "ToolMessage"), "FunctionResult"),
+    **dict.fromkeys(("ToolResult", "ToolReturn", "ToolReturnPart", "ToolMessage"), "fsm_agent.messages.FunctionResult"),
     **dict.fromkeys(("ToolNode", "ToolSet", "FunctionToolset", "Toolkit", "Tools"), "Toolset"),
     **dict.fromkeys(("ModelRetry", "ToolException", "RetryError", "ToolRetryError"), "Retry"),
     **dict.fromkeys(("UsageLimits", "RunConfig", "RunnableConfig"), "Limits"),
@@ -82,17 +69,12 @@ IMPORT_WORDS = {
     **dict.fromkeys(("StreamWrapper",), "a method, Agent(…).stream(…)"),
     **dict.fromkeys(("AgentHooks", "RunHooks", "BaseCallbackHandler", "LoggingCallback"), f"any object, {_HOOKS}"),
     **dict.fromkeys(("InputGuardrail", "OutputGuardrail", "input_guardrail", "output_guardrail"), _CHECKED),
-    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "Script"), "fsm_agent.testing.Script"),
-    **dict.fromkeys(("WebSearchTool", "TavilySearch"), "WebSearch"),
-    **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "CodeExecution"),
+    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel"), "fsm_agent.testing.Script"),
+    **dict.fromkeys(("WebSearchTool", "TavilySearch"), "fsm_agent.messages.WebSearch"),
+    **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "fsm_agent.messages.CodeExecution"),
     **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "BaseNode"), _FLOW),
-    **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine", "Flow"), _FLOW),
+    **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine"), _FLOW),
     **dict.fromkeys(("START", "END"), "start=… and end('…') of fsm_agent.flows"),
-    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
-    **{name: f"fsm_agent.testing.{name}" for name in ("explore", "FakeClock", "Pieces", "token_reply")},
-    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write", "trace_diagram", "lifecycle")},
-    **{name: f"fsm_agent.flows.{name}" for name in ("wait", "execute", "gather", "race", "subflow", "flow_diagram")},
-    **{name: f"fsm_agent.messages.{name}" for name in _EVENTS},
     "trace": "result.trace",
     "tools": "Toolset",
     "BaseModel": "pydantic's, from pydantic import BaseModel",
@@ -104,16 +86,10 @@ FLOW_IMPORT_WORDS = {
     **dict.fromkeys(("interrupt", "Interrupt", "Command"), "a state that waits, @wait(Approve), and resume"),
     **dict.fromkeys(("node", "step", "action", "task"), "execute, or call for an agent"),
     **dict.fromkeys(("Send", "parallel", "fork"), "gather or each"),
-    **dict.fromkeys(("Orchestrator", "Blueprint"), "fsm_agent.flows.orchestrator"),
-    **{name: f"fsm_agent.diagrams.{name}" for name in ("render", "write")},
-    **{name: f"fsm_agent.messages.{name}" for name in (*_EVENTS, "Stepped", "Done", "Suspended")},
     "sleep": "pause",
-    "explore": "fsm_agent.testing.explore",
-    "Approved": "fsm_agent.Approved",
 }
 TESTING_IMPORT_WORDS = {
     **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "MockModel", "FakeModel"), "Script"),
-    **{name: f"fsm_agent.{name}" for name in ("Agent", "Cassette", "MemoryStore")},
 }
 RESULT_WORDS = {
     **dict.fromkeys(("data", "result", "value", "final_output", "parsed", "structured_response"), "output"),
@@ -278,19 +254,3 @@ def unknown_attribute(owner: Any, name: str, ours: Mapping[str, str]) -> Attribu
     """Return the error for an attribute that ``owner`` does not have."""
     meant = remedy(name, (), ours) if name in ours else ""
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=owner)
-
-
-def unknown_import(module: str, name: str, known: Iterable[str], ours: Mapping[str, str]) -> Exception:
-    """Return the error for a name that a module does not have.
-
-    For ``from module import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so there it is
-    one; what looks for modules (`importlib`) needs no more than that the name is not there.
-    """
-    caller = sys._getframe(2)
-    if caller.f_globals.get("__name__", "").startswith("importlib."):
-        return AttributeError(name)
-    near = None if name in ours else nearest(name, known)
-    meant = f": did you mean {near!r}?" if near else remedy(name, (), ours) if name in ours else ""
-    if opcode.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
-        return ImportError(f"cannot import name {name!r} from {module!r}{meant}", name=module)
-    return AttributeError(f"module {module!r} has no attribute {name!r}{meant}", name=name, obj=sys.modules[module])

@@ -25,7 +25,7 @@ from fsm_agent.errors import ParseError
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.first_of import first_of
 from fsm_agent.prompts.extraction.strategies import verbatim
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 
 Case = dict[str, Any]
 NOTHING: Any = object()

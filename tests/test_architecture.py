@@ -18,7 +18,18 @@ PACKAGE = TESTS.parent / "fsm_agent"
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 HAS_A_LOCK = {"_internal.lazy_import": {"os", "threading"}}  # under which things are made; it does no input or output
 CALLS_PARSERS = {"lifecycle.interpret"}  # which are the user's code
-PURE = ("_internal", "errors", "mistakes", "messages", "functions", "prompts", "machine", "lifecycle", "providers")
+PURE = (
+    "_internal",
+    "errors",
+    "mistakes",
+    "messages",
+    "functions",
+    "prompts",
+    "machine",
+    "lifecycle",
+    "context",
+    "providers",
+)
 EVENTS = {event.__name__ for event in get_args(Event)} | {"Event"}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -57,7 +68,7 @@ def test_imports_go_down():
     assert "1 kept, 0 broken" in linted.stdout
 
 
-@pytest.mark.parametrize("name", ["reconciler", "drive", "sync_driver", "async_driver", "activity"])
+@pytest.mark.parametrize("name", ["reconciler", "drivers", "sync_driver", "async_driver", "activity"])
 def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """Of the agent call it imports the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]

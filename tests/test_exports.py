@@ -1,58 +1,149 @@
-"""Is the public list what it says?"""
+"""Is each public name in one place, and does an import from another place say where?"""
 
 from __future__ import annotations
 
-import importlib
+import ast
 import pkgutil
 import subprocess
 import sys
+import tomllib
+from collections import defaultdict
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
+import name_table
 import pytest
+from support.paths import ROOT
+from support.type_checkers import mypy, pyright, with_mypy, with_pyright
 
 import fsm_agent
+from fsm_agent._internal.exports import PACKAGES
 
-EVERY = sorted(fsm_agent._HOME)  # also what needs an extra
+SUB_PACKAGES = [import_module(f"fsm_agent.{name}") for name in PACKAGES]
+LAZY = [fsm_agent, *[module for module in SUB_PACKAGES if module.__name__ != "fsm_agent.errors"]]
+EVERY = [(module, name) for module in [fsm_agent, *SUB_PACKAGES] for name in module.__all__]
+SHARED = {  # by what the word means where: elsewhere it would be another word for the same
+    "call": {"fsm_agent.flows", "fsm_agent.testing"},  # a state, and a reply
+    "snapshot": {"fsm_agent.flows", "fsm_agent.lifecycle"},  # of a run of a flow, and of a call
+}
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_every_name_is_there_and_documented(name):
-    value = getattr(fsm_agent, name)
+def named(value: object) -> str:
+    return value.__name__.removeprefix("fsm_agent.") if isinstance(value, ModuleType) else str(value)
+
+
+@pytest.mark.parametrize(("module", "name"), EVERY, ids=named)
+def test_every_name_is_there_and_documented(module, name):
+    value = getattr(module, name)
     assert value.__doc__
-    assert value.__module__.startswith("fsm_agent.")
+    assert not isinstance(value, ModuleType), "the module of that name hides it"
+    assert name in dir(module)
 
 
-def test_no_name_is_also_a_modules():
-    modules = {module.name for module in pkgutil.iter_modules(fsm_agent.__path__)}
-    assert not modules & set(EVERY), "the module would hide the name once it is imported"
+def test_the_top_is_short():
+    assert len(fsm_agent.__all__) <= 70
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no attribute 'Agnet'"):
-        _ = fsm_agent.Agnet
+@pytest.mark.parametrize("module", [fsm_agent, *SUB_PACKAGES], ids=named)
+def test_the_lists_are_sorted(module):
+    assert list(module.__all__) == sorted(set(module.__all__))
 
 
-def test_the_list_is_sorted_and_shown():
-    assert list(fsm_agent.__all__) == sorted(fsm_agent.__all__)
-    assert set(EVERY) <= set(dir(fsm_agent))
+def test_each_name_is_in_one_sub_package():
+    homes = defaultdict(set)
+    for module in SUB_PACKAGES:
+        for name in module.__all__:
+            homes[name].add(module.__name__)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == SHARED
+    for name in fsm_agent.__all__:
+        assert any(getattr(import_module(home), name) is getattr(fsm_agent, name) for home in homes[name])
 
 
-def test_type_checkers_see_the_same_list():
-    import ast
-    from pathlib import Path
+def test_each_package_with_a_list_is_named():
+    """So that the error of a name that is not there can say where it is."""
+    found = {
+        info.name
+        for info in pkgutil.walk_packages(fsm_agent.__path__, "fsm_agent.")
+        if info.ispkg and "exports(" in Path(import_module(info.name).__file__ or "").read_text()
+    }
+    assert found == {module.__name__ for module in LAZY} - {"fsm_agent", "fsm_agent._internal"}
 
-    tree = ast.parse(Path(fsm_agent.__file__).read_text())
+
+@pytest.mark.parametrize("module", LAZY, ids=named)
+def test_no_name_is_also_a_modules_that_is_imported_later(module):
+    """It would hide the name, as `functions.function` would if its package did not import it at once."""
+    modules = {info.name for info in pkgutil.iter_modules(module.__path__)}
+    assert modules & set(module.__all__) == ({"function"} if module.__name__ == "fsm_agent.functions" else set())
+
+
+@pytest.mark.parametrize("module", LAZY, ids=named)
+def test_type_checkers_see_the_same_names(module):
+    tree = ast.parse(Path(module.__file__).read_text())
     (block,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     seen = {
-        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname: node.module
+        for node in [*block.body, *tree.body]
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
     }
-    assert set(seen) == set(EVERY)
-    for name, module in seen.items():
-        assert getattr(importlib.import_module(module), name) is getattr(fsm_agent, name)
+    assert set(seen) == set(module.__all__)
+    for name, home in seen.items():
+        assert getattr(import_module(home), name) is getattr(module, name)
 
 
-def test_all_names_can_be_imported_without_any_extra():
-    without = """
-import importlib.metadata as metadata, importlib.util, re, sys
+@pytest.mark.parametrize(
+    "check", [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)], ids=["mypy", "pyright"]
+)
+@pytest.mark.timeout(300)  # mypy without a cache
+def test_type_checkers_find_each_name_and_no_other(check, tmp_path):
+    lines = [
+        f"from {module.__name__} import {name} as n{number}"
+        for number, (module, name) in enumerate([*EVERY, *[(module, "Nothing") for module in LAZY]])
+    ]
+    file = tmp_path / "imports_all.py"
+    file.write_text("\n".join([*lines, ""]))
+    assert {line for _, line, _ in check([file])} == set(range(len(EVERY) + 1, len(lines) + 1))
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("line", "home"),
+        [
+            ("from fsm_agent import KeepLastN", "KeepLastN is in fsm_agent.context"),
+            ("from fsm_agent import Overloaded", "Overloaded is in fsm_agent.errors"),
+            ("from fsm_agent import TerminalHook", "TerminalHook is in fsm_agent.cli"),
+            ("from fsm_agent import call", "call is in fsm_agent.flows and fsm_agent.testing"),
+            ("from fsm_agent.prompts import Agent", "Agent is in fsm_agent"),
+            ("from fsm_agent.prompts import KeepLastN", "KeepLastN is in fsm_agent.context"),
+            ("from fsm_agent.flows import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),
+            ("from fsm_agent.prompts import Prompd", "did you mean 'Prompt'?"),
+        ],
+    )
+    def test_a_name_from_the_wrong_place(self, line, home):
+        with pytest.raises(ImportError) as caught:
+            exec(line)
+        module = line.split()[1]
+        assert str(caught.value) == f"cannot import name {line.split()[-1]!r} from {module!r}: {home}"
+
+    @pytest.mark.parametrize("module", LAZY, ids=named)
+    def test_an_attribute(self, module):
+        assert not hasattr(module, "nothing")
+        name = "Agnet" if module is fsm_agent else "Wire" if module.__name__ != "fsm_agent.providers" else "Agent"
+        remedy = "did you mean 'Agent'?" if name == "Agnet" else f"{name} is in fsm_agent"
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, name)
+        assert str(caught.value).startswith(f"module {module.__name__!r} has no attribute {name!r}: {remedy}")
+
+    def test_every_name_that_is_not_at_the_top_is_found_from_there(self):
+        for name in {name for _, name in EVERY} - {*fsm_agent.__all__, "lifecycle"}:  # which is a package, too
+            with pytest.raises(AttributeError, match=rf": {name} is in fsm_agent\.\w+"):
+                getattr(fsm_agent, name)
+
+
+WITHOUT_EXTRAS = """
+import importlib.metadata as metadata, re, sys
 
 class Missing:  # finds no module of a distribution that an extra brings
     def find_spec(self, name, path=None, target=None):
@@ -62,12 +153,41 @@ class Missing:  # finds no module of a distribution that an extra brings
 wanted = [line for line in metadata.requires("fsm-agent") if re.search("extra == .(?!dev)", line)]
 names = {re.match(r"[\\w-]+", line)[0].lower().replace("-", "_") for line in wanted} - {"fsm_agent"}
 modules = {"yaml" if name == "pyyaml" else name for name in names}
-assert {"typer", "rich", "yaml"} <= modules, modules
+assert {"typer", "rich", "mcp", "yaml", "xllamacpp", "huggingface_hub"} <= modules, modules
 sys.meta_path.insert(0, Missing())
-from fsm_agent import *
-assert Agent and build_agent and SqliteStore
-import fsm_agent
-assert "TerminalHook" in dir(fsm_agent)
 """
-    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, check=False)
+
+
+def in_a_fresh_process(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("module", [m for m in [fsm_agent, *SUB_PACKAGES] if m.__name__ != "fsm_agent.cli"], ids=named)
+def test_all_names_can_be_imported_without_any_extra(module):
+    code = f"from {module.__name__} import *\nimport {module.__name__} as m\n"
+    in_a_fresh_process(WITHOUT_EXTRAS + code + "assert all(globals()[name] is getattr(m, name) for name in m.__all__)")
+
+
+def test_what_needs_an_extra_says_so():
+    code = "try:\n    from fsm_agent.cli import TerminalHook\nexcept ImportError as error:\n    print(error)"
+    needed = in_a_fresh_process(WITHOUT_EXTRAS + code)
+    assert needed == "TerminalHook needs typer: pip install 'fsm-agent[cli]'\n"
+
+
+(CONTRACT,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+FLOORS = CONTRACT["layers"]  # from the top
+
+
+@pytest.mark.parametrize("module", SUB_PACKAGES, ids=named)
+def test_importing_a_package_loads_no_floor_above_it(module):
+    code = f"import sys, {module.__name__} as m; [getattr(m, name) for name in m.__all__]; print(*sys.modules)"
+    loaded = {name.split(".")[1] for name in in_a_fresh_process(code).split() if name.startswith("fsm_agent.")}
+    own = module.__name__.split(".")[1]
+    assert not loaded & set(FLOORS[: FLOORS.index(own)])
+
+
+def test_the_page_lists_every_name():
+    """Run ``python tests/name_table.py`` when this fails."""
+    assert name_table.PAGE.read_text("utf-8").endswith(name_table.table())

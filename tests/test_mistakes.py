@@ -15,7 +15,6 @@ import fsm_agent
 from fsm_agent import (
     Agent,
     AgentBase,
-    AsyncAgentBase,
     CallFailed,
     ConfigError,
     Context,
@@ -23,8 +22,6 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
-    Network,
-    Overloaded,
     Prompt,
     PromptError,
     Settings,
@@ -36,9 +33,12 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent._internal.values import field_names
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.clients import Network
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
+from fsm_agent.errors import Overloaded
 from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
 from fsm_agent.providers.catalog import PROVIDERS, register_provider
 from fsm_agent.testing import Script, call

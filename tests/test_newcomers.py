@@ -21,41 +21,31 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
-    Cache,
     CallSuspended,
     Context,
     Dialog,
     FallbackClient,
     Function,
     Image,
-    Injected,
-    KeepLastN,
     Limits,
-    Masking,
     MCPServer,
     MemoryStore,
     Message,
-    Metrics,
-    Network,
     Price,
     Prompt,
     Retries,
-    Returned,
     Runs,
     Settings,
-    Throttle,
-    WebSearch,
     Worker,
-    any_of,
     build_agent,
     client_for,
     function,
-    register_prompt,
-    rounds_of,
     snapshot,
-    spans_of,
 )
+from fsm_agent.agents import Metrics
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.clients import Network
+from fsm_agent.context import KeepLastN, Masking
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.flows import (
     Flow,
@@ -81,9 +71,13 @@ from fsm_agent.foreign_names import (
     RESULT_WORDS,
     USAGE_WORDS,
 )
+from fsm_agent.lifecycle import Injected, Returned, any_of, rounds_of, spans_of
 from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages import WebSearch
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts import register_prompt
+from fsm_agent.runtime import Cache, Throttle
 from fsm_agent.testing import Delayed, Script, call, explore, token_reply
 
 
@@ -865,15 +859,15 @@ class TestImports:
             ),
             ("from fsm_agent import Tool", "cannot import name 'Tool' from 'fsm_agent': here that is Function"),
             ("from fsm_agent import Runner", "here that is a method, Agent(…).call(…)"),
-            ("from fsm_agent import Script", "here that is fsm_agent.testing.Script"),
+            ("from fsm_agent import Script", "Script is in fsm_agent.testing"),
             ("from fsm_agent import Agnet", "did you mean 'Agent'?"),
-            ("from fsm_agent import explore", "here that is fsm_agent.testing.explore"),
-            ("from fsm_agent import render", "here that is fsm_agent.diagrams.render"),
-            ("from fsm_agent import Orchestrator", "here that is fsm_agent.flows.orchestrator"),
+            ("from fsm_agent import explore", "explore is in fsm_agent.testing"),
+            ("from fsm_agent import render", "render is in fsm_agent.diagrams"),
+            ("from fsm_agent import Orchestrator", "Orchestrator is in fsm_agent.flows.orchestrator"),
             ("from fsm_agent.flows import StateGraph", "from 'fsm_agent.flows': here that is Flow"),
-            ("from fsm_agent.flows import Orchestrator", "here that is fsm_agent.flows.orchestrator"),
+            ("from fsm_agent.flows import Orchestrator", "Orchestrator is in fsm_agent.flows.orchestrator"),
             ("from fsm_agent.flows import excute", "did you mean 'execute'?"),
-            ("from fsm_agent.testing import Cassette", "here that is fsm_agent.Cassette"),
+            ("from fsm_agent.testing import Cassette", "Cassette is in fsm_agent.clients"),
             ("from fsm_agent.testing import TestModel", "from 'fsm_agent.testing': here that is Script"),
             ("from fsm_agent.testing import Scrip", "did you mean 'Script'?"),
             ("from fsm_agent import xyzzy", "cannot import name 'xyzzy' from 'fsm_agent'"),

@@ -25,8 +25,6 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
-    Network,
-    Overloaded,
     Prompt,
     Reason,
     Settings,
@@ -35,7 +33,9 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.clients import Network
 from fsm_agent.clients.client import HttpClient
+from fsm_agent.errors import Overloaded
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.testing import Script, call
 

@@ -32,7 +32,8 @@ HEAVY = {  # each is loaded by what needs it first
     *("asyncio", "ssl", "socket", "subprocess", "random", "urllib", "ipaddress", "pathlib", "difflib"),
 }
 FIRST_USE = """
-from fsm_agent import Dialog, Message, ProviderError, Request
+from fsm_agent import Dialog, Message, ProviderError
+from fsm_agent.lifecycle import Request
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.runtime.model_request import model_failed
 from fsm_agent.runtime.world import World

@@ -21,7 +21,7 @@ from support.paths import ROOT
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, Context, Function, Limits, Reason, State, function, restore, snapshot
+from fsm_agent import Agent, Context, Function, Limits, Reason, function, restore, snapshot
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app
@@ -29,6 +29,7 @@ from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.functions.registered import FUNCTIONS
+from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.outcomes import Begun, Replied
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.library import PROMPTS

@@ -29,7 +29,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderErr
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.memory import MemoryStore

@@ -145,7 +145,7 @@ def to_json(value: Any) -> str:
     except (TypeError, OverflowError, ValueError, RecursionError):
         pass
     try:
-        data = msgspec.to_builtins(value, enc_hook=_plain)
+        data = msgspec.to_builtins(value, enc_hook=_to_builtin)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
@@ -226,7 +226,7 @@ def _words(error: Exception) -> str:
     return f"{path or 'the document'}: {problem[:1].lower()}{problem[1:]}"
 
 
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
+_encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))
 
 
 @cache
@@ -272,7 +272,7 @@ class Read(ABC):
         """
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     if isinstance(value, Vector):
         return list(value)
     if isinstance(value, GrowingMap):

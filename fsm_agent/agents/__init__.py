@@ -2,3 +2,41 @@
 
 Nothing here decides or waits: agents seed calls, drivers move them.
 """
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.agent import Agent as Agent
+    from fsm_agent.agents.agent_base import AgentBase as AgentBase
+    from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
+    from fsm_agent.agents.classification.calibration import Calibration as Calibration
+    from fsm_agent.agents.classification.calibration import brier_score as brier_score
+    from fsm_agent.agents.classification.classification import Classification as Classification
+    from fsm_agent.agents.classification.classification import MultiClassification as MultiClassification
+    from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
+    from fsm_agent.agents.conversation import Conversation as Conversation
+    from fsm_agent.agents.delegation.handoffs import handoff as handoff
+    from fsm_agent.agents.many import TaskResult as TaskResult
+    from fsm_agent.agents.many import TaskResults as TaskResults
+    from fsm_agent.agents.metrics import Metrics as Metrics
+    from fsm_agent.agents.registry import build_agent as build_agent
+    from fsm_agent.agents.worker import Worker as Worker
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "agent": "Agent",
+            "agent_base": "AgentBase AsyncAgentBase",
+            "classification.calibration": "Calibration brier_score",
+            "classification.classification": "Classification MultiClassification",
+            "config.agent_config": "AgentConfig",
+            "conversation": "Conversation",
+            "delegation.handoffs": "handoff",
+            "many": "TaskResult TaskResults",
+            "metrics": "Metrics",
+            "registry": "build_agent",
+            "worker": "Worker",
+        },
+    )

@@ -29,6 +29,8 @@ from fsm_agent.agents.persistence import (
 from fsm_agent.agents.prompt_resolution import PromptResolver, check_parser_args
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
+from fsm_agent.context.masking import Masking
+from fsm_agent.context.window import Processor
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import unknown_attribute
 from fsm_agent.functions.context import Context, accepts_context
@@ -36,15 +38,13 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.lifecycle.snapshot import restore
+from fsm_agent.lifecycle.snapshots import restore
 from fsm_agent.machine.journal import Header
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from fsm_agent.agents.delegation import handoffs
     from fsm_agent.agents.options import AgentChanges, RestoreOptions
     from fsm_agent.clients.client import Client
+    from fsm_agent.context import view as views
     from fsm_agent.functions.options import AgentPolicy
-    from fsm_agent.lifecycle.context import view as views
-    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
     from fsm_agent.store.runs import Claimed, Definition, Runs
@@ -78,7 +78,7 @@ else:
     delegates = deferred("fsm_agent.agents.delegation.delegate")
     handoffs = deferred("fsm_agent.agents.delegation.handoffs")
     payloads = deferred("fsm_agent.messages.payload")
-    views = deferred("fsm_agent.lifecycle.context.view")
+    views = deferred("fsm_agent.context.view")
 
 
 class ResolvedTask(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS
+from fsm_agent.context.masking import Masking
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown

@@ -13,10 +13,10 @@ from fsm_agent.agents.options import CallOptions
 from fsm_agent.agents.persistence import attach_journal
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
+from fsm_agent.context.window import Processor, applied
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import CONVERSATION_WORDS, explains_attributes
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of
 from fsm_agent.messages.message import Message
@@ -25,7 +25,7 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.world import World
-from fsm_agent.store import turns
+from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 
@@ -47,7 +47,7 @@ class Conversation(CallVerbs[Deps, Out]):
     ended: of two OS processes that answer at once, the later one gets a `Conflict` before its model is asked.
 
     A turn that ends without an answer is left out of the dialog as a whole, unless functions were called in it; the run
-    is there all the same.  See `fsm_agent.store.turns`.
+    is there all the same.  See `fsm_agent.store.conversation_turns`.
 
     Args:
         agent: The agent that answers; another one may go on with the conversation at any time.
@@ -86,11 +86,11 @@ class Conversation(CallVerbs[Deps, Out]):
         `Price.cost_pico_usd` makes the cost of it.
         """
         head = self._runs.store.head(self.name)
-        return turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
+        return conversation_turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
         """Return the runs, the newest first, up to the first that was deleted."""
-        return list(islice(turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
+        return list(islice(conversation_turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
 
     @overload
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
@@ -143,7 +143,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self.agent.check_resumed(claimed)
 
     def _dialog(self, head: Head) -> Dialog:
-        dialog = turns.dialog_at(self._runs, head.run, self.name, self._known)
+        dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, self._known)
         self._known = {head.run: dialog}
         return dialog
 
@@ -156,12 +156,12 @@ class Conversation(CallVerbs[Deps, Out]):
         usage = UNUSED
         if head.run:
             try:
-                newest = turns.turn_of(self._runs, head.run, self.name)
+                newest = conversation_turns.turn_of(self._runs, head.run, self.name)
             except RunUnknown:
                 if after is None:
                     raise
             else:
-                turns.check_ended(newest.row, self.name)
+                conversation_turns.check_ended(newest.row, self.name)
                 usage = newest.usage
         if after is not None:
             return dialog_before(after), usage

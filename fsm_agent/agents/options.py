@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
+from fsm_agent.context.masking import Masking
+from fsm_agent.context.window import Processor
 from fsm_agent.functions.toolset import Functions
-from fsm_agent.lifecycle.context.masking import Masking
-from fsm_agent.lifecycle.context.window import Processor
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import Progress
     from fsm_agent.agents.verbs import After
     from fsm_agent.clients.client import Client
-    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages.event import Event
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store

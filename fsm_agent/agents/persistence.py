@@ -13,7 +13,7 @@ from fsm_agent.agents.arguments import MODEL, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
-from fsm_agent.lifecycle.snapshot import check_change, check_on_change
+from fsm_agent.lifecycle.snapshots import check_change, check_on_change
 from fsm_agent.machine.journal import Header, Journal
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import check, plain_json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from fsm_agent.agents.agent import Agent
-    from fsm_agent.lifecycle.snapshot import OnChange
+    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.store import runs
     from fsm_agent.store.runs import Claimed, Definition, Runs
 else:

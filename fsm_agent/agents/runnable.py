@@ -24,7 +24,7 @@ from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.mistakes import check, shown
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -295,9 +295,9 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
     """Return ends of tasks, which are results, as those of their outputs."""
     return TaskResults(
         [
-            replace(end, output=end.output.output, result=end.output)
-            if end.error is None
-            else replace(end, result=getattr(end.error, "result", None))
+            replace(end, result=getattr(end.error, "result", None))
+            if end.output is None
+            else replace(end, output=end.output.output, result=end.output)
             for end in ends
         ]
     )

@@ -12,9 +12,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
 
 EXTRA = ("typer", "rich")  # needed by the command only
 
+if TYPE_CHECKING:
+    from fsm_agent.cli.terminal_hook import TerminalHook as TerminalHook
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {"terminal_hook": "TerminalHook"},
+        needs=dict.fromkeys(EXTRA, "'fsm-agent[cli]'"),
+    )
 
 NARROW = 60  # columns of a terminal: with fewer, boxes would leave no room for the names in them
 _USE_RICH = "TYPER_USE_RICH"  # which Typer reads when it is imported

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -64,7 +64,7 @@ def ask(
 ) -> None:
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
-    lines = Lines(as_json)
+    lines = LineWriter(as_json)
     with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -34,7 +34,7 @@ from fsm_agent.cli.models import (
     settings_of,
 )
 from fsm_agent.cli.render import Approver, answer
-from fsm_agent.cli.reporting import FAILED, INTERRUPTED, explained, is_ending, reporting
+from fsm_agent.cli.reporting import FAILED, INTERRUPTED, error_text, is_ending, reporting
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -65,13 +65,13 @@ class Chat:
     """
 
     def __init__(
-        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: Lines | None = None
+        self, agent: Agent[Any, Any], name: str, screen: Screen, store: str = "", lines: LineWriter | None = None
     ) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
         self._store = store
-        self._lines = lines or Lines(is_on=False)
+        self._lines = lines or LineWriter(is_on=False)
         self._after: Dialog | None = None  # what the next turn follows, if not the newest one
         self._run = ""  # that of the last turn
         self.has_failed = False
@@ -124,7 +124,7 @@ class Chat:
             )
         except CallFailed as error:
             self.has_failed = True
-            error_line(explained(error, has_set=True))
+            error_line(error_text(error, has_set=True))
         except KeyboardInterrupt:
             call.cancel("interrupted at the terminal")
             with contextlib.suppress(CallFailed):
@@ -194,7 +194,7 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
             raise
         except FsmAgentError as error:
             chat.has_failed = True
-            error_line(explained(error))
+            error_line(error_text(error))
 
 
 def chat(
@@ -213,7 +213,7 @@ def chat(
     debug: Debug = False,
 ) -> None:
     """Talk with a model: a line is a turn. /help shows the commands."""
-    lines = Lines(as_json)
+    lines = LineWriter(as_json)
     with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
         is_guess = guesses(model, base_url)
         functions, _ = code_of(function, None, trusted=approve or not is_guess)

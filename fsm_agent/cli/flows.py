@@ -19,11 +19,11 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here
 from fsm_agent.cli.render import Approver, json_text
-from fsm_agent.cli.reporting import SUSPENDED, explained, option, reporting
+from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError
@@ -98,7 +98,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a flow, or go on with a run; a person at the terminal approves the functions of its agents."""
-    lines = Lines(as_json)
+    lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         if data is None and (run_id is None or store is None):
@@ -198,7 +198,9 @@ def _asked(waits: Any, state: str) -> str:
     return found[0]
 
 
-def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, lines: Lines) -> None:
+def _drive(
+    screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, lines: LineWriter
+) -> None:
     flow = replace(flow, approve=flow.approve or Approver(screen))
 
     def sink(event: Event) -> None:
@@ -219,8 +221,8 @@ def _drive(screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None
     except FlowSuspended as waiting:
         _tell_waits(screen, waiting, where)
         waits_for = [effect.key for effect in waiting.run.effects]
-        lines.end("suspended", error=explained(waiting), exit_status=SUSPENDED, waits_for=waits_for)
-        error_line(explained(waiting))
+        lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, waits_for=waits_for)
+        error_line(error_text(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
     ended = json.loads(flow.data_json(result.output))

@@ -25,7 +25,7 @@ MAX_LINE = 200_000  # characters of an event; a longer one is told by its type a
 _EXACT = ("output", "text", "data")  # fields of the last line
 
 
-class Lines:
+class LineWriter:
     """The lines of one command, on stdout.
 
     Args:
@@ -48,7 +48,7 @@ class Lines:
     def end(self, kind: str, **fields: Any) -> None:
         """Write the last line: a ``result``, ``suspended`` or a ``failure``."""
         if self._out is not None:
-            exact = {name: _plain(value) for name, value in fields.items() if name in _EXACT}
+            exact = {name: _to_json_data(value) for name, value in fields.items() if name in _EXACT}
             self._write(json.dumps({**_masked({"type": kind, **fields}), **exact}))
             self.has_ended = True
 
@@ -109,7 +109,7 @@ def _fields(event: Any) -> dict[str, Any]:
     return {"type": _kind(event), **fields}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_data(value: Any) -> Any:
     return to_jsonable_python(to_builtins(value, enc_hook=_any), serialize_unknown=True, inf_nan_mode="null")
 
 
@@ -119,7 +119,7 @@ def _any(value: Any) -> Any:
 
 def _masked(fields: dict[str, Any]) -> Any:
     """Return fields as JSON data, cut and without what is secret."""
-    return json.loads(masked_arguments(json.dumps(_cut(_plain(fields)))))
+    return json.loads(masked_arguments(json.dumps(_cut(_to_json_data(fields)))))
 
 
 def _cut(value: Any) -> Any:

@@ -45,7 +45,7 @@ def load_callable(named: str) -> Any:
     """
     target = load_object(named, "function")
     if not callable(target):
-        raise UsageError(f"{named!r} is {_shown(target)}, and that cannot be called")
+        raise UsageError(f"{named!r} is {_show_value(target)}, and that cannot be called")
     return target
 
 
@@ -60,7 +60,7 @@ def load_object(named: str, kind: str = "object") -> Any:
         return loaded(named, kind)
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     try:
         return shown(value)
     except Exception:  # of the `__repr__` of a user's class
@@ -84,7 +84,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Runnable)]:
             raise UsageError(
-                f"{named!r} is or contains {_shown(wrong[0])}: an Agent, a list or a dict of them is right"
+                f"{named!r} is or contains {_show_value(wrong[0])}: an Agent, a list or a dict of them is right"
             )
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]

@@ -95,7 +95,7 @@ def show(
     """Show a prompt: all that makes it, and its template."""
     with reporting(debug), _opened(directory, package, names) as prompts, Screen() as screen:
         prompt, file = prompts(name), prompts.file(name)
-        row = _shown(prompt, file)
+        row = _describe_prompt(prompt, file)
         if as_json:
             screen.line(json_text({**row, "template": prompt.template}))
             return
@@ -129,14 +129,14 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 def _row(prompts: Prompts, name: str) -> dict[str, Any]:
     try:
-        return _shown(prompts(name), prompts.file(name))
+        return _describe_prompt(prompts(name), prompts.file(name))
     except PromptFileError as error:
         return {"prompt": name, "problems": [problem._asdict() for problem in error.problems]}
     except UsageError as error:
         return {"prompt": name, "problems": [{"file": str(prompts.file(name)), "line": 0, "text": str(error)}]}
 
 
-def _shown(prompt: Prompt, file: Path | None) -> dict[str, Any]:
+def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
     """Return what a prompt is, as plain values; what is as usual is left out."""
     row: dict[str, Any] = {
         "prompt": prompt.path,

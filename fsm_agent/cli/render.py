@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from fsm_agent.cli.json_lines import Lines, call_fields
-from fsm_agent.cli.reporting import FAILED, SUSPENDED, explained
+from fsm_agent.cli.json_lines import LineWriter, call_fields
+from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
 from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
@@ -55,7 +55,7 @@ def answer(
     drive: Callable[[Callable[[Event], None]], CallResult[Any]],
     screen: Screen,
     *,
-    lines: Lines | None = None,
+    lines: LineWriter | None = None,
     model: str = "",
     command: str = "",
 ) -> None:
@@ -72,7 +72,7 @@ def answer(
         CallFailed: There is no answer.
         CallSuspended: The call waits for somebody.
     """
-    lines = lines or Lines(is_on=False)
+    lines = lines or LineWriter(is_on=False)
     showing = Showing(screen, is_live=False if lines else None)
     call: AgentCall | None = None
 
@@ -92,7 +92,7 @@ def answer(
         screen.pause()
         if call.record.turn:
             kind, status = ("suspended", SUSPENDED) if isinstance(error, CallSuspended) else ("failure", FAILED)
-            lines.end(kind, error=explained(error, has_set=True), exit_status=status, **call_fields(model, call))
+            lines.end(kind, error=error_text(error, has_set=True), exit_status=status, **call_fields(model, call))
         raise
     finally:
         screen.pause()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import typer
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.terminal import discard_output, error_line
 from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
 
@@ -55,7 +55,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False) -> Iterator[None]:
+def reporting(debug: bool, lines: LineWriter | None = None, *, has_set: bool = False) -> Iterator[None]:
     """Turn any exception into an exit code, and into a paragraph on stderr if it is an error.
 
     Args:
@@ -85,7 +85,7 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         if debug:
             traceback.print_exc()
         status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
-        message = explained(error, has_set=has_set)
+        message = error_text(error, has_set=has_set)
         _tell(lines, message, status)
         try:
             sys.stdout.flush()
@@ -94,7 +94,7 @@ def reporting(debug: bool, lines: Lines | None = None, *, has_set: bool = False)
         raise typer.Exit(status) from None
 
 
-def _tell(lines: Lines | None, error: str, status: int) -> None:
+def _tell(lines: LineWriter | None, error: str, status: int) -> None:
     """Write an error; the last line of JSON as well, unless the call itself has.
 
     Where a stream takes nothing more, as of a full disk or a terminal that hung up, the other one still gets its line.
@@ -106,7 +106,7 @@ def _tell(lines: Lines | None, error: str, status: int) -> None:
         error_line(error)
 
 
-def explained(error: Exception, *, has_set: bool = False) -> str:
+def error_text(error: Exception, *, has_set: bool = False) -> str:
     """Return an error as people read it; limits, if the command has ``--set``, as they are written there."""
     if isinstance(error, FsmAgentError):
         message = in_options(str(error))

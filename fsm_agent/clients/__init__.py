@@ -3,3 +3,34 @@
 `http` holds the connections, `local` the embedded model.  A client sends each request once; the machine decides about
 retries.
 """
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.clients.cassette import Cassette as Cassette
+    from fsm_agent.clients.client import Client as Client
+    from fsm_agent.clients.client import client_for as client_for
+    from fsm_agent.clients.command.client import CommandClient as CommandClient
+    from fsm_agent.clients.command.output import JsonFields as JsonFields
+    from fsm_agent.clients.fallback import FallbackClient as FallbackClient
+    from fsm_agent.clients.http.network import Network as Network
+    from fsm_agent.clients.rate_limit import RateLimit as RateLimit
+    from fsm_agent.clients.rate_limited import RateLimitedClient as RateLimitedClient
+    from fsm_agent.clients.registered import register_client as register_client
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "cassette": "Cassette",
+            "client": "Client client_for",
+            "command.client": "CommandClient",
+            "command.output": "JsonFields",
+            "fallback": "FallbackClient",
+            "http.network": "Network",
+            "rate_limit": "RateLimit",
+            "rate_limited": "RateLimitedClient",
+            "registered": "register_client",
+        },
+    )

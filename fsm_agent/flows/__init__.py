@@ -4,66 +4,54 @@
 loops, stores and journals as an `Agent` its calls.  No agent knows of flows.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fsm_agent.flows.definition.declaring import (
-    call,
-    call_chosen,
-    call_whole,
-    each,
-    each_settled,
-    end,
-    execute,
-    failure,
-    gather,
-    pause,
-    race,
-    subflow,
-    wait,
-)
-from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.diagram import flow_diagram, run_diagram
-from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
-from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.process.effects import AwaitAnswer
-from fsm_agent.flows.process.flow_result import FlowResult
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import FlowLimits
-from fsm_agent.flows.process.snapshot import snapshot
-from fsm_agent.flows.renaming import renamed
-from fsm_agent.foreign_names import FLOW_IMPORT_WORDS, unknown_import
+from fsm_agent._internal.exports import exports
 
-__all__ = [
-    "AwaitAnswer",
-    "Failure",
-    "Flow",
-    "FlowError",
-    "FlowFailed",
-    "FlowLimits",
-    "FlowResult",
-    "FlowRun",
-    "FlowSuspended",
-    "call",
-    "call_chosen",
-    "call_whole",
-    "each",
-    "each_settled",
-    "end",
-    "execute",
-    "failure",
-    "flow_diagram",
-    "gather",
-    "pause",
-    "race",
-    "renamed",
-    "run_diagram",
-    "snapshot",
-    "subflow",
-    "wait",
-]
-
-
-if not TYPE_CHECKING:  # a type checker that saw it would take any name
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_import(__name__, name, __all__, FLOW_IMPORT_WORDS)
+if TYPE_CHECKING:
+    from fsm_agent.flows.definition.declaring import call as call
+    from fsm_agent.flows.definition.declaring import call_chosen as call_chosen
+    from fsm_agent.flows.definition.declaring import call_whole as call_whole
+    from fsm_agent.flows.definition.declaring import each as each
+    from fsm_agent.flows.definition.declaring import each_settled as each_settled
+    from fsm_agent.flows.definition.declaring import end as end
+    from fsm_agent.flows.definition.declaring import execute as execute
+    from fsm_agent.flows.definition.declaring import failure as failure
+    from fsm_agent.flows.definition.declaring import gather as gather
+    from fsm_agent.flows.definition.declaring import pause as pause
+    from fsm_agent.flows.definition.declaring import race as race
+    from fsm_agent.flows.definition.declaring import subflow as subflow
+    from fsm_agent.flows.definition.declaring import wait as wait
+    from fsm_agent.flows.definition.kinds import Failure as Failure
+    from fsm_agent.flows.diagram import flow_diagram as flow_diagram
+    from fsm_agent.flows.diagram import run_diagram as run_diagram
+    from fsm_agent.flows.errors import FlowError as FlowError
+    from fsm_agent.flows.errors import FlowFailed as FlowFailed
+    from fsm_agent.flows.errors import FlowSuspended as FlowSuspended
+    from fsm_agent.flows.flow import Flow as Flow
+    from fsm_agent.flows.process.effects import AwaitAnswer as AwaitAnswer
+    from fsm_agent.flows.process.flow_result import FlowResult as FlowResult
+    from fsm_agent.flows.process.flow_run import FlowRun as FlowRun
+    from fsm_agent.flows.process.record import FlowLimits as FlowLimits
+    from fsm_agent.flows.process.snapshot import snapshot as snapshot
+    from fsm_agent.flows.renaming import renamed as renamed
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "definition.declaring": (
+                "call call_chosen call_whole each each_settled end execute failure gather pause race subflow wait"
+            ),
+            "definition.kinds": "Failure",
+            "diagram": "flow_diagram run_diagram",
+            "errors": "FlowError FlowFailed FlowSuspended",
+            "flow": "Flow",
+            "process.effects": "AwaitAnswer",
+            "process.flow_result": "FlowResult",
+            "process.flow_run": "FlowRun",
+            "process.record": "FlowLimits",
+            "process.snapshot": "snapshot",
+            "renaming": "renamed",
+        },
+        words="FLOW_IMPORT_WORDS",
+    )

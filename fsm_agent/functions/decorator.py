@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
 
-class Anything:
+class AnyArgument:
     """A first argument that only a parameter of type ``object`` or ``Any`` takes."""
 
 
@@ -26,7 +26,7 @@ class Decorator(Protocol):
     """
 
     @overload
-    def __call__(self, call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
+    def __call__(self, call: Callable[Concatenate[AnyArgument, ...], Result], /) -> Function[..., Result, object]: ...
     @overload
     def __call__(
         self, call: Callable[Concatenate[Context[FnDeps], Args], Result], /

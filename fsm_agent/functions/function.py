@@ -27,7 +27,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
-    from fsm_agent.functions.decorator import Anything, Decorator, FnDeps
+    from fsm_agent.functions.decorator import AnyArgument, Decorator, FnDeps
     from fsm_agent.functions.options import PolicyOptions
 
 P = ParamSpec("P", default=...)
@@ -335,13 +335,13 @@ def described_errors(error: pydantic.ValidationError) -> str:
     lines = []
     for item in items[:_MAX_ERRORS]:
         path = ".".join(str(step)[:100] for step in item["loc"][:20] if step != "") or "input"
-        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shown(item['input'])})")
+        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shorten_value(item['input'])})")
     if len(items) > _MAX_ERRORS:
         lines.append(f"… and {len(items) - _MAX_ERRORS} more")
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     try:
         return _SHORT.repr(value)[:200]
     except ValueError:  # a number of more digits than Python writes out
@@ -371,7 +371,7 @@ def _as_plain(value: Any) -> Any:
 
 
 @overload
-def function(call: Callable[Concatenate[Anything, ...], Result], /) -> Function[..., Result, object]: ...
+def function(call: Callable[Concatenate[AnyArgument, ...], Result], /) -> Function[..., Result, object]: ...
 @overload
 def function(
     call: Callable[Concatenate[Context[FnDeps], Args], Result], /

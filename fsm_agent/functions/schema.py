@@ -59,11 +59,11 @@ class ArgumentsValidator:
             ValidationError: They do not fit the schema.
         """
         if self._validator is None:
-            self._validator = _read(self._schema)
+            self._validator = _build_validator(self._schema)
         return self._validator.validate_json(arguments)
 
 
-def _read(schema: Mapping[str, Any]) -> SchemaValidator:
+def _build_validator(schema: Mapping[str, Any]) -> SchemaValidator:
     try:
         return pydantic_core.SchemaValidator(_Reader(schema).object(schema, 0))
     except _bad():

@@ -62,7 +62,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     Raises:
         UsageError: A parameter cannot be described to a model.
     """
-    target, docstring = _explained(call)
+    target, docstring = _find_docstring(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
     docs = docstring_parser.parse(docstring)
@@ -104,7 +104,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     Raises:
         UsageError: It does not accept an argument of the schema, or needs one that the schema does not require.
     """
-    target, _ = _explained(call)
+    target, _ = _find_docstring(call)
     signature = _signature(call, name)
     bound = call.keywords if isinstance(call, partial) else {}
     hints = _hints(call, target, signature, name, {})
@@ -129,7 +129,7 @@ def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], .
     return tuple([(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY])
 
 
-def _explained(call: Callable[..., Any]) -> tuple[Any, str]:
+def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
     """Return the object with the code of a callable, and its docstring."""
     target: Any = call.func if isinstance(call, partial) else call
     if inspect.isroutine(target):

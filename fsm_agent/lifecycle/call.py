@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
     import transitions
 
-    from fsm_agent.lifecycle.context.view import View
+    from fsm_agent.context.view import View
     from fsm_agent.lifecycle.delegation import delegating_call
     from fsm_agent.machine import rows
 
@@ -263,8 +263,8 @@ class AgentCall(Driven, Generic[Out]):
         """Cancel the call, from any thread or from one of its functions.
 
         Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
-        in the driver's own thread is waited for (see `fsm_agent.runtime.drive`).  A call that nobody drives is ended by
-        its next driver, or by ``advance("", Cancelled())``.
+        in the driver's own thread is waited for: see `fsm_agent.runtime.drivers`.  A call that nobody drives is ended
+        by its next driver, or by ``advance("", Cancelled())``.
         """
         super().cancel(Cancelled(reason=reason).reason)  # a reason that is no text is refused here
 

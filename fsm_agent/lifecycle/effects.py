@@ -34,7 +34,7 @@ from fsm_agent.machine.process import EffectValue, Question
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import OutputMode
 from fsm_agent.messages.settings import Settings as Settings  # the part of a request that users write
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 
 TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error

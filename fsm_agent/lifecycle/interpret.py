@@ -22,7 +22,7 @@ from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
-from fsm_agent.prompts.parser import ANSWER, CUT_OFF
+from fsm_agent.prompts.output import ANSWER, CUT_OFF
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:

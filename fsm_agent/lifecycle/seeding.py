@@ -13,7 +13,7 @@ from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.snapshot import restored, snapshot, snapshot_without
+from fsm_agent.lifecycle.snapshots import restored, snapshot, snapshot_without
 from fsm_agent.machine.journal import VERSION, Header
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.numbering import renumbered

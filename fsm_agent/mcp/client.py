@@ -34,7 +34,7 @@ _NAME_CHARS = 64
 _HASH_CHARS = 6
 
 
-class Options(TypedDict, total=False):
+class ServerOptions(TypedDict, total=False):
     """Options of every kind of server.
 
     Attributes:
@@ -63,10 +63,10 @@ class MCPServer:
     The server's own requests, for sampling, elicitation and roots, are refused.
     """
 
-    @spelled_out(Options)
-    def __init__(self, transport: Transport, **options: Unpack[Options]) -> None:
-        if unknown := options.keys() - Options.__annotations__.keys():
-            options_text = ", ".join(Options.__annotations__)
+    @spelled_out(ServerOptions)
+    def __init__(self, transport: Transport, **options: Unpack[ServerOptions]) -> None:
+        if unknown := options.keys() - ServerOptions.__annotations__.keys():
+            options_text = ", ".join(ServerOptions.__annotations__)
             raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {options_text}")
         right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
         check("transport of an MCP server", transport, hasattr(transport, "name"), right)
@@ -80,14 +80,14 @@ class MCPServer:
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
-    @spelled_out(Options)
+    @spelled_out(ServerOptions)
     def stdio(
         cls,
         command: str | Path,
         *args: str | Path,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ServerOptions],
     ) -> Self:
         """Return a server that is started as a child process and speaks over its stdin and stdout.
 
@@ -96,15 +96,15 @@ class MCPServer:
             args: Its arguments.
             env: Environment variables beside the few that every server gets (HOME, PATH, USER and the like).
             cwd: Its working directory.
-            options: See `Options`.
+            options: See `ServerOptions`.
         """
         transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
         return cls(transport, **options)
 
     @classmethod
-    @spelled_out(Options)
+    @spelled_out(ServerOptions)
     def http(
-        cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[Options]
+        cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[ServerOptions]
     ) -> Self:
         """Return a server that is reached over HTTP.
 
@@ -112,7 +112,7 @@ class MCPServer:
             url: Its URL.
             headers: Sent with every request, such as ``Authorization``.
             sse: True for the old transport with two endpoints instead of streamable HTTP.
-            options: See `Options`.
+            options: See `ServerOptions`.
 
         Raises:
             ConfigError: The URL is invalid.

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.references import expanded
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.errors import ConfigError
-from fsm_agent.mcp.client import MCPServer, Options
+from fsm_agent.mcp.client import MCPServer, ServerOptions
 
 _MAX_BYTES = 1024 * 1024
 _PARTS = ("mcpServers", "servers")  # the latter in VS Code
@@ -34,8 +34,8 @@ _SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
 }
 
 
-@spelled_out(Options)
-def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Options]) -> dict[str, MCPServer]:
+@spelled_out(ServerOptions)
+def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[ServerOptions]) -> dict[str, MCPServer]:
     """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
 
     ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
@@ -45,7 +45,7 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Option
 
     Args:
         config: A file, or the content of one.
-        options: Options of every server; see `Options`.  ``prefix`` is by default the server's name.
+        options: Options of every server; see `ServerOptions`.  ``prefix`` is by default the server's name.
 
     Returns:
         The servers by name, in the file's order.
@@ -53,12 +53,12 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Option
     Raises:
         ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
     """
-    named = _servers(config if isinstance(config, Mapping) else _read(Path(config)))
+    named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
     made = {name: _server(name, entry, options) for name, entry in named.items()}
     return {name: server for name, server in made.items() if server is not None}
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_config_file(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -81,7 +81,7 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     raise ConfigError(f"an MCP configuration has its servers in 'mcpServers' or 'servers'{next(iter(hints), '')}")
 
 
-def _server(name: str, entry: Any, options: Options) -> MCPServer | None:
+def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
     label = f"MCP server {name!r}"
     entry = _object(entry, label)
     for key in entry:
@@ -91,7 +91,7 @@ def _server(name: str, entry: Any, options: Options) -> MCPServer | None:
         return None
     settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
     kind = _kind(settings, label)
-    own = cast("Options", {"prefix": name, **options, "name": name})
+    own = cast("ServerOptions", {"prefix": name, **options, "name": name})
     if _KINDS[kind] is _HTTP:
         return MCPServer.http(settings["url"], headers=settings.get("headers"), sse=kind == "sse", **own)
     return MCPServer.stdio(

@@ -64,7 +64,7 @@ def _contain(texts: list[str], structured: Any) -> bool:
     values = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         values.append(structured["result"])
-    read = [(text, _read(text)) for text in texts]
+    read = [(text, _read_json(text)) for text in texts]
     for value in values:
         if any(value in (text, parsed) for text, parsed in read):
             return True
@@ -77,7 +77,7 @@ def _is_equal(value: Any, read: tuple[str, Any]) -> bool:
     return value in read
 
 
-def _read(text: str) -> Any:
+def _read_json(text: str) -> Any:
     try:
         return from_json(text)
     except ValueError:

@@ -3,90 +3,71 @@
 All of it is data, frozen and without behaviour that could fail.  Nothing here knows its origin or its purpose.
 """
 
-from fsm_agent.messages.event import (
-    ArgumentsDelta,
-    ContextMeasured,
-    Delta,
-    Done,
-    Event,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    FunctionEnded,
-    FunctionProgress,
-    FunctionStarted,
-    Inside,
-    LoopDetected,
-    ObservationsMasked,
-    PartialOutput,
-    ReasoningDelta,
-    ReplyCompleted,
-    RequestStarted,
-    ResultCached,
-    ResultChanged,
-    ResultExtracted,
-    ResultProcessed,
-    Stepped,
-    Suspended,
-    TextDelta,
-    UsageReported,
-)
-from fsm_agent.messages.message import (
-    Attachment,
-    Citation,
-    Document,
-    FunctionCall,
-    FunctionResult,
-    Image,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-)
-from fsm_agent.messages.reply import (
-    Reply,
-    TokenLogprob,
-    Usage,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ArgumentsDelta",
-    "Attachment",
-    "Citation",
-    "ContextMeasured",
-    "Delta",
-    "Document",
-    "Done",
-    "Event",
-    "FunctionCall",
-    "FunctionCallCompleted",
-    "FunctionCallStarted",
-    "FunctionEnded",
-    "FunctionProgress",
-    "FunctionResult",
-    "FunctionStarted",
-    "Image",
-    "Inside",
-    "LoopDetected",
-    "Message",
-    "ObservationsMasked",
-    "Opaque",
-    "Part",
-    "PartialOutput",
-    "Reasoning",
-    "ReasoningDelta",
-    "Reply",
-    "ReplyCompleted",
-    "RequestStarted",
-    "ResultCached",
-    "ResultChanged",
-    "ResultExtracted",
-    "ResultProcessed",
-    "Stepped",
-    "Suspended",
-    "Text",
-    "TextDelta",
-    "TokenLogprob",
-    "Usage",
-    "UsageReported",
-]
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.messages.event import ArgumentsDelta as ArgumentsDelta
+    from fsm_agent.messages.event import ContextMeasured as ContextMeasured
+    from fsm_agent.messages.event import Delta as Delta
+    from fsm_agent.messages.event import Done as Done
+    from fsm_agent.messages.event import Event as Event
+    from fsm_agent.messages.event import FunctionCallCompleted as FunctionCallCompleted
+    from fsm_agent.messages.event import FunctionCallStarted as FunctionCallStarted
+    from fsm_agent.messages.event import FunctionEnded as FunctionEnded
+    from fsm_agent.messages.event import FunctionProgress as FunctionProgress
+    from fsm_agent.messages.event import FunctionStarted as FunctionStarted
+    from fsm_agent.messages.event import Inside as Inside
+    from fsm_agent.messages.event import LoopDetected as LoopDetected
+    from fsm_agent.messages.event import ObservationsMasked as ObservationsMasked
+    from fsm_agent.messages.event import PartialOutput as PartialOutput
+    from fsm_agent.messages.event import ReasoningDelta as ReasoningDelta
+    from fsm_agent.messages.event import ReplyCompleted as ReplyCompleted
+    from fsm_agent.messages.event import RequestStarted as RequestStarted
+    from fsm_agent.messages.event import ResultCached as ResultCached
+    from fsm_agent.messages.event import ResultChanged as ResultChanged
+    from fsm_agent.messages.event import ResultExtracted as ResultExtracted
+    from fsm_agent.messages.event import ResultProcessed as ResultProcessed
+    from fsm_agent.messages.event import Stepped as Stepped
+    from fsm_agent.messages.event import Suspended as Suspended
+    from fsm_agent.messages.event import TextDelta as TextDelta
+    from fsm_agent.messages.event import UsageReported as UsageReported
+    from fsm_agent.messages.hosted_tool import CodeExecution as CodeExecution
+    from fsm_agent.messages.hosted_tool import ComputerUse as ComputerUse
+    from fsm_agent.messages.hosted_tool import HostedMCP as HostedMCP
+    from fsm_agent.messages.hosted_tool import UserLocation as UserLocation
+    from fsm_agent.messages.hosted_tool import WebSearch as WebSearch
+    from fsm_agent.messages.message import Attachment as Attachment
+    from fsm_agent.messages.message import Citation as Citation
+    from fsm_agent.messages.message import Document as Document
+    from fsm_agent.messages.message import FunctionCall as FunctionCall
+    from fsm_agent.messages.message import FunctionResult as FunctionResult
+    from fsm_agent.messages.message import Image as Image
+    from fsm_agent.messages.message import Message as Message
+    from fsm_agent.messages.message import Opaque as Opaque
+    from fsm_agent.messages.message import Part as Part
+    from fsm_agent.messages.message import Reasoning as Reasoning
+    from fsm_agent.messages.message import Text as Text
+    from fsm_agent.messages.payload import Payload as Payload
+    from fsm_agent.messages.reply import Reply as Reply
+    from fsm_agent.messages.reply import TokenLogprob as TokenLogprob
+    from fsm_agent.messages.reply import Usage as Usage
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "event": (
+                "ArgumentsDelta ContextMeasured Delta Done Event FunctionCallCompleted FunctionCallStarted "
+                "FunctionEnded FunctionProgress FunctionStarted Inside LoopDetected ObservationsMasked "
+                "PartialOutput ReasoningDelta ReplyCompleted RequestStarted ResultCached ResultChanged "
+                "ResultExtracted ResultProcessed Stepped Suspended TextDelta UsageReported"
+            ),
+            "hosted_tool": "CodeExecution ComputerUse HostedMCP UserLocation WebSearch",
+            "message": (
+                "Attachment Citation Document FunctionCall FunctionResult Image Message Opaque Part Reasoning Text"
+            ),
+            "payload": "Payload",
+            "reply": "Reply TokenLogprob Usage",
+        },
+    )

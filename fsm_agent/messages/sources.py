@@ -49,13 +49,13 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
         except ValueError as error:
             raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
     try:
-        return _read(pathlib.Path(source))
+        return _read_file(pathlib.Path(source))
     except (OSError, TypeError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
         raise UsageError(f"no {what} can be read from {shown(source)}: {problem}") from error
 
 
-def _read(path: pathlib.Path) -> bytes:
+def _read_file(path: pathlib.Path) -> bytes:
     if path.exists() and not (path.is_file() or path.is_dir()):  # one that has no end, or waits for a writer
         raise ValueError("it is no regular file")
     with path.open("rb") as file:

@@ -22,7 +22,7 @@ from fsm_agent.prompts.files.loading import HANDLERS, Loading
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.places import files_in, package_prompts
 from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
-from fsm_agent.prompts.files.reading import SUFFIXES, Problem, PromptFileError, read, template_in
+from fsm_agent.prompts.files.reading import SUFFIXES, PromptFileError, PromptFileProblem, read, template_in
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -147,15 +147,15 @@ class Prompts:
         path = self._path(name)
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[PromptFileProblem]:
         """Return all that is wrong with the files of the root, of which none has to be a prompt that can be used."""
-        problems = dict[Problem, None]()
+        problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
                 problems |= dict.fromkeys(self._problems_of(file, name, folder))
         return [*problems]
 
-    def _problems_of(self, file: Path, name: str, folder: Path) -> Iterable[Problem]:
+    def _problems_of(self, file: Path, name: str, folder: Path) -> Iterable[PromptFileProblem]:
         prefix = f"{self.root}/" if self.root else ""
         stem, dot, kind = name.rpartition(".")
         try:
@@ -163,17 +163,21 @@ class Prompts:
                 template_in(read(file, folder), file, folder)
             elif dot and _NAME.fullmatch(stem):
                 if kind not in HANDLERS:
-                    return [Problem(str(file), 0, f"there is no handler {kind!r}{hint(kind, HANDLERS)}")]
+                    return [PromptFileProblem(str(file), 0, f"there is no handler {kind!r}{hint(kind, HANDLERS)}")]
                 if not any(file.with_name(f"{file.name.split('.')[0]}{suffix}").exists() for suffix in SUFFIXES):
-                    return [Problem(str(file), 0, f"it is a handler, and there is no prompt {stem.split('/')[-1]!r}")]
+                    return [
+                        PromptFileProblem(
+                            str(file), 0, f"it is a handler, and there is no prompt {stem.split('/')[-1]!r}"
+                        )
+                    ]
             elif not _NAME.fullmatch(name):
-                return [Problem(str(file), 0, f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")]
+                return [PromptFileProblem(str(file), 0, f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")]
             else:
                 self._loaded(f"{prefix}{name}", folder)
         except PromptFileError as error:
             return error.problems
         except UsageError as error:
-            return [Problem(str(file), 0, str(error))]
+            return [PromptFileProblem(str(file), 0, str(error))]
         return ()
 
     def _loaded(self, path: str, folder: Path) -> None:
@@ -193,7 +197,7 @@ class Prompts:
         if len(named) > 1:
             others = " and ".join([repr(file.name) for file in named])
             text = f"the prompt {path!r} is in {others}: one of them would be right"
-            raise PromptFileError(Problem(str(named[0]), 0, text))
+            raise PromptFileError(PromptFileProblem(str(named[0]), 0, text))
         return named
 
     def _found(self, path: str, opened: tuple[str, ...], overrides: dict[str, Any]) -> Prompt | None:

@@ -24,8 +24,8 @@ from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
+from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.output_types import check_type
-from fsm_agent.prompts.parser import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.template import check_used, render, variables
 
 if TYPE_CHECKING:

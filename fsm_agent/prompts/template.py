@@ -32,7 +32,7 @@ else:
     jinja2_nodes = deferred("jinja2.nodes")
     value_text = deferred("fsm_agent.prompts.rendering.text")  # which renders templates itself
 
-Guard: TypeAlias = Callable[[str], str]
+TextGuard: TypeAlias = Callable[[str], str]
 
 _NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
 _SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
@@ -103,7 +103,7 @@ def _printed(value: Any) -> Any:
 
 
 @cache
-def _guarded_environment(guard: Guard) -> jinja2.Environment:
+def _guarded_environment(guard: TextGuard) -> jinja2.Environment:
     def printed(value: Any) -> Any:
         text = _printed(value)
         return guard(text) if isinstance(text, str) else text
@@ -112,7 +112,7 @@ def _guarded_environment(guard: Guard) -> jinja2.Environment:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(template: str, guard: Guard | None = None) -> jinja2.Template:
+def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
     environment = _guarded_environment(guard) if guard else _environment()
     if isinstance(template, Joined):
         environment = environment.overlay(loader=jinja2.DictLoader(template.parts))
@@ -207,7 +207,7 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 
-def render(template: str, values: Mapping[str, Any], guard: Guard | None = None) -> str:
+def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = None) -> str:
     """Return ``template`` with ``values`` in their places.
 
     Args:

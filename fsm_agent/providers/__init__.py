@@ -3,3 +3,27 @@
 `codec` is the interface, `catalog` the list of named providers; a folder each for OpenAI, Anthropic and Gemini.
 Nothing here opens a socket.
 """
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.providers.catalog import register_provider as register_provider
+    from fsm_agent.providers.chunks import ReplyParts as ReplyParts
+    from fsm_agent.providers.codec import Codec as Codec
+    from fsm_agent.providers.codec import Profile as Profile
+    from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
+    from fsm_agent.providers.provider import Provider as Provider
+    from fsm_agent.providers.provider import Wire as Wire
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "catalog": "register_provider",
+            "chunks": "ReplyParts",
+            "codec": "Codec Profile",
+            "json_codec": "JsonCodec",
+            "provider": "Provider Wire",
+        },
+    )

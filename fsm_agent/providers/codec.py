@@ -17,7 +17,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.arriving_text import mended
-from fsm_agent.providers.encoding import AFRESH, Encoding, Written
+from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding
 
 if TYPE_CHECKING:
     import json
@@ -75,7 +75,7 @@ class Profile(Value, frozen=True, kw_only=True):
         return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
 
 
-class Asked(NamedTuple):
+class RequestForm(NamedTuple):
     """A request as a model can take it, after the decision how the model is asked for the output.
 
     The request's own output remains only in the mode "native"; in the mode "function" a function takes its place.
@@ -132,7 +132,7 @@ class Codec(Protocol):
         """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
 
     @abstractmethod
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
 
     @abstractmethod
@@ -320,7 +320,7 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
         for key, value in extra.items():
             known = whole.get(key)
             if isinstance(value, Mapping):
-                known = known.values[0] if isinstance(known, Written) else known
+                known = known.values[0] if isinstance(known, EncodedJson) else known
                 value = merged(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole

@@ -60,7 +60,7 @@ class Encoding(Protocol):
         """Return ``make(owner, *key)``."""
 
 
-class Written(Value, frozen=True):
+class EncodedJson(Value, frozen=True):
     """Encoded JSON: a value, or some values of a list with commas between them."""
 
     json: bytes
@@ -143,7 +143,7 @@ class Once:
         if position is not None and not position.encoders:
             position.encoders.append(encoder)
         entries = b",".join(filter(None, whole))
-        return [Written(entries)] if entries else [], end
+        return [EncodedJson(entries)] if entries else [], end
 
     def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
         """See `Encoding`."""
@@ -174,8 +174,8 @@ def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
     return memo[entry]
 
 
-def _value(owner: object, make: Callable[..., Any], *key: Hashable) -> Written:
-    return Written(_json(make(owner, *key)))
+def _value(owner: object, make: Callable[..., Any], *key: Hashable) -> EncodedJson:
+    return EncodedJson(_json(make(owner, *key)))
 
 
 @lru_cache(maxsize=256)
@@ -203,7 +203,7 @@ def as_json(body: Mapping[str, Any]) -> bytes:
 
 def _written(value: Any) -> bytes:
     kind = type(value)
-    if kind is Written:
+    if kind is EncodedJson:
         written: bytes = value.json
         return written
     if kind is str and len(value) <= _SHORT:
@@ -215,8 +215,8 @@ def _written(value: Any) -> bytes:
 
 def _hold_written(values: Collection[Any]) -> bool:
     kinds = set(map(type, values))
-    if Written in kinds or kinds.isdisjoint(_NESTED):
-        return Written in kinds
+    if EncodedJson in kinds or kinds.isdisjoint(_NESTED):
+        return EncodedJson in kinds
     nested = [item for item in values if type(item) in _NESTED]
     return any(_hold_written(item.values() if type(item) is dict else item) for item in nested)
 

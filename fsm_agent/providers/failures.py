@@ -99,7 +99,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
     """Return the error for a response of this status; header names are lower-case."""
     body = body[:_MAX_READ]
     try:
-        report = _read(read_json(body))
+        report = _read_report(read_json(body))
     except ValueError:
         report = _Report(message=_page_text(body))
     return _error(status, status, headers, report)
@@ -107,14 +107,14 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
     """Return the error reported inside a response of status 200, from its JSON or other value."""
-    report = _read(document)
+    report = _read_report(document)
     # Without a status, use the one that goes with these codes.
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
     """Return the error for a response of status 200 without a readable reply."""
-    shown = _shown(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
+    shown = _shorten_message(_page_text(body[:_MAX_READ])[: 2 * MAX_MESSAGE])[:200]
     return BadReply(f"{problem}: {shown!r}" if shown else problem, status=200, request_id=request_id(headers))
 
 
@@ -132,19 +132,19 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
     words = [code for code in report.codes if not code.isdigit()]
     delay_s = _retry_after_s(headers)
     return kind(
-        _shown(message) or f"HTTP {status} with nothing said",
+        _shorten_message(message) or f"HTTP {status} with nothing said",
         status=status,
-        code=_shown(next(iter(words or report.codes), "")[:100]) or None,
+        code=_shorten_message(next(iter(words or report.codes), "")[:100]) or None,
         request_id=request_id(headers) or report.request_id,
         retryable=retryable,
         retry_after_s=report.retry_after_s if delay_s is None else delay_s,
     )
 
 
-def _read(document: Any, depth: int = 0) -> _Report:
+def _read_report(document: Any, depth: int = 0) -> _Report:
     """Return the facts in an error's JSON of any known shape; any other is shown as JSON."""
     if isinstance(document, list) and document and depth < 4:
-        return _read(document[0], depth + 1)
+        return _read_report(document[0], depth + 1)
     if not isinstance(document, dict):
         return _Report(message=document if isinstance(document, str) else _json(document))
     inner = document.get("error") or document.get("errors")
@@ -186,7 +186,7 @@ def _nested(text: str, depth: int) -> _Report | None:
     if not text.startswith("{") or depth >= 4:
         return None
     try:
-        return _read(read_json(text.encode("utf-8", "replace")), depth + 1)
+        return _read_report(read_json(text.encode("utf-8", "replace")), depth + 1)
     except ValueError:
         return None
 
@@ -244,7 +244,7 @@ def _page_text(body: bytes) -> str:
     return title[1].strip() if title else " ".join(_TAG.sub(" ", text[:10_000]).split())
 
 
-def _shown(text: str) -> str:
+def _shorten_message(text: str) -> str:
     """Return a provider's text, bounded, and without anything that looks like a key."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

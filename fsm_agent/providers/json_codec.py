@@ -9,7 +9,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.adaptations import adaptations, asked, taken_settings
 from fsm_agent.providers.chunks import ChunkDecoder, ReplyParts
-from fsm_agent.providers.codec import Asked, Codec, Profile, read_json
+from fsm_agent.providers.codec import Codec, Profile, RequestForm, read_json
 from fsm_agent.providers.failures import failure, unreadable
 
 
@@ -23,7 +23,7 @@ class JsonCodec(Codec):
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyParts:
         """Return what collects the reply of one response."""
 
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
         return asked(request, profile)
 

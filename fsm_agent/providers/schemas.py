@@ -8,7 +8,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import PromptError
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.rendering.schema import prompt_schema
 
 # What OpenAI's strict mode knows (https://platform.openai.com/docs/guides/structured-outputs, "Supported

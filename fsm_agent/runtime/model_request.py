@@ -16,7 +16,7 @@ from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.messages.event import ArgumentsDelta, Delta, FunctionCallStarted, PartialOutput, TextDelta
 from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.mistakes import shown
-from fsm_agent.prompts.parser import ANSWER
+from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.world import World
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]

@@ -3,3 +3,32 @@
 Stores know lines, leases and letters, and no agents: what a line means is the journal's to say
 (`fsm_agent.machine.journal`).
 """
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.store.errors import AlreadyAnswered as AlreadyAnswered
+    from fsm_agent.store.errors import Conflict as Conflict
+    from fsm_agent.store.errors import LeaseLost as LeaseLost
+    from fsm_agent.store.errors import NotAsked as NotAsked
+    from fsm_agent.store.errors import RunBusy as RunBusy
+    from fsm_agent.store.errors import RunExists as RunExists
+    from fsm_agent.store.errors import RunUnknown as RunUnknown
+    from fsm_agent.store.errors import StoreError as StoreError
+    from fsm_agent.store.memory import MemoryStore as MemoryStore
+    from fsm_agent.store.runs import Runs as Runs
+    from fsm_agent.store.sqlite import SqliteStore as SqliteStore
+    from fsm_agent.store.store import Store as Store
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "errors": "AlreadyAnswered Conflict LeaseLost NotAsked RunBusy RunExists RunUnknown StoreError",
+            "memory": "MemoryStore",
+            "runs": "Runs",
+            "sqlite": "SqliteStore",
+            "store": "Store",
+        },
+    )

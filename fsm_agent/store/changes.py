@@ -9,7 +9,7 @@ from collections.abc import Callable
 POLL_S = 0.05  # how often somebody who waits looks for what other OS processes have done
 
 
-class Changes:
+class ChangeNotifier:
     """A count of changes that can be waited for; thread-safe.
 
     Args:

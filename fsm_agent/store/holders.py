@@ -25,7 +25,7 @@ UNKNOWN = ""  # the instance of leases whose holder nobody can look up
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 
 
-class Holders:
+class HolderLiveness:
     """The folder of locks, and the lock of one instance among them; thread-safe.
 
     Args:

@@ -1,4 +1,4 @@
-"""The heart: one thread that renews the leases of an OS process, and looks for letters."""
+"""The renewer of leases: one thread that renews the leases of an OS process, and looks for letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_S = 0.01  # between two renewals of a lease, however short it is
 _log = logging.getLogger("fsm_agent")
 
 
-class Heart:
+class LeaseRenewer:
     """Renews each lease when a third of its time is over, and looks for letters at each beat.
 
     The thread begins with the first lease, and ends when there has been none for a while.  It beats once in a second,
@@ -112,5 +112,5 @@ def _next_s(recorder: StoreRecorder) -> float:
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 
-HEART = Heart()
-os.register_at_fork(after_in_child=HEART.forget)
+RENEWER = LeaseRenewer()
+os.register_at_fork(after_in_child=RENEWER.forget)

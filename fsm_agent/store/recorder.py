@@ -29,7 +29,7 @@ from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import Letter
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.store.errors import LeaseLost, StoreError
-from fsm_agent.store.leases import HEART
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Post, Rest, Store
 
 _log = logging.getLogger("fsm_agent")
@@ -143,10 +143,10 @@ class StoreRecorder:
 
     def attach(self, driver: Reconciler) -> None:
         self._driver = weakref.ref(driver)
-        HEART.hold(self)
+        RENEWER.hold(self)
 
     def detach(self) -> None:
-        HEART.drop(self)
+        RENEWER.drop(self)
         driver = None if self._driver is None else self._driver()
         if self.lost is None or driver is None:
             return
@@ -298,7 +298,7 @@ class StoreRecorder:
     # The lease
 
     def renew(self) -> None:
-        """Have the lease last longer; called by the `Heart`."""
+        """Have the lease last longer; called by the `LeaseRenewer`."""
         try:
             left = self.store.renew(self.lease, for_s=self.lease_s)
         except LeaseLost as error:

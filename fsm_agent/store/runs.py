@@ -29,9 +29,9 @@ from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold,
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
-from fsm_agent.store import refusals, turns, upkeep
+from fsm_agent.store import checks, conversation_turns, pruning
 from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
-from fsm_agent.store.leases import HEART, LEASE_S
+from fsm_agent.store.leases import LEASE_S, RENEWER
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
@@ -133,7 +133,7 @@ class Runs:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
             if differs := definition.differences(there, ours):
-                raise refusals.begun_otherwise(journal.run, differs) from None
+                raise checks.begun_otherwise(journal.run, differs) from None
             return None  # only the code has changed since
 
     def _named(self, journal: Journal, definition: Definition) -> Lease:
@@ -279,7 +279,7 @@ class Runs:
         header = header_of(loaded.header)
         saved, n = self.saved(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
-        earlier = turns.earlier(self, header) if header.follows else ()
+        earlier = conversation_turns.earlier(self, header) if header.follows else ()
         process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
         fold(process, loaded.lines, chain, header.definition)
@@ -367,7 +367,9 @@ class Runs:
         if not 0 <= at <= len(loaded.lines):
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
-        header = to_json(on_its_own(forked, turns.earlier(self, forked)) if forked.conversation else forked)
+        header = to_json(
+            on_its_own(forked, conversation_turns.earlier(self, forked)) if forked.conversation else forked
+        )
         lease = self._created(name, header, loaded.run.agent)
         if lease is None:
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
@@ -413,13 +415,13 @@ class Runs:
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
         if any(answers):
-            refusals.check_answers(answers, self.store.load(run, after=None).run)
+            checks.check_answers(answers, self.store.load(run, after=None).run)
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, key, body, by=by)
-        HEART.ring(run)
+        RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Post a cancellation: whoever drives the run ends it."""
@@ -448,7 +450,7 @@ class Runs:
         Raises:
             UsageError: Neither an age nor a count is given, or one is negative.
         """
-        return upkeep.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
+        return pruning.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
 
     def needed_by(self, run: str) -> str:
         """Return the conversation that is read from a run, and could not go on without it; empty: there is none.
@@ -456,7 +458,7 @@ class Runs:
         Raises:
             RunUnknown: There is no such run.
         """
-        return upkeep.conversation_of(self, self.store.load(run, after=None).run)
+        return pruning.conversation_of(self, self.store.load(run, after=None).run)
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
@@ -474,7 +476,7 @@ class Runs:
         loaded = self.store.load(run, after=0)
         if redact is None:
             return iter((loaded.header, *loaded.lines))
-        return upkeep.redacted(loaded, redact)
+        return pruning.redacted(loaded, redact)
 
     def close(self) -> None:
         """Close the store."""
@@ -512,7 +514,7 @@ def _lost(process: Process, posts: Sequence[Post]) -> str | None:
 
 def _follows(journal: Journal) -> Head | None:
     """Return the head of its conversation that a run follows; None: it is no turn."""
-    return None if journal.earlier is None else turns.follows(header_of(journal.header))
+    return None if journal.earlier is None else conversation_turns.follows(header_of(journal.header))
 
 
 def _renamed(line: Line, name: str) -> Entry:

@@ -5,36 +5,9 @@
 Nothing in the package needs any of it to run.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-_MODULES = {
-    "client_conformance": ("ClientConformance", "Endless"),
-    "codec_conformance": ("CodecConformance",),
-    "exploration": ("Explored", "explore"),
-    "script": (
-        "Delayed",
-        "Entry",
-        "FakeClock",
-        "Pieces",
-        "Script",
-        "ScriptError",
-        "call",
-        "model_requests",
-        "no_model_requests",
-        "token_reply",
-    ),
-    "journal_conformance": ("JournalConformance",),
-    "lease_conformance": ("LeaseConformance",),
-    "store_conformance": ("StoreConformance",),
-    "streams": ("framed",),
-    "turns": ("Turn", "TurnPart"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOME)
+from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.testing.client_conformance import ClientConformance as ClientConformance
@@ -45,10 +18,10 @@ if TYPE_CHECKING:
     from fsm_agent.testing.journal_conformance import JournalConformance as JournalConformance
     from fsm_agent.testing.lease_conformance import LeaseConformance as LeaseConformance
     from fsm_agent.testing.script import Delayed as Delayed
-    from fsm_agent.testing.script import Entry as Entry
     from fsm_agent.testing.script import FakeClock as FakeClock
     from fsm_agent.testing.script import Pieces as Pieces
     from fsm_agent.testing.script import Script as Script
+    from fsm_agent.testing.script import ScriptEntry as ScriptEntry
     from fsm_agent.testing.script import ScriptError as ScriptError
     from fsm_agent.testing.script import call as call
     from fsm_agent.testing.script import model_requests as model_requests
@@ -58,21 +31,23 @@ if TYPE_CHECKING:
     from fsm_agent.testing.streams import framed as framed
     from fsm_agent.testing.turns import Turn as Turn
     from fsm_agent.testing.turns import TurnPart as TurnPart
-
-
-if not TYPE_CHECKING:  # a type checker that saw it would take any name
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            from fsm_agent.foreign_names import TESTING_IMPORT_WORDS, unknown_import
-
-            raise unknown_import(__name__, name, __all__, TESTING_IMPORT_WORDS)
-        try:
-            module = import_module(f"{__name__}.{_HOME[name]}")
-        except ModuleNotFoundError as error:
-            if error.name not in ("hypothesis", "pytest"):
-                raise
-            raise ImportError(f"{name} needs {error.name}: pip install {error.name}", name=error.name) from error
-        value = getattr(module, name)
-        globals()[name] = value
-        return value
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "client_conformance": "ClientConformance Endless",
+            "codec_conformance": "CodecConformance",
+            "exploration": "Explored explore",
+            "journal_conformance": "JournalConformance",
+            "lease_conformance": "LeaseConformance",
+            "script": (
+                "Delayed FakeClock Pieces Script ScriptEntry ScriptError "
+                "call model_requests no_model_requests token_reply"
+            ),
+            "store_conformance": "StoreConformance",
+            "streams": "framed",
+            "turns": "Turn TurnPart",
+        },
+        words="TESTING_IMPORT_WORDS",
+        needs={"hypothesis": "hypothesis", "pytest": "pytest"},
+    )

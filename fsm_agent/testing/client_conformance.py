@@ -31,7 +31,7 @@ class Endless:
     text: str
 
 
-Answer: TypeAlias = str | ProviderError | Endless
+ScriptedAnswer: TypeAlias = str | ProviderError | Endless
 
 _ERRORS = (
     Overloaded("busy", status=503),
@@ -60,7 +60,7 @@ class ClientConformance:
     secret: ClassVar[str] = ""
     reopens: ClassVar[bool] = False
 
-    def serving(self, *answers: Answer) -> AbstractContextManager[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> AbstractContextManager[Client]:
         """Return a context manager of a client whose model gives these answers.
 
         Each is the answer to one request, in the order in which they arrive; the last one is given again and again.

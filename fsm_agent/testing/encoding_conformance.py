@@ -19,7 +19,7 @@ from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.messages.message import FunctionResult, Image, Message, Text
 from fsm_agent.messages.reply import OutputMode
-from fsm_agent.prompts.parser import ANSWER, Output
+from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding, Once, as_json
 from fsm_agent.testing.decoding_conformance import DecodingConformance, drawn
@@ -122,10 +122,10 @@ class EncodingConformance(DecodingConformance):
     @given(request=requests(_functions, TOWN), stream=st.booleans())
     def test_encoding_is_pure(self, request: Request, stream: bool) -> None:
         """An equal request is an equal body, and the caller's values stay as they were."""
-        before = _shown(request, self.profile)
+        before = _print_request(request, self.profile)
         first = self._body(request, self.profile, stream=stream)
         assert self._body(request, self.profile, stream=stream) == first
-        assert _shown(request, self.profile) == before, "encoding changed a value of the caller's"
+        assert _print_request(request, self.profile) == before, "encoding changed a value of the caller's"
         adapted = self.codec.adapted(request, self.profile)
         assert isinstance(adapted, tuple)
         assert adapted == self.codec.adapted(request, self.profile)
@@ -335,7 +335,7 @@ def _texts(message: Message) -> list[str]:
     return [text for text in (message.text, *calls, *results) if text]
 
 
-def _shown(request: Request, profile: Profile) -> str:
+def _print_request(request: Request, profile: Profile) -> str:
     """Return all that can be seen of a request, functions and schema included."""
     schemas = [function.parameters for function in request.functions]
     return repr((request, schemas, request.output.schema, profile))

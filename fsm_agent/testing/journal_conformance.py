@@ -215,6 +215,11 @@ class JournalConformance(StoreTests):
             partial(store.append, lease, 1, ["two", half]),
             partial(store.append, lease, 1, ["two"], Rest(state=half)),
             partial(store.post, "r", "", half),
+            *[partial(look, half) for look in (store.load, store.delete, store.head)],
+            partial(store.claim, "w", for_s=9.0, run=half),
+            partial(store.claim, "w", for_s=9.0, agents=["a", half]),
+            partial(store.post, half, "", "body"),
+            partial(store.list, agent=half),
         ):
             with pytest.raises(UsageError):
                 refused()

@@ -39,7 +39,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.providers.adaptations import offered_functions
 from fsm_agent.providers.codec import Profile
 
-Entry: TypeAlias = (
+ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
     " | Callable[[Request], Any]"
 )
@@ -92,7 +92,7 @@ class Delayed:
         UsageError: The delay is no number from 0.
     """
 
-    def __init__(self, delay_s: float, entry: Entry) -> None:
+    def __init__(self, delay_s: float, entry: ScriptEntry) -> None:
         check("delay_s of Delayed", delay_s, is_amount(delay_s), "a number of seconds, and then the reply,")
         self.delay_s = delay_s
         self.entry = entry
@@ -148,7 +148,7 @@ class Script:
     As a context manager it checks at the end that nothing is left over.
     """
 
-    def __init__(self, *entries: Entry, name: str = "script", clock: FakeClock | None = None) -> None:
+    def __init__(self, *entries: ScriptEntry, name: str = "script", clock: FakeClock | None = None) -> None:
         self._entries = list(entries)
         self._taken = 0
         self._missed = ""  # the error may be caught on its way, by an agent that calls this one as a function
@@ -172,7 +172,7 @@ class Script:
             taken: list[tuple[str, str | bytes]] = [(entry.key, entry.outcome) for entry in journal.entries]
         else:
             taken = [(line.key, bytes(line.outcome)) for line in map(line_of, journal)]
-        entries = list[Entry]()
+        entries = list[ScriptEntry]()
         for key, document in taken:
             if prefix_of(key) == CallModel.prefix:
                 outcome: Replied | ModelFailed = from_json(document, Replied | ModelFailed)

@@ -20,7 +20,7 @@ HELD_UP_S = 0.05  # for how long a method stands still at its reading of the clo
 LONG_S = 600.0
 
 
-class Clock:
+class StillClock:
     """A clock that stands still until it is moved, and at which a thread can be held up."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Storage:
         self._takes_clock = takes_clock
         self.short_s = short_s  # of leases that shall run out
         self._stores: list[Store] = []
-        self.clock = Clock()
+        self.clock = StillClock()
         self.store = self.another()
 
     def another(self) -> Store:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.testing.streams import Framing
 from fsm_agent.testing.turns import Kind, Turn, TurnPart, utf16_units
 

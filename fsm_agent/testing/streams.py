@@ -55,7 +55,7 @@ def events_of(body: bytes) -> list[ServerEvent]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StreamOutcome:
     """The outcome of a stream: its deltas, and a reply or an error."""
 
     deltas: list[Delta]
@@ -76,7 +76,7 @@ class Outcome:
         return {key: "".join(pieces) for key, pieces in texts.items()}
 
 
-def outcome(codec: Codec, body: bytes, cuts: Sequence[int] = ()) -> Outcome:
+def outcome(codec: Codec, body: bytes, cuts: Sequence[int] = ()) -> StreamOutcome:
     """Feed a stream in pieces of these sizes, and the rest at once, as a client does."""
     decoder, deltas, start = codec.decoder({}), list[Delta](), 0
     for size in [*cuts, len(body)]:
@@ -86,9 +86,9 @@ def outcome(codec: Codec, body: bytes, cuts: Sequence[int] = ()) -> Outcome:
             break
     deltas += decoder.end()
     try:
-        return Outcome(deltas, reply=decoder.finish())
+        return StreamOutcome(deltas, reply=decoder.finish())
     except ProviderError as error:
-        return Outcome(deltas, error=error.report())
+        return StreamOutcome(deltas, error=error.report())
 
 
 def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
@@ -102,7 +102,7 @@ def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]
 
 def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
     """Return how the deltas differ from the reply that they announced; None if they do not."""
-    calls, joined = reply.message.function_calls, Outcome([*deltas]).joined()
+    calls, joined = reply.message.function_calls, StreamOutcome([*deltas]).joined()
     announced = (
         joined.pop(TextDelta, ""),
         joined.pop(ReasoningDelta, ""),

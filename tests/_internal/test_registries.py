@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import ConfigError, Function, UsageError, register_function
+from fsm_agent import ConfigError, Function, UsageError
 from fsm_agent._internal.registry import Registry
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients.registered import CLIENTS
+from fsm_agent.functions import register_function
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.providers.catalog import PROVIDERS
 

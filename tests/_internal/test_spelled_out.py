@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, TypedDict, Unpack
 
 import pytest
 
-import fsm_agent
 from fsm_agent import Agent, Function, Toolset
+from fsm_agent._internal.exports import PACKAGES
 from fsm_agent._internal.spelled_out import spelled_out
+
+PUBLIC = [import_module(f"fsm_agent.{name}") for name in PACKAGES if not name.startswith(("flows", "testing"))]
 
 
 class Size(TypedDict, total=False):
@@ -65,8 +68,7 @@ PASSED_ON = {
 
 def public_functions() -> Iterator[tuple[str, Any]]:
     """Yield the public functions, methods and constructors of this package."""
-    for name in fsm_agent.__all__:
-        value = getattr(fsm_agent, name)
+    for name, value in {name: getattr(module, name) for module in PUBLIC for name in module.__all__}.items():
         if inspect.isfunction(value):
             yield name, value
         elif inspect.isclass(value):

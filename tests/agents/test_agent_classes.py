@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 
 from fsm_agent import (
     AgentBase,
-    AsyncAgentBase,
     CallFailed,
     ConfigError,
     Context,
@@ -23,6 +22,7 @@ from fsm_agent import (
     build_agent,
     function,
 )
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.testing import Script, call
 

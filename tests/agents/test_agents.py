@@ -27,17 +27,17 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
-    Overloaded,
     ParseError,
     Prompt,
     Reason,
     Settings,
-    State,
     Toolset,
     UsageError,
     function,
     snapshot,
 )
+from fsm_agent.errors import Overloaded
+from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
 from fsm_agent.messages.reply import Reply

@@ -19,7 +19,7 @@ from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.lifecycle.prices import Price
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.lifecycle.reports.rounds import RoundReport
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import Event, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.runtime.activity import ACTIVITIES

@@ -7,24 +7,12 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    AgentBase,
-    ConfigError,
-    Denied,
-    KeepLastN,
-    Limits,
-    Masking,
-    MemoryStore,
-    Price,
-    Prompt,
-    ResultPipeline,
-    Settings,
-    function,
-)
+from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore, Price, Prompt, Settings, function
 from fsm_agent.agents.config.agent_config import AgentConfig, keys_of
 from fsm_agent.agents.config.attributes import KNOWN
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.context import KeepLastN, Masking
+from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script, call
 
 

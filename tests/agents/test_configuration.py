@@ -25,18 +25,18 @@ from fsm_agent import (
     CallFailed,
     ConfigError,
     Limits,
-    Masking,
     Prompt,
     Settings,
     build_agent,
-    register_client,
-    register_function,
 )
 from fsm_agent.agents.config.files import Lines
 from fsm_agent.agents.config.source import MAX_PROBLEMS
 from fsm_agent.agents.config.tables import PRESETS
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.clients import register_client
 from fsm_agent.clients.registered import CLIENTS
+from fsm_agent.context import Masking
+from fsm_agent.functions import register_function
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.testing import Script, call
 

@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Denied
 from fsm_agent.lifecycle.record import Reason
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.runtime.results.pipeline import ResultPipeline

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from fsm_agent import CallFailed, FunctionResult, UsageError, build_agent
+from fsm_agent import CallFailed, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.messages import FunctionResult
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.testing import Script, call
 

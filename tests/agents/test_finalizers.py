@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fsm_agent import Agent, FunctionCall, ParserInput, Prompt, function, parser, snapshot
+from fsm_agent import Agent, FunctionCall, Prompt, function, snapshot
+from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.testing import Script, call
 
 

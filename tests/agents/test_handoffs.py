@@ -19,8 +19,6 @@ from fsm_agent import (
     CallSuspended,
     Denied,
     Dialog,
-    Injected,
-    KeepLastN,
     Limits,
     Message,
     Prompt,
@@ -29,7 +27,9 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
+from fsm_agent.context import KeepLastN
 from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.lifecycle import Injected
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.lifecycle.record import Reason, State

@@ -11,7 +11,8 @@ from threading import Event, Thread
 import pytest
 from support.walks import erase, parse
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Metrics, Price, Prompt, function
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Price, Prompt, function
+from fsm_agent.agents import Metrics
 from fsm_agent.agents.metrics import FunctionMetrics
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages.event import Done, ReplyCompleted, Stepped

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, MemoryStore, RunExists, UsageError, Worker
+from fsm_agent import Agent, AgentBase, MemoryStore, UsageError, Worker
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Script
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 
-from fsm_agent import Agent, ParseError, ParserInput, Prompt, UsageError, parser, restore, snapshot
+from fsm_agent import Agent, ParseError, Prompt, UsageError, restore, snapshot
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import Done
+from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.store.memory.memory_store import MemoryStore
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks

@@ -8,8 +8,9 @@ import logging
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, MemoryStore, Prompt, PromptChanged, UsageError, Worker, function
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent import Agent, Approved, CallSuspended, MemoryStore, Prompt, UsageError, Worker, function
+from fsm_agent.errors import PromptChanged
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 

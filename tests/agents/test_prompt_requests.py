@@ -7,9 +7,7 @@ import pytest
 from fsm_agent import (
     Agent,
     AgentCall,
-    CodeExecution,
     Dialog,
-    HostedMCP,
     Limits,
     Message,
     Prompt,
@@ -17,9 +15,9 @@ from fsm_agent import (
     Settings,
     Toolset,
     UsageError,
-    WebSearch,
     function,
 )
+from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.testing import Script, call
 
 DOCS = HostedMCP("docs", "https://mcp.example.org/v1")

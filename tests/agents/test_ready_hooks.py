@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Limits, LoggingHook, TerminalHook, UsageError
+from fsm_agent import Agent, Limits, UsageError
+from fsm_agent.cli import TerminalHook
+from fsm_agent.runtime import LoggingHook
 from fsm_agent.testing import Script, call
 
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from fsm_agent import (
     AgentBase,
     AgentConfig,
-    AsyncAgentBase,
     ConfigError,
     Context,
     Limits,
@@ -25,6 +24,7 @@ from fsm_agent import (
     Settings,
     build_agent,
 )
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
 from fsm_agent.testing import Script

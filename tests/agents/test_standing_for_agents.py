@@ -13,7 +13,6 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
-    AsyncAgentBase,
     CallFailed,
     CallSuspended,
     Image,
@@ -26,6 +25,7 @@ from fsm_agent import (
     function,
     handoff,
 )
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.cli.options import load_runnables
 from fsm_agent.flows import Flow, call_chosen, call_whole, end
 from fsm_agent.flows import call as asks

@@ -19,17 +19,17 @@ from fsm_agent import (
     ConfigError,
     Limits,
     MemoryStore,
-    Overloaded,
     Prompt,
     Settings,
     UsageError,
     function,
-    register_client,
     snapshot,
 )
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.agents.worker import Worker
+from fsm_agent.clients import register_client
 from fsm_agent.clients.registered import CLIENTS
+from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import header_of

@@ -32,9 +32,9 @@ from fsm_agent.clients.client import Client
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import ReplyCompleted, TextDelta
-from fsm_agent.runtime.drive import run
+from fsm_agent.runtime.drivers import run
 from fsm_agent.runtime.world import World
 
 SIZES = (50, 100, 200, 400)  # rounds of one call

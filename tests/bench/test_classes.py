@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bench.__main__ import app, picture
 from bench.classes import LABELS, classified, examples, qualities, reliability
 from bench.works import Work, works
-from fsm_agent import brier_score
+from fsm_agent.agents import brier_score
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.lifecycle.effects import Settings

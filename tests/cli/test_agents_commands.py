@@ -187,6 +187,9 @@ ANSWER = json.dumps({"text": "Two.", "confidence": 0.5})
 def test_run_does_a_task(weather, monkeypatch, is_async):
     if is_async:
         code = (weather / "weather_agent.py").read_text().replace("AgentBase", "AsyncAgentBase")
+        code = code.replace("import AsyncAgentBase, function", "import function").replace(
+            "\n\n\nclass Answer", "\nfrom fsm_agent.agents import AsyncAgentBase\n\n\nclass Answer"
+        )
         (weather / "weather_agent.py").write_text(code)
     with StubServer([ANSWER]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import fsm_agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app, load_command
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -59,7 +59,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminal
 TOOLS = """
 print("tools are imported")
 
-from fsm_agent import Prompt, function, register_prompt
+from fsm_agent import Prompt, function
+from fsm_agent.prompts import register_prompt
 
 register_prompt(Prompt("{{ n }}?", path="mine/count", output=int))
 
@@ -602,7 +603,7 @@ class TestReporting:
     def test_a_signal_ends_it_as_ctrl_c_does(self, capsys, number, code):
         monitored = signal.signal(number, signal.SIG_DFL)
         try:
-            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=Lines()):
+            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=LineWriter()):
                 signal.raise_signal(number)
             assert signal.getsignal(number) is signal.SIG_DFL
         finally:
@@ -627,7 +628,7 @@ class TestReporting:
                 raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(sys, "stdout", Full())
-        with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=(lines := Lines())):
+        with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=(lines := LineWriter())):
             lines.end("result")
         assert caught.value.exit_code == 1
         assert capfd.readouterr().err == "fsm-agent: OSError: [Errno 28] No space left on device\n"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fsm_agent._internal.values import field_names
 from fsm_agent.cli.commands import app
-from fsm_agent.cli.json_lines import MAX_LINE, MAX_TEXT, Lines, event_line
+from fsm_agent.cli.json_lines import MAX_LINE, MAX_TEXT, LineWriter, event_line
 from fsm_agent.messages import event as events
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
@@ -84,7 +84,7 @@ def test_only_the_output_is_whole_and_as_it_is():
 
 def test_the_last_line_is_whole(capsys: pytest.CaptureFixture[str]):
     said = f"{KEY} {'x' * MAX_TEXT}"
-    Lines().end("result", output=said, detail=said)
+    LineWriter().end("result", output=said, detail=said)
     told = json.loads(capsys.readouterr().out)
     assert (told["output"] == said, len(told["detail"])) == (True, MAX_TEXT)
 

@@ -10,7 +10,8 @@ import sys
 import pytest
 from support.terminal import ENVIRONMENT, LIMIT_S, ROOT, Terminal
 
-from fsm_agent import Agent, TerminalHook
+from fsm_agent import Agent
+from fsm_agent.cli import TerminalHook
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.testing import Script, call
 

@@ -19,7 +19,7 @@ from fsm_agent.cli.agents.commands import _approved
 from fsm_agent.cli.commands import app
 from fsm_agent.cli.models import GUESSES
 from fsm_agent.cli.render import Approver
-from fsm_agent.cli.reporting import explained
+from fsm_agent.cli.reporting import error_text
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import UsageError
 from fsm_agent.testing import Script
@@ -69,7 +69,7 @@ def test_a_limit_that_is_used_up_is_named_as_it_is_set():
 
 
 def test_a_limit_of_a_configuration_keeps_its_name():
-    assert explained(UsageError("limits.rounds=3 are used up")) == "limits.rounds=3 are used up"
+    assert error_text(UsageError("limits.rounds=3 are used up")) == "limits.rounds=3 are used up"
 
 
 def test_what_waits_is_told_without_code(here: Path):

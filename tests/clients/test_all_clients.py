@@ -20,7 +20,7 @@ from fsm_agent.clients.rate_limit import RateLimit
 from fsm_agent.clients.rate_limited import RateLimitedClient
 from fsm_agent.errors import AuthFailed, ProviderError
 from fsm_agent.testing import ClientConformance, framed
-from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_conformance import ScriptedAnswer
 from fsm_agent.testing.client_requests import REQUEST
 
 
@@ -45,14 +45,14 @@ class TestOverHttpx(OverHttp, ClientConformance):
 
 class TestFallback(OverHttp, ClientConformance):
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         with super().serving(*answers) as client:
             yield FallbackClient([scripted(AuthFailed("not here", status=401)), client])
 
 
 class TestRateLimited(OverHttp, ClientConformance):
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         self.limit = RateLimit(max_concurrent=2)
         with super().serving(*answers) as client:
             yield RateLimitedClient(client, self.limit)
@@ -64,14 +64,14 @@ class TestRateLimited(OverHttp, ClientConformance):
 class TestScript(ClientConformance):
     reopens = True
 
-    def serving(self, *answers: Answer) -> Any:
+    def serving(self, *answers: ScriptedAnswer) -> Any:
         return nullcontext(scripted(*answers))
 
 
 class TestFallbackOfScripts(ClientConformance):
     reopens = True
 
-    def serving(self, *answers: Answer) -> Any:
+    def serving(self, *answers: ScriptedAnswer) -> Any:
         return nullcontext(FallbackClient([scripted(AuthFailed("not here", status=401)), scripted(*answers)]))
 
 
@@ -87,7 +87,7 @@ class TestCassette(OverHttp, ClientConformance):
         self.path = tmp_path / "tape.json"
 
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         repeated = [*answers, *answers[-1:] * OFTEN]
         exchanges = [self.exchange(one, is_stream=is_stream) for one in repeated for is_stream in (False, True)]
         self.path.write_text(json.dumps({"version": 1, "exchanges": exchanges}))
@@ -98,14 +98,14 @@ class TestCassette(OverHttp, ClientConformance):
     def under_way(self, client: Client) -> int:
         return 0
 
-    def exchange(self, answer: Answer, *, is_stream: bool) -> dict[str, Any]:
+    def exchange(self, answer: ScriptedAnswer, *, is_stream: bool) -> dict[str, Any]:
         body: Any = self.dialect.codec.encode(
             REQUEST, model="m", profile=HttpClient(self.provider, "m")._access.provider.profile, stream=is_stream
         )
         request = {"method": "POST", "url": "http://127.0.0.1:9/v1/chat/completions", "json": body}
         return {"request": request, "response": self.response(answer, is_stream=is_stream)}
 
-    def response(self, answer: Answer, *, is_stream: bool) -> dict[str, Any]:
+    def response(self, answer: ScriptedAnswer, *, is_stream: bool) -> dict[str, Any]:
         headers = {"content-type": "application/json"}
         if isinstance(answer, ProviderError):
             after = {} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)}

@@ -26,7 +26,7 @@ from fsm_agent.errors import (
 )
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.providers.failures import failure

@@ -21,16 +21,13 @@ from fsm_agent import (
     Approved,
     CallFailed,
     CallSuspended,
-    ComputerUse,
     Denied,
     Function,
-    HostedMCP,
     Image,
     Limits,
     Modified,
     Prompt,
     PromptError,
-    Returned,
     Settings,
     UsageError,
     client_for,
@@ -38,7 +35,9 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.clients.http.network import Network
+from fsm_agent.lifecycle import Returned
 from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages import ComputerUse, HostedMCP
 from fsm_agent.messages.event import Done
 
 PNG = base64.b64decode(

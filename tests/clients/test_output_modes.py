@@ -15,7 +15,7 @@ from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import CallFailed
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.event import ArgumentsDelta, Done
-from fsm_agent.prompts.parser import ANSWER
+from fsm_agent.prompts.output import ANSWER
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
 from fsm_agent.providers.codec import Profile, ServerEvent
 from fsm_agent.providers.gemini.generate_content import GeminiProfile

@@ -12,24 +12,14 @@ import pytest
 from support.dialects import ChatDialect, ResponsesDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
-from fsm_agent import (
-    Agent,
-    AgentBase,
-    ConfigError,
-    Prompt,
-    Provider,
-    Settings,
-    UsageError,
-    WebSearch,
-    Wire,
-    build_agent,
-    register_provider,
-)
+from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients.client import HttpClient, client_for
 from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.messages import WebSearch
 from fsm_agent.messages.event import Done
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP
+from fsm_agent.providers import Provider, Wire, register_provider
 from fsm_agent.providers.catalog import CHAT, PROVIDERS, RESPONSES, provider
 from fsm_agent.providers.codec import Profile
 from fsm_agent.testing.streams import framed

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from support.flow_runs import LOOPS, Driver
 
-from fsm_agent import Agent, Approved, Begun, Denied, Limits, Message, Replied, Reply, function
+from fsm_agent import Agent, Approved, Denied, Limits, Message, Reply, function
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowRun, call, each, each_settled, end, execute, gather, race, subflow, wait
+from fsm_agent.lifecycle import Begun, Replied
 from fsm_agent.lifecycle.outcomes import (
     Cancelled,
     Expired,

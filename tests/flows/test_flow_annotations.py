@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 
 import pytest
 
-from fsm_agent import Agent, Begun, CallResult
+from fsm_agent import Agent, CallResult
 from fsm_agent.flows import Failure, Flow, FlowError, call_whole, each, end, execute, gather, subflow, wait
+from fsm_agent.lifecycle import Begun
 from fsm_agent.testing import Script
 
 

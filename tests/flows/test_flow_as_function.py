@@ -21,11 +21,9 @@ from fsm_agent import (
     CallFailed,
     CallSuspended,
     Context,
-    Default,
     Limits,
     Reply,
     Retries,
-    Returned,
     SnapshotError,
     Usage,
     UsageError,
@@ -34,6 +32,8 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, subflow, wait
+from fsm_agent.functions import Default
+from fsm_agent.lifecycle import Returned
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store.memory import MemoryStore

@@ -10,25 +10,8 @@ import pytest
 from support.deep_flow import Order, documents, item, outcome_for, over, quote, shop, walk, wanted
 from support.flow_runs import LOOPS, Driver, by_run
 
-from fsm_agent import (
-    Agent,
-    Approved,
-    Begun,
-    Cancelled,
-    Denied,
-    FunctionFailed,
-    IllegalTrigger,
-    Modified,
-    OutcomeError,
-    ProviderError,
-    Replied,
-    Reply,
-    Returned,
-    RunAgain,
-    Usage,
-    UsageError,
-    function,
-)
+from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError, function
+from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -43,6 +26,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, RunAgain
 from fsm_agent.lifecycle.outcomes import ModelFailed, Slept, Started
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks

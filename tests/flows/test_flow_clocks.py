@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support.flow_runs import DRIVERS, LOOPS, Driver
 
-from fsm_agent import Agent, Function, MemoryStore, Overloaded, Returned, SqliteStore, Worker
+from fsm_agent import Agent, Function, MemoryStore, SqliteStore, Worker
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
@@ -30,6 +31,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Returned
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages.reply import Reply

@@ -11,9 +11,11 @@ from support.deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, 
 from support.flow_runs import s
 from transitions import MachineError
 
-from fsm_agent import Agent, OutcomeError, Returned, SnapshotError
+from fsm_agent import Agent, SnapshotError
 from fsm_agent.clients.client import client_for
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
+from fsm_agent.lifecycle import Returned
 from fsm_agent.machine.nesting import _Cursor
 from fsm_agent.messages.event import Inside, Stepped
 

@@ -16,10 +16,11 @@ import pytest
 from support.flow_runs import LOOPS, Driver
 from test_costs import count
 
-from fsm_agent import Begun, Dialog, MemoryStore, SnapshotError
+from fsm_agent import Dialog, MemoryStore, SnapshotError
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowError, each, end, execute, gather, snapshot, subflow, wait
 from fsm_agent.flows.definition.data_values import Misfit
+from fsm_agent.lifecycle import Begun
 
 
 class Color(enum.Enum):

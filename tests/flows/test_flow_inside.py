@@ -7,20 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    Begun,
-    Cancelled,
-    Context,
-    Denied,
-    Function,
-    FunctionFailed,
-    MemoryStore,
-    Replied,
-    Reply,
-    Returned,
-    Usage,
-)
+from fsm_agent import Agent, Context, Denied, Function, MemoryStore, Reply, Usage
 from fsm_agent import snapshot as snapshot_of_call
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
@@ -39,6 +26,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Slept
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks

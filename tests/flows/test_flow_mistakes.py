@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Begun, Default, Function, MemoryStore, Retries, Returned, RunExists, UsageError
+from fsm_agent import Agent, Approved, Function, MemoryStore, Retries, UsageError
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -28,6 +28,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.functions import Default
+from fsm_agent.lifecycle import Begun, Returned
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as wants
 
@@ -362,7 +365,7 @@ def test_limits_are_written_as_they_are_read() -> None:
 @pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.flows"])
 @pytest.mark.parametrize("name", ["Inside", "FunctionEnded", "RequestStarted"])
 def test_events_say_where_they_are(module: str, name: str) -> None:
-    with pytest.raises(ImportError, match=f"here that is fsm_agent.messages.{name}"):
+    with pytest.raises(ImportError, match=f"{name} is in fsm_agent.messages"):
         exec(f"from {module} import {name}", {})
 
 

@@ -17,31 +17,19 @@ from support.flow_runs import LOOPS, Driver, by_run, everywhere, people, s, scri
 
 from fsm_agent import (
     Agent,
-    AlreadyAnswered,
     Approved,
-    Begun,
     CallSuspended,
-    Cancelled,
     Context,
-    FunctionFailed,
-    IllegalTrigger,
     Limits,
     MemoryStore,
-    NotAsked,
-    OutcomeError,
-    Overloaded,
-    Replied,
     Reply,
     Retries,
-    Returned,
-    RunAgain,
-    RunExists,
     SnapshotError,
     SqliteStore,
-    Stopped,
     Worker,
     function,
 )
+from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded
 from fsm_agent.flows import (
     AwaitAnswer,
     Failure,
@@ -59,11 +47,13 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, RunAgain, Stopped
 from fsm_agent.lifecycle.outcomes import Expired, Started
 from fsm_agent.messages.event import Suspended
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import TokenLogprob
 from fsm_agent.runtime.world import SystemClock
+from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 

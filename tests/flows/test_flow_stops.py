@@ -14,19 +14,8 @@ import pytest
 from support.flow_kill_worker import models
 from support.flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    Context,
-    MemoryStore,
-    Overloaded,
-    Returned,
-    RunAgain,
-    RunBusy,
-    SqliteStore,
-    UsageError,
-    Worker,
-)
+from fsm_agent import Agent, CallFailed, Context, MemoryStore, SqliteStore, UsageError, Worker
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     AwaitAnswer,
     Failure,
@@ -43,9 +32,11 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages.event import Done, Event, Stepped, Suspended
-from fsm_agent.runtime.drive import adrive, drive
-from fsm_agent.runtime.drive import run as drive_to_rest
+from fsm_agent.runtime.drivers import adrive, drive
+from fsm_agent.runtime.drivers import run as drive_to_rest
+from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")

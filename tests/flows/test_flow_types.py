@@ -14,7 +14,8 @@ import pytest
 from support.flow_runs import LOOPS, Driver
 from typing_extensions import TypedDict
 
-from fsm_agent import Begun, MemoryStore, OutcomeError, Returned, SnapshotError
+from fsm_agent import MemoryStore, SnapshotError
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -29,6 +30,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Started
 
 over, late = end("over"), end("late")

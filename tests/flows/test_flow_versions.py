@@ -13,20 +13,8 @@ from typing import Any
 import pytest
 from support.deep_flow import Order, documents, item, outcome_for, over, shop, walk, wanted
 
-from fsm_agent import (
-    Agent,
-    Begun,
-    FunctionFailed,
-    JournalError,
-    MemoryStore,
-    OutcomeError,
-    Replied,
-    Reply,
-    Returned,
-    SnapshotError,
-    SqliteStore,
-    Worker,
-)
+from fsm_agent import Agent, MemoryStore, Reply, SnapshotError, SqliteStore, Worker
+from fsm_agent.errors import JournalError, OutcomeError
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -42,6 +30,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Started
 from fsm_agent.testing import Script
 

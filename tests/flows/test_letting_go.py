@@ -8,20 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    Begun,
-    CallFailed,
-    Cancelled,
-    FunctionFailed,
-    Limits,
-    Replied,
-    Reply,
-    Returned,
-    Toolset,
-    function,
-    handoff,
-)
+from fsm_agent import Agent, CallFailed, Limits, Reply, Toolset, function, handoff
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -37,6 +24,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Expired, Slept, Started, Stopped
 from fsm_agent.messages.message import Message
 from fsm_agent.testing import call as asks

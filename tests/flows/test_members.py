@@ -11,7 +11,8 @@ import pytest
 from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
 from support.growth import growth
 
-from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, TextDelta, Usage, function
+from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -26,6 +27,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Begun, Replied
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import Inside
 from fsm_agent.testing import FakeClock, Script

@@ -14,7 +14,8 @@ from support.orchestrations import FAIL, PASS, as_json, ended, step, strategy
 from support.paths import ROOT
 from support.wire_samples import PNG
 
-from fsm_agent import Agent, AgentBase, Approved, AsyncAgentBase, Prompt, function
+from fsm_agent import Agent, AgentBase, Approved, Prompt, function
+from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure, snapshot
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages.message import Image

@@ -10,8 +10,9 @@ import pytest
 from support.flow_runs import Driver, everywhere
 from support.paths import ROOT
 
-from fsm_agent import Agent, Message, PhaseDetector, Reply
+from fsm_agent import Agent, Message, Reply
 from fsm_agent.flows import FlowFailed, snapshot
+from fsm_agent.lifecycle import PhaseDetector
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
 

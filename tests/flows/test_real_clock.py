@@ -37,7 +37,8 @@ from support.timed_flows import (
     too_long_in_a_thread,
 )
 
-from fsm_agent import Function, Limits, MemoryStore, Overloaded, Retries, SqliteStore
+from fsm_agent import Function, Limits, MemoryStore, Retries, SqliteStore
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
     FlowLimits,

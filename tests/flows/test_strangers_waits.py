@@ -17,18 +17,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    AlreadyAnswered,
-    Approved,
-    Context,
-    Denied,
-    Modified,
-    NotAsked,
-    OutcomeError,
-    SqliteStore,
-    function,
-)
+from fsm_agent import Agent, Approved, Context, Denied, Modified, SqliteStore, function
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -46,6 +36,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.runtime.world import SystemClock
+from fsm_agent.store import AlreadyAnswered, NotAsked
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks

@@ -15,10 +15,11 @@ from support.flow_runs import given_to_agents, s
 from support.paths import ROOT
 from support.terminal import Terminal
 
-from fsm_agent import RunAgain, RunBusy
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.flows import AwaitAnswer, FlowSuspended
+from fsm_agent.lifecycle import RunAgain
 from fsm_agent.messages.event import Stepped
+from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock
 
 HOUR_S = 3600.0

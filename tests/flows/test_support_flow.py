@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from support.flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
-from fsm_agent import Cancelled, OutcomeError, Returned, RunAgain, Stepped, Suspended
+from fsm_agent import Stepped, Suspended
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import FlowFailed, FlowSuspended, snapshot
 from fsm_agent.flows.process.effects import Timer
+from fsm_agent.lifecycle import Cancelled, Returned, RunAgain
 from fsm_agent.messages.event import Done, Inside
 from fsm_agent.testing import FakeClock, Script
 

@@ -1,44 +1,30 @@
-"""Do agents, conversations, flows and orchestrators have the same verbs, with the same meaning, in a store and without?"""
+"""Do agents, conversations, flows and orchestrators have the same verbs with the same meaning, stored and not?"""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fsm_agent
 from fsm_agent import (
     Agent,
     AgentBase,
-    Approved,
     CallFailed,
     CallSuspended,
     Done,
     MemoryStore,
-    Prompt,
-    UsageError,
-    Worker,
+    ProviderError,
     function,
-    handoff,
-    snapshot,
 )
-from fsm_agent.agents.options import CallOptions
-from fsm_agent.agents.runnable import Runnable
-from fsm_agent.cli.flows import load_flows
-from fsm_agent.cli.options import load_runnables
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure
 from fsm_agent.flows import call as asks
 from fsm_agent.flows.orchestrator import Orchestrator, Strategy
 from fsm_agent.flows.orchestrator.strategy import Step
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script
 
 REPLIES = 12  # more than any verb asks for
 

@@ -12,18 +12,8 @@ import pydantic
 import pytest
 from support.flow_runs import Driver, everywhere, steps_of
 
-from fsm_agent import (
-    Agent,
-    Begun,
-    CallResult,
-    Dialog,
-    MemoryStore,
-    Message,
-    OutcomeError,
-    Reply,
-    Returned,
-    SqliteStore,
-)
+from fsm_agent import Agent, CallResult, Dialog, MemoryStore, Message, Reply, SqliteStore
+from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -41,6 +31,7 @@ from fsm_agent.flows import (
     snapshot,
     wait,
 )
+from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
 

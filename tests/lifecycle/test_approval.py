@@ -17,7 +17,7 @@ from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, Replied
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World

@@ -13,7 +13,7 @@ from fsm_agent.lifecycle.function_budgets import is_final, offered, ready, talli
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State, Tally
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.prompt import Prompt
 

@@ -45,7 +45,7 @@ from fsm_agent.lifecycle.outcomes import (
     Stopped,
 )
 from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.lifecycle.table import start
 from fsm_agent.machine.rows import machine_of
 from fsm_agent.machine.watching import watched_steps

@@ -14,7 +14,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied, Returned
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.dialog import Dialog

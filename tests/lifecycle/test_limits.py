@@ -11,7 +11,7 @@ from support.walks import PROMPT, seeded
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.limits import Limits, is_within
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 
 
 @pytest.mark.spec(

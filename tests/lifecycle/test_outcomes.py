@@ -28,7 +28,7 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Slept,
 )
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Script

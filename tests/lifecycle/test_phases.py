@@ -12,7 +12,8 @@ import pytest
 from support.growth import growth
 from support.kept_runs import definition_of
 
-from fsm_agent import Agent, Dialog, Limits, PhaseDetector, PhaseRule, Reply, SqliteStore, Usage, UsageError, function
+from fsm_agent import Agent, Dialog, Limits, Reply, SqliteStore, Usage, UsageError, function
+from fsm_agent.lifecycle import PhaseDetector, PhaseRule
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks

@@ -13,7 +13,7 @@ from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import Ending
-from fsm_agent.lifecycle.snapshot import restore, restored, snapshot
+from fsm_agent.lifecycle.snapshots import restore, restored, snapshot
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.dialog import Dialog

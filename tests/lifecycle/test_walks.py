@@ -13,7 +13,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
 from fsm_agent.lifecycle.record import FINAL, LIVE
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
 WALKS = 6000

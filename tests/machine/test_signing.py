@@ -12,7 +12,7 @@ from support.walks import PROMPT, waiting
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing import Script
 
 KEY = "a key of the tests, which is long enough"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError, first_of, verbatim
-from fsm_agent.prompts.parser import Output
+from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError, first_of
+from fsm_agent.prompts import verbatim
+from fsm_agent.prompts.output import Output
 from fsm_agent.testing import Script
 
 

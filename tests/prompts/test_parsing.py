@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.prompts.extraction.strategies import extract_json
 from fsm_agent.prompts.json_repairs import _Metered, _OutOfLooks, repaired
-from fsm_agent.prompts.parser import MAX_REPAIRED, Output
+from fsm_agent.prompts.output import MAX_REPAIRED, Output
 
 CASES = SHARED / "cases" / "json_repair.jsonl"
 WHAT_MODELS_DO = {

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import WebSearch
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function
+from fsm_agent.messages import WebSearch
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 

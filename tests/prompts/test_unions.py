@@ -12,22 +12,13 @@ from hypothesis import given, settings
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from typing_extensions import TypedDict
 
-from fsm_agent import (
-    Agent,
-    ParseError,
-    ParserInput,
-    Prompt,
-    PromptError,
-    first_of,
-    json_anywhere,
-    prompt_schema,
-    tagged,
-)
+from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, PartialOutput
 from fsm_agent.messages.message import Message
+from fsm_agent.prompts import ParserInput, json_anywhere, prompt_schema, tagged
 from fsm_agent.prompts.extraction.matching import only_close
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile

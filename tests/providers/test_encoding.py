@@ -28,7 +28,7 @@ from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.hosted_tool import WebSearch
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile

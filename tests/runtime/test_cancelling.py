@@ -37,7 +37,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call

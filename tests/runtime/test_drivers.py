@@ -44,7 +44,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -62,7 +62,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import SystemClock, World

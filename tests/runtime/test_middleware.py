@@ -14,7 +14,7 @@ from support.drivers import Driver, anyhow, by_run, seed
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.middleware import Cache, Throttle

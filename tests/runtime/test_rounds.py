@@ -38,10 +38,10 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Cancelled, Returned
 from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import arun, run
+from fsm_agent.runtime.drivers import arun, run
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script, call

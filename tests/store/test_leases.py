@@ -15,7 +15,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
 from fsm_agent.store import leases
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.leases import Heart
+from fsm_agent.store.leases import LeaseRenewer
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
@@ -54,7 +54,7 @@ class Renewed:
 
 @pytest.fixture
 def heart() -> Iterator[Any]:
-    heart = Heart()
+    heart = LeaseRenewer()
     yield heart
     for recorder in list(heart._renewals):
         heart.drop(recorder)
@@ -98,17 +98,17 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
 def test_a_forked_process_renews_its_own_leases() -> None:
     """The thread of the one that has forked is not in it."""
     ours = Renewed(0.05)
-    leases.HEART.hold(ours)
+    leases.RENEWER.hold(ours)
     ours.wait_for(1)
     if (child := os.fork()) == 0:
         theirs = Renewed(0.05)
-        leases.HEART.hold(theirs)
+        leases.RENEWER.hold(theirs)
         with theirs._changed:
             os._exit(not theirs._changed.wait_for(lambda: len(theirs.renewed_s) > 2, 5))
     try:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        leases.HEART.drop(ours)
+        leases.RENEWER.drop(ours)
 
 
 def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,13 +21,13 @@ from fsm_agent.functions.function import Function, function
 from fsm_agent.functions.policy import Retries
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned, RunAgain
-from fsm_agent.lifecycle.snapshot import restore, snapshot
+from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.machine.journal import Journal
 from fsm_agent.messages.event import FunctionStarted, Stepped
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost
-from fsm_agent.store.leases import HEART
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
@@ -232,7 +232,7 @@ def test_what_a_holder_without_a_lease_came_to_is_posted_and_answers(
     shop = Shop(is_async=is_async)
     entries = ([call("pay", amount=3), call("glance")], "done")
     driver, came = lost_in_the_function(shop, is_async=is_async_driver, entries=entries)
-    (recorder,) = [r for r in HEART._renewals if r.store is shop.store]
+    (recorder,) = [r for r in RENEWER._renewals if r.store is shop.store]
     if notices == "the heart":
         shop.quick.set()
         until(lambda: loaded(shop.store).run.n == 4)

@@ -623,7 +623,7 @@ def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
 
     def post(runs: Runs, one: Any) -> None:
         store.post("r1", "", body, by="bob")
-        runs_module.HEART.ring("r1")
+        runs_module.RENEWER.ring("r1")
 
     one, agent, failures = while_waiting(kind, way, store, post, is_freed=True)
     assert failures == []

@@ -22,22 +22,20 @@ from fsm_agent import (
     CallFailed,
     CallSuspended,
     Dialog,
-    KeepLastN,
     Message,
-    Overloaded,
     Price,
     Prompt,
     Reply,
-    TokenWindow,
     Usage,
     UsageError,
     Worker,
     function,
-    stop_on,
 )
 from fsm_agent.agents.conversation import Conversation
-from fsm_agent.errors import JournalError
-from fsm_agent.lifecycle.context.window import broken_round
+from fsm_agent.context import KeepLastN, TokenWindow
+from fsm_agent.context.window import broken_round
+from fsm_agent.errors import JournalError, Overloaded
+from fsm_agent.lifecycle import stop_on
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import FunctionCall

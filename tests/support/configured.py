@@ -7,8 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fsm_agent import FunctionCall, Message, Price, ResultPipeline, StopContext, truncate
+from fsm_agent import FunctionCall, Message, Price
+from fsm_agent.lifecycle import StopContext
 from fsm_agent.messages.event import Stepped
+from fsm_agent.runtime import ResultPipeline, truncate
 
 
 class Report(BaseModel):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsm_agent import Agent, Approved, Begun, Context, Message, Replied, Reply, Returned, function
+from fsm_agent import Agent, Approved, Context, Message, Reply, function
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -29,6 +29,7 @@ from fsm_agent.flows import (
 from fsm_agent.flows.definition.states import SeveralState, State, SubflowState
 from fsm_agent.flows.process.members import ROWS
 from fsm_agent.flows.process.works import name_in
+from fsm_agent.lifecycle import Begun, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Slept, Started
 from fsm_agent.lifecycle.table import ROWS as LIFECYCLE
 from fsm_agent.messages.event import Inside, Stepped

@@ -15,7 +15,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import thread_task as thread_jobs
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script
 from support.walks import PROMPT

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fsm_agent import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
+from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script
 from support.flow_runs import s

@@ -15,7 +15,7 @@ from fsm_agent.flows.activities import RunWithData
 from fsm_agent.flows.process.effects import RunOnData, Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import Run, run_function
 from fsm_agent.testing import Script
 from support.paths import ROOT

@@ -17,7 +17,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
 from fsm_agent.messages.event import Event
-from fsm_agent.runtime.drive import run as drive_run
+from fsm_agent.runtime.drivers import run as drive_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import sqlite_store as sqlite_module

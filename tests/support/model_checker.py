@@ -38,7 +38,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.parser import ANSWER
+from fsm_agent.prompts.output import ANSWER
 from fsm_agent.prompts.prompt import Prompt
 from support.walks import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 

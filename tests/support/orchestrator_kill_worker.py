@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fsm_agent import Agent, Function, RunAgain
+from fsm_agent import Agent, Function
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
+from fsm_agent.lifecycle import RunAgain
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script, call

@@ -15,7 +15,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from fsm_agent import Context, Limits, Overloaded, Retries
+from fsm_agent import Context, Limits, Retries
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, FlowLimits, each, each_settled, execute, gather, pause, race, subflow, wait
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply

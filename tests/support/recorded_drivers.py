@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsm_agent.machine.process import Process
-from fsm_agent.runtime.drive import adrive, arun, drive, run
+from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
 

@@ -15,7 +15,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, HostedTool, WebSearch
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.gemini.contents import UNSIGNED
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
 from fsm_agent.providers.model_families import GOOGLE_TOOLS

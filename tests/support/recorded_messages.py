@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES, AnthropicProfile
 from support.messages_bodies import CODEC
 

@@ -108,6 +108,7 @@ class ReferenceStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
+        check_texts(holder, *agents)
         with self.shared.changed:
             at_s = self.clock()
             if run is None:
@@ -276,6 +277,7 @@ class ReferenceStore:
         due_before: float | None = None,
         limit: int = 100,
     ) -> list[Run]:
+        check_texts(agent or "")
         with self.shared.changed:
             rows = [self.row(kept) for kept in reversed(self.shared.runs.values())]
         rows = [row for row in rows if agent in (None, row.agent) and ended in (None, row.is_ended)]
@@ -298,11 +300,13 @@ class ReferenceStore:
         )
 
     def kept(self, run: str) -> Kept:
+        check_texts(run)
         if run not in self.shared.runs:
             raise RunUnknown(f"there is no run {run!r}")
         return self.shared.runs[run]
 
     def head(self, conversation: str) -> Head:
+        check_texts(conversation)
         return self.shared.heads.get(conversation, Head(conversation))
 
     def delete(self, run: str) -> None:

@@ -12,7 +12,7 @@ from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.providers.codec import ServerEvent
 from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
-from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_conformance import ScriptedAnswer
 from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
 from support.http_clients import KEY
@@ -35,8 +35,8 @@ class OverHttp:
     options: ClassVar[dict[str, Any]] = {}
 
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
-        def script(answer: Answer) -> Any:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
+        def script(answer: ScriptedAnswer) -> Any:
             return lambda seen: self.steps(answer, is_stream=is_streamed(seen))
 
         with FaultServer(*map(script, answers)) as self.server:
@@ -48,7 +48,7 @@ class OverHttp:
     def under_way(self, client: Client) -> int:
         return self.server.n_under_way
 
-    def steps(self, answer: Answer, *, is_stream: bool) -> list[Step]:
+    def steps(self, answer: ScriptedAnswer, *, is_stream: bool) -> list[Step]:
         if isinstance(answer, ProviderError):
             after = {} if answer.retry_after_s is None else {"retry_after": str(answer.retry_after_s)}
             return [http(self.dialect.error_event(answer.message).data, status=answer.status or 500, **after)]
@@ -81,7 +81,7 @@ def is_streamed(seen: Seen) -> bool:
     return json.loads(seen.body).get("stream", False) or "streamGenerateContent" in seen.path
 
 
-def scripted(*answers: Answer, name: str = "script") -> Script:
+def scripted(*answers: ScriptedAnswer, name: str = "script") -> Script:
     """A double that gives these answers."""
     entries: list[Any] = [Delayed(5, one.text) if isinstance(one, Endless) else one for one in answers]
     return Script(*entries, *entries[-1:] * OFTEN, name=name)

@@ -18,7 +18,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import ClientConformance, Endless
-from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_conformance import ScriptedAnswer
 
 KEY = "key-4711"
 ITEMS = AsyncGenerator[Delta | Reply]
@@ -27,7 +27,7 @@ ITEMS = AsyncGenerator[Delta | Reply]
 class Engine:
     """A model in this OS process."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ScriptedAnswer) -> None:
         self.answers = list(answers)
         self.under_way = 0
 
@@ -125,7 +125,7 @@ class EngineSuite(ClientConformance):
     make: Callable[[Engine], Client] = EngineClient
 
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         self.engine = Engine(*answers)
         yield type(self).make(self.engine)
 

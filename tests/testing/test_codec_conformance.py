@@ -19,10 +19,10 @@ from fsm_agent.messages.event import Delta, FunctionCallCompleted
 from fsm_agent.messages.message import FunctionCall, Image, Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.codec import Asked, Profile
+from fsm_agent.providers.codec import Profile, RequestForm
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.chat_reply import ReplyInParts
+from fsm_agent.providers.openai.chat_reply import ChatReplyInParts
 from fsm_agent.testing import CodecConformance
 
 SETTINGS = "_hypothesis_internal_use_settings"  # where hypothesis keeps those of a test
@@ -45,11 +45,11 @@ class Faulty(OpenAIChat):
         return body
 
 
-def collecting(parts: type[ReplyInParts]) -> type[OpenAIChat]:
+def collecting(parts: type[ChatReplyInParts]) -> type[OpenAIChat]:
     """A codec that collects replies like this."""
 
     class Collecting(OpenAIChat):
-        def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+        def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
             return parts(headers)
 
     return Collecting
@@ -65,19 +65,19 @@ def decoding(decoder: type[ChunkDecoder]) -> type[OpenAIChat]:
     return Decoding
 
 
-class LosesACall(ReplyInParts):
+class LosesACall(ChatReplyInParts):
     def finished(self) -> Reply:
         reply = super().finished()
         kept = [part for part in reply.message.parts if not (isinstance(part, FunctionCall) and part.name == "f1")]
         return reply.changed(message=Message(role="assistant", parts=tuple(kept)))
 
 
-class LosesUsage(ReplyInParts):
+class LosesUsage(ChatReplyInParts):
     def finished(self) -> Reply:
         return super().finished().changed(usage=self.usage.changed(output_tokens=None))
 
 
-class CompletesAtTheEnd(ReplyInParts):
+class CompletesAtTheEnd(ChatReplyInParts):
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
         deltas = super().take(document, is_whole=is_whole)
         self.__dict__.setdefault("held", []).extend(d for d in deltas if isinstance(d, FunctionCallCompleted))
@@ -87,12 +87,12 @@ class CompletesAtTheEnd(ReplyInParts):
         return [*self.__dict__.get("held", ()), *super().end(is_cut=is_cut)]
 
 
-class ForgetsHalves(ReplyInParts):
+class ForgetsHalves(ChatReplyInParts):
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
         return super().take(copy.deepcopy(document), is_whole=is_whole)
 
 
-class IsAlwaysEnded(ReplyInParts):
+class IsAlwaysEnded(ChatReplyInParts):
     is_ended = True  # type: ignore[assignment]
 
 
@@ -138,11 +138,11 @@ class RaisesWhatItLikes(OpenAIChat):
 
 class SharesItsParts(OpenAIChat):
     def __init__(self) -> None:
-        self.parts = ReplyInParts({})
+        self.parts = ChatReplyInParts({})
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+    def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
         if self.parts.is_ended:
-            self.parts = ReplyInParts({})
+            self.parts = ChatReplyInParts({})
         return self.parts
 
 
@@ -259,7 +259,7 @@ class SendsTheFunctionBesideTheSchema(Faulty):
 
 
 class AsksInWordsSilently(Faulty):
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         return super().asked(request.changed(mode="prompted"), profile)
 
 

@@ -9,14 +9,10 @@ from typing import Any, Literal, assert_type
 from pydantic import BaseModel
 
 from fsm_agent import (
-    Action,
-    ActionSet,
     Agent,
     AgentBase,
     AgentCall,
     AgentConfig,
-    AsyncAgentBase,
-    Attribute,
     CallFailed,
     CallResult,
     CallSuspended,
@@ -26,39 +22,43 @@ from fsm_agent import (
     Dialog,
     Function,
     FunctionCall,
-    InnerText,
-    IntentExtractor,
-    IntentFrame,
-    KeepLastN,
     Limits,
     Message,
-    MultiClassification,
-    Parsed,
-    Parser,
-    ParserInput,
     Prompt,
-    PromptEnum,
     Settings,
-    TaskResult,
     Toolset,
     build_agent,
     first_of,
     function,
-    intent,
-    json_anywhere,
-    keyword,
-    parser,
-    register_client,
-    register_function,
     restore,
-    tagged,
 )
+from fsm_agent.agents import AsyncAgentBase, MultiClassification, TaskResult
+from fsm_agent.clients import register_client
+from fsm_agent.context import KeepLastN
 from fsm_agent.flows import Flow, end, execute, gather, race, wait
 from fsm_agent.flows import call as ask
 from fsm_agent.flows import call_chosen as ask_chosen
 from fsm_agent.flows.definition.states import CallState, GatherState, WaitState
+from fsm_agent.functions import register_function
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
+from fsm_agent.prompts import (
+    Action,
+    ActionSet,
+    Attribute,
+    InnerText,
+    IntentExtractor,
+    IntentFrame,
+    Parsed,
+    Parser,
+    ParserInput,
+    PromptEnum,
+    intent,
+    json_anywhere,
+    keyword,
+    parser,
+    tagged,
+)
 from fsm_agent.testing import Script
 
 

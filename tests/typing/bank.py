@@ -18,7 +18,6 @@ from fsm_agent import (
     Agent,
     AgentBase,
     Approved,
-    AsyncAgentBase,
     CallFailed,
     CallResult,
     CallSuspended,
@@ -27,7 +26,6 @@ from fsm_agent import (
     Dialog,
     Done,
     FunctionCall,
-    KeepLastN,
     Limits,
     Message,
     Prompt,
@@ -35,12 +33,14 @@ from fsm_agent import (
     Runs,
     Settings,
     Stepped,
-    StopContext,
     Toolset,
     Worker,
     build_agent,
     function,
 )
+from fsm_agent.agents import AsyncAgentBase
+from fsm_agent.context import KeepLastN
+from fsm_agent.lifecycle import StopContext
 from fsm_agent.testing import Script
 
 MODEL = "openai:gpt-5-mini"

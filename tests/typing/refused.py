@@ -5,24 +5,20 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from fsm_agent import (
-    Action,
     Agent,
     AgentBase,
-    AsyncAgentBase,
-    Attribute,
     CallFailed,
     Context,
     Function,
     FunctionCall,
-    IntentFrame,
     Prompt,
-    PromptEnum,
     Toolset,
     build_agent,
     function,
-    intent,
 )
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+from fsm_agent.agents import AsyncAgentBase
+from fsm_agent.prompts import Action, Attribute, IntentFrame, PromptEnum, intent
 
 
 class Person(BaseModel):

@@ -28,8 +28,8 @@ from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
 from fsm_agent.agents.options import ConfigOverrides
+from fsm_agent.context.masking import Masking
 from fsm_agent.errors import ConfigError
-from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import SETTINGS_WORDS, remedy, shown, wrong

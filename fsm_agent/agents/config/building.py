@@ -13,8 +13,8 @@ from fsm_agent.agents.config.source import Keys
 from fsm_agent.agents.config.tables import PRESETS, Table, filled
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
+from fsm_agent.context.masking import Masking
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import named_prompt

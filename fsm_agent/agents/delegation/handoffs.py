@@ -13,9 +13,9 @@ from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import Deps
+from fsm_agent.context.window import Processor, applied
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall

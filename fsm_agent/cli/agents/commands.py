@@ -22,7 +22,7 @@ from fsm_agent.agents.config.named import imported
 from fsm_agent.agents.registry import AGENTS, build_agent
 from fsm_agent.cli import completion
 from fsm_agent.cli.agents.project import write_project
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
 from fsm_agent.cli.render import Approver, json_text
@@ -124,7 +124,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Have the agent of a configuration do a task."""
-    lines = Lines(as_json)
+    lines = LineWriter(as_json)
     with reporting(debug, lines), Screen() as screen, redirect_stdout(sys.stderr):
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
@@ -182,7 +182,7 @@ def _approver(agent: AgentBase[Any], screen: Screen, approve: bool) -> dict[str,
 class _Steps:
     """A hook that shows the steps of calls."""
 
-    def __init__(self, screen: Screen, lines: Lines) -> None:
+    def __init__(self, screen: Screen, lines: LineWriter) -> None:
         self._screen = screen
         self._lines = lines
 

@@ -66,7 +66,8 @@ from pathlib import Path
 import pytest
 from NAME_agent import CLASS
 
-from fsm_agent import CallFailed, FunctionResult, build_agent
+from fsm_agent import CallFailed, build_agent
+from fsm_agent.messages import FunctionResult
 from fsm_agent.testing import Script, call
 
 CONFIG = Path(__file__).with_name("NAME.toml")

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark, streamed
+from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark, streamed
 from fsm_agent.cli.terminal import shown_call
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.outcomes import Denied
-from fsm_agent.lifecycle.snapshot import snapshot
+from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script, call
@@ -62,7 +62,7 @@ def eraser(directory: Path) -> Function:
 erase = eraser(Path())  # for the other process: of its working directory
 
 
-def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[Item]:
+def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Iterator[DemoItem]:
     """Play this part of the demo.
 
     Args:
@@ -87,7 +87,7 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
             kept.runs.close()
 
 
-def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[Item]:
+def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[DemoItem]:
     dialog = worked_turns(agent.init_dialog(), prompt, directory)
     seed = agent.seed(dialog.put(prompt(path=FILE)), run_id=RUN)
     yield Remark(f"process {os.getpid()}, this one:")
@@ -147,7 +147,7 @@ def _denied(copy: AgentCall) -> str:
 
 def _elsewhere(
     command: tuple[str, ...], options: tuple[str, ...], directory: Path, reach: Reach
-) -> Generator[Item, None, str]:
+) -> Generator[DemoItem, None, str]:
     """Yield the output of ``fsm-agent runs …`` in another process; return the problem, if any."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fsm_agent", "runs", *command, "--store", STORE, *options],

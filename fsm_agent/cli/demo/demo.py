@@ -21,7 +21,7 @@ from fsm_agent.agents.classification.classification import Classification
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
-from fsm_agent.cli.demo.items import Finding, Item, PartStarted, streamed
+from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, streamed
 from fsm_agent.clients.client import Client
 from fsm_agent.diagrams.diagram import trace_diagram, write
 from fsm_agent.diagrams.drawing import FORMATS, Diagram
@@ -31,7 +31,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.testing import Script, call
 
 LABELS = ("positive", "negative")
@@ -109,7 +109,7 @@ class Demo(AgentBase):
         """Play everything without a screen, and return what was wrong, by the title of the part."""
         return {item.title: item.problem for item in self.play() if isinstance(item, Finding)}
 
-    def play(self, a: int = 17, b: int = 25) -> Generator[Item, None, None]:
+    def play(self, a: int = 17, b: int = 25) -> Generator[DemoItem, None, None]:
         """Play all parts: of each a `PartStarted`, the events of its calls, a `Finding`.
 
         Raises:
@@ -122,7 +122,7 @@ class Demo(AgentBase):
         yield from self._classify()
         yield from approved_elsewhere(self.agents["eraser"], _PROMPTS("erase"), self._reach)
 
-    def _add_up(self, a: int, b: int) -> Iterator[Item]:
+    def _add_up(self, a: int, b: int) -> Iterator[DemoItem]:
         title, agent = "A sum, through a function", self.agents["calculator"]
         prompt = _PROMPTS("task")
         seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt(a=a, b=b)))
@@ -136,7 +136,7 @@ class Demo(AgentBase):
             problem = f"the answer {seed.output!r:.80} does not say {a + b}"
         yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem)
 
-    def _extract(self, text: str, expected: Person) -> Iterator[Item]:
+    def _extract(self, text: str, expected: Person) -> Iterator[DemoItem]:
         title, agent = "A typed answer, held to a schema", self.agents["extractor"]
         prompt = _PROMPTS("extract")
         seed = agent.seed(agent.init_dialog().put(prompt(text=text)))
@@ -147,7 +147,7 @@ class Demo(AgentBase):
             problem = f"the answer {seed.output!r} is not {expected!r}"
         yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem)
 
-    def _recover(self, expected: int) -> Iterator[Item]:
+    def _recover(self, expected: int) -> Iterator[DemoItem]:
         title, agent = "A parse error, recovered", self.agents["extractor"]
         prompt = _PROMPTS("count")
         seed = agent.seed(agent.init_dialog().put(prompt))
@@ -164,7 +164,7 @@ class Demo(AgentBase):
             note = "The first answer was a number: the exception branch (ParseException) was not needed."
         yield Finding(title=title, output=seed.output, calls=(seed,), problem=problem, note=note)
 
-    def _classify(self) -> Iterator[Item]:
+    def _classify(self) -> Iterator[DemoItem]:
         title, agent = "A classification, by log probabilities", self.agents["classifier"]
         about = (
             f"Each of {len(TEXTS)} texts is asked about; here is the first. Of an answer, one token counts: how likely"

@@ -59,10 +59,10 @@ class Finding:
         return sum(trace[-1].at_s - trace[0].at_s for trace in traces)
 
 
-Item: TypeAlias = PartStarted | Remark | Event | Finding
+DemoItem: TypeAlias = PartStarted | Remark | Event | Finding
 
 
-def streamed(agent: Agent, seed: AgentCall) -> Generator[Item, None, str]:
+def streamed(agent: Agent, seed: AgentCall) -> Generator[DemoItem, None, str]:
     """Yield the events of a call; return the problem with the model's answers, if any.
 
     Raises:

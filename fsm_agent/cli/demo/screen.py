@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent.cli.demo.demo import DIAGRAM_STEM, Classified, can_draw, diagram_of, write_diagrams
-from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
+from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, folded, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
@@ -48,7 +48,7 @@ class DemoScreen:
         if model == SMOLLM2.name:
             self._prose(EMBEDDED, "dim", indent="")
 
-    def show(self, item: Item) -> None:
+    def show(self, item: DemoItem) -> None:
         """Show the next item of `Demo.play`."""
         match item:
             case PartStarted():
@@ -86,7 +86,7 @@ class DemoScreen:
         else:
             self._prose(text)
 
-    def _tell(self, item: Item) -> None:
+    def _tell(self, item: DemoItem) -> None:
         screen = self._screen
         match item:
             case TextDelta():

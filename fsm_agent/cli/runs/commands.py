@@ -23,7 +23,7 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
     BaseUrl,
@@ -47,7 +47,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
 from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import Reading, StorePath, opened, read, turns_of
+from fsm_agent.cli.runs.reading import RunReading, StorePath, opened, read, turns_of
 from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import trace_diagram
@@ -318,7 +318,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
-    lines, shown = Lines(as_json), Screen(quiet=quiet)
+    lines, shown = LineWriter(as_json), Screen(quiet=quiet)
     with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
@@ -407,7 +407,7 @@ def _seconds(span: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _shown_json(reading: Reading) -> dict[str, Any]:
+def _shown_json(reading: RunReading) -> dict[str, Any]:
     trace = reading.trace
     return {
         "run": to_builtins(reading.run),

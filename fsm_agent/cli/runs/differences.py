@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from fsm_agent.cli.runs.reading import EntryRead, Reading
+from fsm_agent.cli.runs.reading import EntryRead, RunReading
 
 _MOMENTS = frozenset({"at_s", "delay_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
@@ -24,7 +24,7 @@ class Parting(NamedTuple):
     entry: list[Difference]  # in that
 
 
-def parting(a: Reading, b: Reading) -> Parting:
+def parting(a: RunReading, b: RunReading) -> Parting:
     """Return where two runs part; times, names of runs, fences and digests do not count."""
     beginning = _different("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
@@ -33,7 +33,7 @@ def parting(a: Reading, b: Reading) -> Parting:
     return Parting(beginning, None, [])
 
 
-def _beginning(reading: Reading) -> dict[str, Any]:
+def _beginning(reading: RunReading) -> dict[str, Any]:
     header = reading.header
     return {"agent": header.agent, "definition": header.definition, "seed": reading.seed, "extra": header.extra}
 

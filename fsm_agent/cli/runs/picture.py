@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.runs.reading import EntryRead, Reading
+from fsm_agent.cli.runs.reading import EntryRead, RunReading
 from fsm_agent.cli.terminal import one_line, shown_call
 from fsm_agent.lifecycle.outcomes import (
     Begun,
@@ -28,7 +28,7 @@ _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION:
 _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what an entry is about
 
 
-def picture(reading: Reading) -> RenderableType:
+def picture(reading: RunReading) -> RenderableType:
     """Return the entries of a run, a line each, and its path through the states beside them."""
     lanes = _lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
@@ -84,7 +84,7 @@ def about_of(entry: EntryRead) -> str:
     return ""
 
 
-def _lanes(reading: Reading) -> list[str]:
+def _lanes(reading: RunReading) -> list[str]:
     """Return the states that the run was in, in the order of the lifecycle."""
     if not reading.trace:
         return []

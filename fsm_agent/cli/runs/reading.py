@@ -23,9 +23,9 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome
 from fsm_agent.machine.journal import Chain, Header, Line, header_of, is_signed, line_of
 from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Stepped
+from fsm_agent.store.conversation_turns import turns_back
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
-from fsm_agent.store.turns import turns_back
 
 _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
@@ -64,7 +64,7 @@ class EntryRead(NamedTuple):
         return " ".join([f"{path}: {trigger}" if path else trigger for path, trigger in self.line.steps])
 
 
-class Reading(NamedTuple):
+class RunReading(NamedTuple):
     """A run as it is in its store."""
 
     run: Run
@@ -117,7 +117,7 @@ def _named(name: str, patience_s: float | None) -> Runs:
     return Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
 
 
-def read(runs: Runs, run: str) -> Reading:
+def read(runs: Runs, run: str) -> RunReading:
     """Return a run; one that is damaged, as far as it can be read.
 
     Raises:
@@ -134,7 +134,7 @@ def read(runs: Runs, run: str) -> Reading:
     is_all = loaded.run.holder is None and loaded.run.n == len(entries)
     trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(entry) for entry in entries) else None
     seed = from_json(bytes(header.seed), Any)
-    return Reading(loaded.run, header, seed, entries, trace, verdict, is_sound)
+    return RunReading(loaded.run, header, seed, entries, trace, verdict, is_sound)
 
 
 def turns_of(

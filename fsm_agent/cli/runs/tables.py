@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.runs.picture import safe, shown_duration
-from fsm_agent.cli.runs.reading import Reading
+from fsm_agent.cli.runs.reading import RunReading
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.message import FunctionCall
@@ -114,7 +114,7 @@ def about_question(question: Question, *, whole: bool = False) -> str:
     return plain(question.about)
 
 
-def head_lines(reading: Reading) -> list[tuple[str, str]]:
+def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     """Return the lines above the picture of a run, each with a style."""
     run, header = reading.run, reading.header
     now_s = time.time()

@@ -28,7 +28,7 @@ from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings
 from fsm_agent.providers.attachments import in_words
-from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
+from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm
 from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.hosted_tools import without_hints
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -237,7 +237,7 @@ class CommandClient(Closing):
             while not has_ended:  # the command is ended at once
                 has_ended = await arrived.get() is None
 
-    def _adapted(self, decided: Asked) -> tuple[str, ...]:
+    def _adapted(self, decided: RequestForm) -> tuple[str, ...]:
         """Return what the command cannot be told, and refuse what nothing can replace."""
         request, settings = decided.request, decided.request.settings
         check_settings(settings, self.name, _PROFILE)
@@ -260,7 +260,7 @@ class CommandClient(Closing):
         warn_of_left_out(notes, self.name, self._warned)
         return notes
 
-    def _launch(self, decided: Asked) -> Launch:
+    def _launch(self, decided: RequestForm) -> Launch:
         messages = decided.request.messages
         systems = [_text(message) for message in messages if message.role == "system"]
         system = "\n\n".join(filter(None, [*systems, decided.words or ""]))

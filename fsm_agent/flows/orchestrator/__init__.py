@@ -1,33 +1,30 @@
 """The orchestrator: a model plans, a team of agents does the steps, and a table decides what follows a failure."""
 
-from fsm_agent.flows.orchestrator.job import Entry
-from fsm_agent.flows.orchestrator.orchestrator import Orchestrator
-from fsm_agent.flows.orchestrator.result import OrchestrationResult
-from fsm_agent.flows.orchestrator.strategy import (
-    Accept,
-    Blueprint,
-    GiveUp,
-    Loop,
-    OrchestratorConfig,
-    Reject,
-    Remedy,
-    Step,
-    Strategy,
-    Supply,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Accept",
-    "Blueprint",
-    "Entry",
-    "GiveUp",
-    "Loop",
-    "OrchestrationResult",
-    "Orchestrator",
-    "OrchestratorConfig",
-    "Reject",
-    "Remedy",
-    "Step",
-    "Strategy",
-    "Supply",
-]
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.orchestrator.job import Entry as Entry
+    from fsm_agent.flows.orchestrator.orchestrator import Orchestrator as Orchestrator
+    from fsm_agent.flows.orchestrator.result import OrchestrationResult as OrchestrationResult
+    from fsm_agent.flows.orchestrator.strategy import Accept as Accept
+    from fsm_agent.flows.orchestrator.strategy import Blueprint as Blueprint
+    from fsm_agent.flows.orchestrator.strategy import GiveUp as GiveUp
+    from fsm_agent.flows.orchestrator.strategy import Loop as Loop
+    from fsm_agent.flows.orchestrator.strategy import OrchestratorConfig as OrchestratorConfig
+    from fsm_agent.flows.orchestrator.strategy import Reject as Reject
+    from fsm_agent.flows.orchestrator.strategy import Remedy as Remedy
+    from fsm_agent.flows.orchestrator.strategy import Step as Step
+    from fsm_agent.flows.orchestrator.strategy import Strategy as Strategy
+    from fsm_agent.flows.orchestrator.strategy import Supply as Supply
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "job": "Entry",
+            "orchestrator": "Orchestrator",
+            "result": "OrchestrationResult",
+            "strategy": "Accept Blueprint GiveUp Loop OrchestratorConfig Reject Remedy Step Strategy Supply",
+        },
+    )

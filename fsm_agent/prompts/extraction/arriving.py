@@ -18,7 +18,7 @@ from typing import Any
 from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
 from fsm_agent.prompts.extraction.matching import UNCLEAR
 from fsm_agent.prompts.extraction.positions import NOTHING, UNDECIDED, Position, known, with_tail
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 
 _FINE = 2000  # characters of a document up to which each piece is looked at
 _COARSE = 16_000

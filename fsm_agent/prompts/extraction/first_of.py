@@ -16,8 +16,8 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.parser import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
-from fsm_agent.prompts.parser import MAX_LENGTH as MAX_LENGTH
+from fsm_agent.prompts.output import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
+from fsm_agent.prompts.output import MAX_LENGTH as MAX_LENGTH
 
 if TYPE_CHECKING:
     import json
@@ -37,7 +37,7 @@ _MAX_SHOWN = 5  # of what one strategy found
 _UNSET: Any = object()
 
 
-class Strategy(Parser[T_co]):
+class ParsingStrategy(Parser[T_co]):
     """A way to find an answer in a text: by itself a parser of its first candidate, or one of several for `first_of`.
 
     Attributes:
@@ -67,7 +67,7 @@ class Strategy(Parser[T_co]):
         return f"{type(self).__name__}({self.name})"
 
 
-class _Own(Strategy[str]):
+class _Own(ParsingStrategy[str]):
     """A function that finds pieces of a text."""
 
     def __init__(self, function: Callable[[str], str | Iterable[str] | None]) -> None:
@@ -84,20 +84,21 @@ class _FirstOf(Parser[T_co]):
 
     def __init__(
         self,
-        strategies: tuple[Strategy[Any] | Finder, ...],
+        strategies: tuple[ParsingStrategy[Any] | Finder, ...],
         expect: Any,
         repairs: Collection[Repair],
         max_length: int,
     ) -> None:
         right = bool(strategies) and all(
-            isinstance(one, Strategy) or (callable(one) and not isinstance(one, Parser | type)) for one in strategies
+            isinstance(one, ParsingStrategy) or (callable(one) and not isinstance(one, Parser | type))
+            for one in strategies
         )
         what = "one or more, such as tagged('answer'), json_anywhere, or a function that finds a text in a text,"
         check("the strategies of first_of", strategies, right, what)
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
         check("the repairs of first_of", repairs, is_right, "some of 'json' and 'names', or ()")
         check("max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a number from 1 on")
-        self.strategies = tuple([one if isinstance(one, Strategy) else _Own(one) for one in strategies])
+        self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
         self.repairs, self.max_length = frozenset(repairs), max_length
         self.is_typed = expect is not _UNSET and expect is not str  # texts are read as JSON, too
         self.output = _output(Any if expect is _UNSET else Annotated[str, "in JSON"] if expect is str else expect)
@@ -138,20 +139,20 @@ class _Attempt:
 
     def __init__(self, parser: _FirstOf[Any], source: ParserInput) -> None:
         self.parser, self.output, self.context = parser, parser.output, source.parser_args
-        self.problems: dict[Strategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
-        self.others: list[tuple[Strategy[Any], str, pydantic.ValidationError | None, tuple[str, ...]]] = []
+        self.problems: dict[ParsingStrategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
+        self.others: list[tuple[ParsingStrategy[Any], str, pydantic.ValidationError | None, tuple[str, ...]]] = []
         self.is_there = False  # JSON
 
-    def wants_json(self, strategy: Strategy[Any]) -> bool:
+    def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
         """Return whether what the strategy finds is read as JSON."""
         return strategy.is_json or self.parser.is_typed
 
-    def strictly(self, strategy: Strategy[Any], candidate: str) -> Parsed[Any] | None:
+    def strictly(self, strategy: ParsingStrategy[Any], candidate: str) -> Parsed[Any] | None:
         if not self.wants_json(strategy):
             return Parsed(candidate)
         return self._validated(strategy, candidate, ())
 
-    def mended(self, strategy: Strategy[Any], document: str) -> Parsed[Any] | None:
+    def mended(self, strategy: ParsingStrategy[Any], document: str) -> Parsed[Any] | None:
         return self._validated(strategy, document, (MENDED,)) if document else None
 
     def nearly(self) -> Parsed[Any] | None:
@@ -164,7 +165,7 @@ class _Attempt:
                 return found.changed(repairs=(*notes, *found.repairs))
         return None
 
-    def _validated(self, strategy: Strategy[Any], document: str, notes: tuple[str, ...]) -> Parsed[Any] | None:
+    def _validated(self, strategy: ParsingStrategy[Any], document: str, notes: tuple[str, ...]) -> Parsed[Any] | None:
         try:
             value = self.output.validated(document, self.context)
         except pydantic.ValidationError as error:
@@ -200,19 +201,21 @@ class _Attempt:
 
 @overload
 def first_of(
-    *strategies: Strategy[Any] | Finder,
+    *strategies: ParsingStrategy[Any] | Finder,
     expect: TypeForm[T],
     repairs: Collection[Repair] = ...,
     max_length: int = ...,
 ) -> Parser[T]: ...
 @overload
-def first_of(*strategies: Strategy[T], repairs: Collection[Repair] = ..., max_length: int = ...) -> Parser[T]: ...
+def first_of(
+    *strategies: ParsingStrategy[T], repairs: Collection[Repair] = ..., max_length: int = ...
+) -> Parser[T]: ...
 @overload
 def first_of(
-    *strategies: Strategy[Any] | Finder, repairs: Collection[Repair] = ..., max_length: int = ...
+    *strategies: ParsingStrategy[Any] | Finder, repairs: Collection[Repair] = ..., max_length: int = ...
 ) -> Parser[Any]: ...
 def first_of(
-    *strategies: Strategy[Any] | Finder,
+    *strategies: ParsingStrategy[Any] | Finder,
     expect: Any = _UNSET,
     repairs: Collection[Repair] = ("json", "names"),
     max_length: int = MAX_LENGTH,

@@ -133,13 +133,13 @@ def only_close(actual: Any, right: Iterable[str]) -> str | None:
     if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
     choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
-    plain = _plain(actual)
-    close = [choice for choice in choices if _plain(choice) == plain]
-    close = close or [choice for choice in choices if _is_slip(plain, _plain(choice))]
+    plain = _fold_text(actual)
+    close = [choice for choice in choices if _fold_text(choice) == plain]
+    close = close or [choice for choice in choices if _is_slip(plain, _fold_text(choice))]
     return close[0] if len(close) == 1 else None
 
 
-def _plain(text: str) -> str:
+def _fold_text(text: str) -> str:
     return _IGNORED.sub("", text).casefold()
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.mistakes import check
-from fsm_agent.prompts.extraction.first_of import MAX_LENGTH, Strategy, first_of
+from fsm_agent.prompts.extraction.first_of import MAX_LENGTH, ParsingStrategy, first_of
 from fsm_agent.prompts.extraction.scanning import Block, blocks, bracketed, broken_brackets, elements, is_tag
 
 
-class _Tagged(Strategy[str]):
+class _Tagged(ParsingStrategy[str]):
     """The content of an element."""
 
     def __init__(self, tag: str) -> None:
@@ -24,7 +24,7 @@ class _Tagged(Strategy[str]):
         return [element.content for element in elements(text, (self.tag,))]
 
 
-class _Code(Strategy[str]):
+class _Code(ParsingStrategy[str]):
     """The content of a fenced block."""
 
     def __init__(self, language: str | None, *, is_json: bool = False) -> None:
@@ -44,7 +44,7 @@ class _Code(Strategy[str]):
         return self.language is None or block.info.casefold() == self.language.casefold()
 
 
-class _Brackets(Strategy[Any]):
+class _Brackets(ParsingStrategy[Any]):
     """JSON objects and arrays, wherever they stand."""
 
     name, is_json, opening = "JSON anywhere", True, ""
@@ -56,7 +56,7 @@ class _Brackets(Strategy[Any]):
         return broken_brackets(text)
 
 
-class _Keyword(Strategy[str]):
+class _Keyword(ParsingStrategy[str]):
     """The first of some words that is in the text."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
@@ -69,7 +69,7 @@ class _Keyword(Strategy[str]):
         return (word for word in self.words if word.casefold() in folded)
 
 
-class _Regex(Strategy[str]):
+class _Regex(ParsingStrategy[str]):
     """The match of a pattern."""
 
     def __init__(self, regex: str | re.Pattern[str], max_length: int) -> None:
@@ -87,7 +87,7 @@ class _Regex(Strategy[str]):
             yield match[1] if self.regex.groups and match[1] is not None else match[0]
 
 
-class _Verbatim(Strategy[str]):
+class _Verbatim(ParsingStrategy[str]):
     """The text as it is."""
 
     name = "the whole text"
@@ -102,12 +102,12 @@ class _WholeJson(_Verbatim):
     name, is_json = "the whole text", True
 
 
-def tagged(tag: str) -> Strategy[str]:
+def tagged(tag: str) -> ParsingStrategy[str]:
     """Return the strategy of what stands in ``<tag>…</tag>``, trimmed; the case counts, attributes are ignored."""
     return _Tagged(tag)
 
 
-def code(language: str | None = None) -> Strategy[str]:
+def code(language: str | None = None) -> ParsingStrategy[str]:
     """Return the strategy of fenced blocks of Markdown.
 
     Args:
@@ -116,12 +116,12 @@ def code(language: str | None = None) -> Strategy[str]:
     return _Code(language)
 
 
-def keyword(*words: str) -> Strategy[str]:
+def keyword(*words: str) -> ParsingStrategy[str]:
     """Return the strategy of the first word that is in the text, in any case and also inside others; as given here."""
     return _Keyword(words)
 
 
-def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Strategy[str]:
+def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> ParsingStrategy[str]:
     """Return the strategy of a pattern's matches: the first group if it has one, else all.
 
     Args:
@@ -132,9 +132,9 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Strate
     return _Regex(pattern, max_length)
 
 
-json_block: Strategy[Any] = _Code(None, is_json=True)
-json_anywhere: Strategy[Any] = _Brackets()
-verbatim: Strategy[str] = _Verbatim()
+json_block: ParsingStrategy[Any] = _Code(None, is_json=True)
+json_anywhere: ParsingStrategy[Any] = _Brackets()
+verbatim: ParsingStrategy[str] = _Verbatim()
 _ANSWER = (_WholeJson(), _Tagged("answer"), json_block, json_anywhere)
 
 

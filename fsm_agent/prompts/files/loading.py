@@ -14,13 +14,13 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, remedy
-from fsm_agent.prompts.extraction.first_of import Strategy, first_of
+from fsm_agent.prompts.extraction.first_of import ParsingStrategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (
     SUFFIXES,
     Content,
-    Problem,
     PromptFileError,
+    PromptFileProblem,
     check_part,
     read,
     template_in,
@@ -45,7 +45,7 @@ def handler_file(file: Path, kind: str) -> Path | None:
     if len(named) > 1:
         others = " and ".join([repr(path.name) for path in named])
         raise PromptFileError(
-            Problem(str(file), 0, f"its handler on_{kind} is in {others}: one of them would be right")
+            PromptFileProblem(str(file), 0, f"its handler on_{kind} is in {others}: one of them would be right")
         )
     return named[0] if named else None
 
@@ -66,7 +66,7 @@ class Loading:
     ) -> None:
         self.file, self.within, self.names, self.lookup = file, within, names, lookup
         self.opened = (*opened, str(file))
-        self.problems: list[Problem] = []
+        self.problems: list[PromptFileProblem] = []
         self.values: dict[str, Any] = {}  # of the prompt, by argument
         self.origins: dict[str, tuple[str, int]] = {}  # file and line of each
         self._front: list[str] = []
@@ -80,7 +80,7 @@ class Loading:
         if str(self.file) in self.opened[:-1]:
             circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
             raise PromptFileError(
-                Problem(str(self.file), 0, f"prompts are each other's handlers in a circle: {circle}")
+                PromptFileProblem(str(self.file), 0, f"prompts are each other's handlers in a circle: {circle}")
             )
         content = read(self.file, self.within)
         template = self._guarded("template", 0, lambda: template_in(content, self.file, self.within))
@@ -96,7 +96,7 @@ class Loading:
             self._blame()
             if overrides and not self.problems:
                 raise
-            raise PromptFileError(*(self.problems or [Problem(str(self.file), 0, str(error))])) from error
+            raise PromptFileError(*(self.problems or [PromptFileProblem(str(self.file), 0, str(error))])) from error
 
     def _blame(self) -> None:
         """Find the values that are wrong by themselves."""
@@ -106,7 +106,7 @@ class Loading:
             try:
                 Prompt("", **{"functions": functions, key: value})
             except UsageError as error:
-                self.problems.append(Problem(file, line, str(error)))
+                self.problems.append(PromptFileProblem(file, line, str(error)))
 
     def _guarded(self, key: str, line: int, make: Callable[[], Any]) -> Any:
         """Return what is made; None, with its problems noted, if it cannot be."""
@@ -115,7 +115,7 @@ class Loading:
         except PromptFileError as error:
             self.problems += error.problems
         except UsageError as error:
-            self.problems.append(Problem(str(self.file), line, f"{key}: {error}"))
+            self.problems.append(PromptFileProblem(str(self.file), line, f"{key}: {error}"))
         return None
 
     def _keep(self, key: str, value: Any, file: Path, line: int) -> None:
@@ -147,23 +147,23 @@ class Loading:
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = _LINE.search(str(error))
             text = f"its front matter is not TOML: {_LINE.sub('', str(error)).strip()}"
-            self.problems.append(Problem(str(self.file), int(found[1]) if found else 0, text))
+            self.problems.append(PromptFileProblem(str(self.file), int(found[1]) if found else 0, text))
             return
         for key, value in data.items():
             line = self._line(key)
             if key not in KEYS:
                 text = f"there is no key {key!r}{self._meant(key)}"
-                self.problems.append(Problem(str(self.file), line, text))
+                self.problems.append(PromptFileProblem(str(self.file), line, text))
             elif key in self.values:
                 beside = Path(self.origins[key][0]).name
                 text = f"{key} is in the file {beside!r} as well: one of them would be right"
-                self.problems.append(Problem(str(self.file), line, text))
+                self.problems.append(PromptFileProblem(str(self.file), line, text))
             elif key not in overrides:
                 made = self._guarded(key, line, lambda key=key, value=value: self._value(key, value))  # type: ignore[misc]
                 if made is not None:
                     self._keep(key, made, self.file, line)
         parser, output = self.values.get("parser"), self.values.get("output", str)
-        if isinstance(parser, Strategy) and output is not str:
+        if isinstance(parser, ParsingStrategy) and output is not str:
             self.values["parser"] = first_of(parser, expect=output)
 
     def _meant(self, key: str) -> str:
@@ -216,7 +216,7 @@ class Loading:
     def _settings(self, value: Any) -> Any:
         if not isinstance(value, dict):
             raise PromptError(f"{value!r:.80} are no settings: a table such as [settings] would be right")
-        start, problems = max(self._line("settings") - 1, 0), list[Problem]()
+        start, problems = max(self._line("settings") - 1, 0), list[PromptFileProblem]()
         for name, item in value.items():
             try:
                 if name == "hosted_tools":
@@ -225,7 +225,7 @@ class Loading:
                 from_data({name: item}, Settings)
             except ValueError as error:
                 line = self._line(name, start) or self._line("settings")
-                problems.append(Problem(str(self.file), line, f"settings: {error}"))
+                problems.append(PromptFileProblem(str(self.file), line, f"settings: {error}"))
         if problems:
             raise PromptFileError(*problems)
         made = from_data(value, Settings)  # with tuples

@@ -18,7 +18,7 @@ _PART = re.compile(r"(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*")
 _YAML = re.compile(r"---[ \t]*\n(?:(?:[A-Za-z_][\w -]*:|[ \t]|-[ \t]|#).*\n|\n)+---[ \t]*(?:\n|\Z)")
 
 
-class Problem(NamedTuple):
+class PromptFileProblem(NamedTuple):
     """One thing that is wrong with a file."""
 
     file: str
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 class PromptFileError(PromptError):
     """A file of a prompt that cannot be used, with all that is wrong with it."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: PromptFileProblem) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
@@ -83,7 +83,9 @@ def read_template(file: Path, within: str | Path | None = None) -> str:
     content = read(file, within)
     if content.has_front:
         raise PromptFileError(
-            Problem(str(file), 1, f"front matter ({FENCE}) is for a prompt, as `load_prompt` reads it, not for a text")
+            PromptFileProblem(
+                str(file), 1, f"front matter ({FENCE}) is for a prompt, as `load_prompt` reads it, not for a text"
+            )
         )
     return template_in(content, file, within)
 
@@ -94,7 +96,7 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     Raises:
         PromptError: It is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
     """
-    text = _read(file, within)
+    text = _read_file(file, within)
     if _YAML.match(text):
         raise _problem(file, f"front matter between '---' lines is not read: TOML between {FENCE!r} lines is", 1)
     lines = text.split("\n")
@@ -184,7 +186,7 @@ class _Gathering:
         self.add(self.parts[name], self.root / name, part.line)
 
 
-def _read(file: Path, within: str | Path | None) -> str:
+def _read_file(file: Path, within: str | Path | None) -> str:
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
             raise _problem(file, f"it is a link that leads out of {str(within)!r}")
@@ -203,4 +205,4 @@ def _read(file: Path, within: str | Path | None) -> str:
 
 
 def _problem(file: Path, text: str, line: int = 0) -> PromptFileError:
-    return PromptFileError(Problem(str(file), line, text))
+    return PromptFileError(PromptFileProblem(str(file), line, text))

@@ -19,7 +19,7 @@ from fsm_agent.prompts.extraction.scanning import Element, elements, mentioned, 
 from fsm_agent.prompts.extraction.tags import attributes_of
 from fsm_agent.prompts.intents.action import Action, doc_of, inner_text_of
 from fsm_agent.prompts.intents.framed_prompt import framed_prompt
-from fsm_agent.prompts.parser import CUT_OFF, Output, nearly
+from fsm_agent.prompts.output import CUT_OFF, Output, nearly
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -175,10 +175,10 @@ class _Attempt(Generic[A]):
     def read(self, element: Element) -> _Read[A]:
         form = (element.name, element.attributes, element.content, element.is_paired)
         if form not in self.known:
-            self.known[form] = self._read(element)
+            self.known[form] = self._read_element(element)
         return self.known[form]
 
-    def _read(self, element: Element) -> _Read[A]:
+    def _read_element(self, element: Element) -> _Read[A]:
         action = self.actions[element.name]
         source = attributes_of(element.attributes)
         data = {name: unescaped(value) for name, value in source.items() if value is not None}

@@ -11,7 +11,7 @@ from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import elements, mentioned, unescaped
 from fsm_agent.prompts.intents.quoting import is_name, quoted, unquoted
-from fsm_agent.prompts.parser import CUT_OFF, Output, member
+from fsm_agent.prompts.output import CUT_OFF, Output, member
 from fsm_agent.prompts.rendering.choices import is_skipped, label_of
 
 if TYPE_CHECKING:

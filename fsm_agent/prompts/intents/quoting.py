@@ -101,7 +101,7 @@ def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
     A mark that cannot be seen may be nothing, or stand between words.
     """
     cuts = set[int]()
-    for unseen in ("", " ") if any(not _plain(char) for char in set(text)) else ("",):
+    for unseen in ("", " ") if any(not _fold_text(char) for char in set(text)) else ("",):
         reading, end_of = _reading(text, unseen)
         cuts.update([end_of(tag.start()) for tag in _tags(names).finditer(reading)])
     return [text[start:end] for start, end in pairwise([0, *sorted(cuts), len(text)])]
@@ -110,7 +110,7 @@ def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
 @lru_cache(maxsize=256)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of tags in a reading: all that begins like an end tag, and start tags with a real ``<``."""
-    letters = [[re.escape(c) for c in _plain(name) if c not in "_.-"] or [re.escape(name)] for name in names]
+    letters = [[re.escape(c) for c in _fold_text(name) if c not in "_.-"] or [re.escape(name)] for name in names]
     loose = "|".join([r"[\s_.-]*+".join(name) for name in letters])
     tight = "|".join([r"[_.-]*+".join(name) for name in letters])
     end = rf"[<{_BRACKET}](?:{QUOTED})*+\s*+[/\\][\s/\\]*+(?:{loose})"
@@ -140,7 +140,7 @@ def _composed(outer: EndOf, inner: EndOf) -> EndOf:
 
 
 def _in_plain_characters(text: str, unseen: str) -> tuple[str, EndOf]:
-    plain = {ord(char): _plain(char) or unseen for char in set(text)}
+    plain = {ord(char): _fold_text(char) or unseen for char in set(text)}
     marks = {code: form if len(form) == 1 else _SEVERAL if form else _NONE for code, form in plain.items()}
     return _replaced(_ODD, text.translate(marks), lambda unit, start: plain[ord(text[start])])
 
@@ -163,7 +163,7 @@ def _replaced(units: re.Pattern[str], text: str, form: Callable[[str, int], str]
 
 
 @lru_cache(maxsize=4096)
-def _plain(text: str) -> str:
+def _fold_text(text: str) -> str:
     """Return the plain form of a character or name, without what cannot be seen."""
     if text.isascii() and text.isprintable():
         return text.lower()

@@ -36,7 +36,7 @@ def template_of(kind: type) -> str | None:
         if text is not None and file is not None:
             raise PromptError(f"{base.__qualname__} has both {TEMPLATE} and {FILE}: one of them would be right")
         if file is not None:
-            return _checked(_read(file, base), kind, f"{FILE} of {kind.__qualname__}")
+            return _checked(_read_template_file(file, base), kind, f"{FILE} of {kind.__qualname__}")
         if TEMPLATE in vars(base):
             return None if text is None else _checked(text, kind, f"{TEMPLATE} of {kind.__qualname__}")
     return None
@@ -98,7 +98,7 @@ def _checked(template: Any, kind: type, owner: str) -> str:
     return str(template)
 
 
-def _read(file: Any, base: type) -> str:
+def _read_template_file(file: Any, base: type) -> str:
     """Return the text of a file beside the module of the class, or in the working directory."""
     check(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
     origin = getattr(sys.modules.get(base.__module__), "__file__", None)

@@ -8,11 +8,11 @@ from fsm_agent.errors import PromptError, hint
 from fsm_agent.prompts.rendering.example import kind_of, prompt_example
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 
-Mode: TypeAlias = Literal["full", "schema_only", "example_only"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+GuideMode: TypeAlias = Literal["full", "schema_only", "example_only"]
+MODES: tuple[GuideMode, ...] = get_args(GuideMode)
 
 
-def prompt_guide(kind: Any, mode: Mode = "full") -> str:
+def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
     """Return the schema of a type, an example of its values, or the one behind the other.
 
     Args:

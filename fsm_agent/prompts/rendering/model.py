@@ -16,7 +16,7 @@ from fsm_agent.prompts.rendering.choices import text_of_member
 from fsm_agent.prompts.rendering.declared import check_declarations
 from fsm_agent.prompts.rendering.example import prompt_example
 from fsm_agent.prompts.rendering.fields import TYPE_MARK, UNMARKED
-from fsm_agent.prompts.rendering.guide import Mode, prompt_guide
+from fsm_agent.prompts.rendering.guide import GuideMode, prompt_guide
 from fsm_agent.prompts.rendering.parts import prompt_parts
 from fsm_agent.prompts.rendering.schema import prompt_schema
 from fsm_agent.prompts.rendering.text import prompt_text, text_without_method
@@ -41,7 +41,7 @@ class PromptModel(pydantic.BaseModel):
         super().__pydantic_init_subclass__(**arguments)
         check_declarations(cls)
 
-    def to_prompt(self, mode: Mode | None = None) -> str:
+    def to_prompt(self, mode: GuideMode | None = None) -> str:
         """Return the text of the value, or the guide to its type in this mode; see `prompt_text`, `prompt_guide`."""
         return text_without_method(self) if mode is None else prompt_guide(self, mode)
 

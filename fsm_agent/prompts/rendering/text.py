@@ -238,7 +238,7 @@ def _sequence(value: Any) -> str:
     items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     kept = [(index, item) for index, item in enumerate(items) if not is_attachment(item)]
     if not any(_needs_lines(item) for _, item in kept):
-        return json.dumps([_plain(item) for _, item in kept], ensure_ascii=False)
+        return json.dumps([_simplify_value(item) for _, item in kept], ensure_ascii=False)
     texts = [_text(item, None, f"[{index}]") for index, item in kept]
     return "\n".join([f"- {_indented(text)}" for text in texts])
 
@@ -246,7 +246,7 @@ def _sequence(value: Any) -> str:
 def _mapping(value: Mapping[Any, Any]) -> str:
     keys = [label_of(key) if isinstance(key, Enum) else _indented(str(key)) for key in value]
     if not any(map(_needs_lines, value.values())):
-        return json.dumps(dict(zip(keys, map(_plain, value.values()), strict=True)), ensure_ascii=False)
+        return json.dumps(dict(zip(keys, map(_simplify_value, value.values()), strict=True)), ensure_ascii=False)
     return "\n".join([_named(key, item, f"[{key!r}]") for key, item in zip(keys, value.values(), strict=True)])
 
 
@@ -255,7 +255,7 @@ def _needs_lines(value: Any) -> bool:
     return _is_compound(value) or _has_meaning(value) or _has_own(type(value))
 
 
-def _plain(value: Any) -> Any:
+def _simplify_value(value: Any) -> Any:
     if isinstance(value, Enum):
         return label_of(value)
     return value if isinstance(value, str | int | float | None) else _scalar(value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fsm_agent.providers.encoding import Written
+from fsm_agent.providers.encoding import EncodedJson
 
 MOST = 4  # breakpoints in one request; more are refused
 _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never on reasoning
@@ -49,10 +49,10 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
-def _marked_turns(turns: Sequence[Block | Written], mark: Block) -> list[Block | Written] | None:
+def _marked_turns(turns: Sequence[Block | EncodedJson], mark: Block) -> list[Block | EncodedJson] | None:
     for index in reversed(range(len(turns))):
         turn = turns[index]
-        if isinstance(turn, Written):
+        if isinstance(turn, EncodedJson):
             return _marked_turns([*turns[:index], *turn.values, *turns[index + 1 :]], mark)
         blocks = _blocks(turn["content"])
         if _last(blocks) is not None:
@@ -71,8 +71,8 @@ def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] |
     return [*blocks[:last], {**blocks[last], "cache_control": mark}, *blocks[last + 1 :]]
 
 
-def _marked_tools(tools: Sequence[Block | Written], mark: Block) -> list[Block | Written]:
-    last = tools[-1].values[0] if isinstance(tools[-1], Written) else tools[-1]
+def _marked_tools(tools: Sequence[Block | EncodedJson], mark: Block) -> list[Block | EncodedJson]:
+    last = tools[-1].values[0] if isinstance(tools[-1], EncodedJson) else tools[-1]
     return [*tools[:-1], {**last, "cache_control": mark}]
 
 

@@ -108,7 +108,7 @@ class DialogInTurns:
 
     def _turn(self) -> dict[str, Any]:
         blocks = sorted(self._newest, key=lambda block: block.get("type") != "tool_result")
-        return {"role": self._role, "content": _plain(blocks)}
+        return {"role": self._role, "content": _unwrap_text(blocks)}
 
     def _blocks(self, message: Message) -> Iterator[Block]:
         beside: Mapping[str, Any] = {}
@@ -232,6 +232,6 @@ def _is_plain(blocks: Sequence[Block]) -> bool:
     return all(block.keys() == {"type", "text"} for block in blocks)
 
 
-def _plain(blocks: list[Block]) -> str | list[Block]:
+def _unwrap_text(blocks: list[Block]) -> str | list[Block]:
     """Return a single text as a string, other blocks unchanged."""
     return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks

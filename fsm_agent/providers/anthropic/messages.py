@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import adaptations, asked, check_settings, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
@@ -18,7 +18,7 @@ from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import TOOLSETS, betas, hosted_tools
-from fsm_agent.providers.codec import Asked, Profile, merged
+from fsm_agent.providers.codec import Profile, RequestForm, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
 from fsm_agent.providers.json_codec import JsonCodec
 
@@ -79,7 +79,7 @@ class Anthropic(JsonCodec):
             body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
         return merged(body, extra)
 
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def asked(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
         can_force = not _reasons_by_budget(request, _own(profile))
         return asked(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)

@@ -12,13 +12,13 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
 from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
 from fsm_agent.providers.gemini.profile import GeminiProfile
-from fsm_agent.providers.gemini.reply import WIRE, ReplyInParts
+from fsm_agent.providers.gemini.reply import WIRE, GeminiReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools, with_computer_calls
 from fsm_agent.providers.json_codec import JsonCodec
@@ -84,9 +84,9 @@ class Gemini(JsonCodec):
             body["generationConfig"] = config
         return merged(body, profile.extra_body, request.settings.extra_body)
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+    def reply_parts(self, headers: Mapping[str, str]) -> GeminiReplyInParts:
         """Return what collects the reply of one response."""
-        return ReplyInParts(headers)
+        return GeminiReplyInParts(headers)
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
         """Return the reply with actions of a computer, each a function of its own here, as calls of `COMPUTER`."""

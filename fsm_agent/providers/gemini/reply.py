@@ -74,7 +74,7 @@ class _Call:
         )
 
 
-class ReplyInParts:
+class GeminiReplyInParts:
     """Collects a reply from one whole response, or from the chunks of a stream.
 
     Of several candidates only the first that arrives is read.

@@ -68,7 +68,7 @@ class _Translation:
         if not isinstance(node, Mapping):
             return {}  # True: anything
         self._count(depth)
-        node = _plain(self._merged(node, frozenset()))
+        node = _simplify_node(self._merged(node, frozenset()))
         if isinstance(pointer := node.get("$ref"), str):
             return self._referred(pointer, node, depth)
         translated: Schema = {}
@@ -79,7 +79,7 @@ class _Translation:
             elif key in _KEPT or _is_known(key, value, node):
                 translated[key] = value
             elif value is not None and not key.startswith("x-"):
-                notes.append(f"{key}: {_shown(value)}")
+                notes.append(f"{key}: {_print_value(value)}")
         if isinstance(required := translated.pop("required", None), list):
             properties = [name for name in translated.get("properties", ()) if name in required]
             translated |= {"required": properties} if properties else {}
@@ -179,7 +179,7 @@ def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:
             _merge(merged, {"allOf": [{key: value}]})
 
 
-def _plain(node: Mapping[str, Any]) -> Schema:
+def _simplify_node(node: Mapping[str, Any]) -> Schema:
     """Return the node without `const`, `oneOf`, lists of types, and keywords that differ in OpenAPI."""
     plain = {key: value for key, value in node.items() if key not in _DROPPED}
     if "anyOf" not in plain and "oneOf" in plain:
@@ -285,5 +285,5 @@ def _with_notes(schema: Schema, notes: list[str]) -> Schema:
     )
 
 
-def _shown(value: Any) -> str:
+def _print_value(value: Any) -> str:
     return value if isinstance(value, str) else pydantic_core.to_json(value).decode()

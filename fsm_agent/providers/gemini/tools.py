@@ -12,7 +12,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
 from fsm_agent.messages.message import FunctionCall, Opaque, Part
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.parser import ANSWER
+from fsm_agent.prompts.output import ANSWER
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.reply import WIRE
 from fsm_agent.providers.hosted_tools import set_options, wire_type

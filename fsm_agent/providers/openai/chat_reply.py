@@ -32,7 +32,7 @@ FINISHES: dict[str, Finish] = {
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
 
 
-class ReplyInParts:
+class ChatReplyInParts:
     """Collects a reply from one whole completion, or from the chunks of a stream.
 
     Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, before which some
@@ -234,11 +234,11 @@ class ReplyInParts:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind in ("thinking", "reasoning"):
                 thought = part.get("thinking") or part.get("reasoning") or part.get("summary")
-                if text := _plain(thought or part.get("text")):
+                if text := _extract_text(thought or part.get("text")):
                     self._add_text(Reasoning, text)
             elif kind == "refusal":
-                self._refusal.add(_plain(part.get("refusal")))
-            elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _plain(part)):
+                self._refusal.add(_extract_text(part.get("refusal")))
+            elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _extract_text(part)):
                 self._add_text(Text, text)
 
     def _take_details(self, details: Any) -> str:
@@ -266,13 +266,13 @@ def _is_flat_error(document: Mapping[str, Any]) -> bool:
     return document.get("object") == "error" or "message" in document or "detail" in document
 
 
-def _plain(value: Any) -> str:
+def _extract_text(value: Any) -> str:
     """Return the text of a part, of a list of parts, or the text itself."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return joined([_plain(item) for item in value])
-    return _plain(value.get("text")) if isinstance(value, dict) else ""
+        return joined([_extract_text(item) for item in value])
+    return _extract_text(value.get("text")) if isinstance(value, dict) else ""
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

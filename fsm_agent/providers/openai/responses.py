@@ -11,7 +11,7 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.adaptations import (
     CHOICES,
     adaptations,

@@ -11,7 +11,7 @@ from fsm_agent.providers.openai.parts import text_or_none
 from fsm_agent.providers.openai.responses_items import as_text, entries, item_type
 
 
-class Piece(NamedTuple):
+class DeltaTarget(NamedTuple):
     """The target of one kind of event: the type of items, the field in them, the type of part, and its key."""
 
     item: str
@@ -21,12 +21,12 @@ class Piece(NamedTuple):
 
 
 PIECES = {
-    "response.output_text": Piece("message", "content", "output_text", "text"),
-    "response.refusal": Piece("message", "content", "refusal", "refusal"),
-    "response.reasoning_summary_text": Piece("reasoning", "summary", "summary_text", "text"),
-    "response.reasoning_text": Piece("reasoning", "content", "reasoning_text", "text"),
-    "response.function_call_arguments": Piece("function_call", "arguments", "", "arguments"),
-    "response.custom_tool_call_input": Piece("custom_tool_call", "input", "", "input"),
+    "response.output_text": DeltaTarget("message", "content", "output_text", "text"),
+    "response.refusal": DeltaTarget("message", "content", "refusal", "refusal"),
+    "response.reasoning_summary_text": DeltaTarget("reasoning", "summary", "summary_text", "text"),
+    "response.reasoning_text": DeltaTarget("reasoning", "content", "reasoning_text", "text"),
+    "response.function_call_arguments": DeltaTarget("function_call", "arguments", "", "arguments"),
+    "response.custom_tool_call_input": DeltaTarget("custom_tool_call", "input", "", "input"),
 }
 
 
@@ -64,17 +64,17 @@ class ArrivingItem:
         self.data: dict[str, Any] = {}  # as received
         self.is_done = False  # `data` is complete
         self.is_matched = False
-        self.texts: dict[tuple[Piece, int], RepeatableText] = {}  # by the index that the events give a part
+        self.texts: dict[tuple[DeltaTarget, int], RepeatableText] = {}  # by the index that the events give a part
         # All parts together: some services continue the index from item to item, so it does not fit whole items.
-        self.totals: dict[Piece, RepeatableText] = {}
+        self.totals: dict[DeltaTarget, RepeatableText] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
         self.is_completed = False
 
-    def part(self, piece: Piece, index: int) -> RepeatableText:
+    def part(self, piece: DeltaTarget, index: int) -> RepeatableText:
         """Return the received text of the part with this index in events."""
         return self.texts.setdefault((piece, index), RepeatableText())
 
-    def total(self, piece: Piece) -> RepeatableText:
+    def total(self, piece: DeltaTarget) -> RepeatableText:
         """Return the emitted text of all such parts together."""
         return self.totals.setdefault(piece, RepeatableText())
 
@@ -95,7 +95,7 @@ class ArrivingItem:
         return item
 
 
-def whole_text(piece: Piece, data: Mapping[str, Any]) -> str:
+def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
     """Return the text of all such parts of a whole item."""
     if not piece.part:
         return as_text(data.get(piece.field))

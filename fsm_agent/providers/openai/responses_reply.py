@@ -20,7 +20,7 @@ from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
-from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, Piece, matched, whole_text
+from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, DeltaTarget, matched, whole_text
 from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, item_parts, item_type
 
 FINISHES: dict[str, Finish] = {
@@ -173,7 +173,7 @@ class ReplyInItems:
             item.data = data
             self._start(item)
 
-    def _take_piece(self, piece: Piece, event: Mapping[str, Any], *, is_done: bool) -> None:
+    def _take_piece(self, piece: DeltaTarget, event: Mapping[str, Any], *, is_done: bool) -> None:
         item = self._item(piece.item, event.get("output_index"), event.get("item_id"))
         index = event.get("summary_index" if piece.field == "summary" else "content_index")
         text = event.get(piece.key if is_done else "delta")
@@ -227,7 +227,7 @@ class ReplyInItems:
             item.is_completed = True
             self._deltas.append(FunctionCallCompleted(item.call))
 
-    def _emit(self, item: ArrivingItem, piece: Piece, text: str) -> None:
+    def _emit(self, item: ArrivingItem, piece: DeltaTarget, text: str) -> None:
         if not text:
             return
         item.total(piece).add(text)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from fsm_agent.context.masking import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.context.masking import estimated_tokens
 
 NAME = "result_cache"
 FOLD_CHARS = 200  # longer lines are folded, so that each fits an answer

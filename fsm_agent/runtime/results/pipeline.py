@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.values import Value
+from fsm_agent.context.masking import estimated_tokens
+from fsm_agent.context.shortening import check_chars, truncated
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import result_text
-from fsm_agent.lifecycle.context.masking import estimated_tokens
-from fsm_agent.lifecycle.context.shortening import check_chars, truncated
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message

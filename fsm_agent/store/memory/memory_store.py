@@ -8,11 +8,21 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from fsm_agent.store import refusals
+from fsm_agent.store import checks
+from fsm_agent.store.checks import (
+    check_agent,
+    check_append,
+    check_claim,
+    check_conversation,
+    check_create,
+    check_for_s,
+    check_post,
+    check_run,
+)
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
-from fsm_agent.store.memory.kept_run import (
-    KeptRun,
+from fsm_agent.store.memory.stored_run import (
+    StoredRun,
     asked_now,
     is_repeated,
     is_woken,
@@ -20,7 +30,6 @@ from fsm_agent.store.memory.kept_run import (
     row_of,
     shown_due_s,
 )
-from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_post, check_text
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
 
@@ -35,9 +44,9 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._runs: dict[str, KeptRun] = {}
+        self._runs: dict[str, StoredRun] = {}
         self._heads: dict[str, Head] = {}
-        self._queue = DueQueue[KeptRun]()
+        self._queue = DueQueue[StoredRun]()
         self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
@@ -55,13 +64,11 @@ class MemoryStore:
         holder: str | None = None,
         for_s: float = 0.0,
     ) -> Lease | bool:
-        check_new(run, header, agent, holder, for_s)
-        if follows is not None:
-            check_text("the name of a conversation", follows.conversation)
+        check_create(run, header, agent, follows, holder, for_s)
         with self._lock:
             if (old := self._runs.get(run)) is not None:
                 if old.header != header:
-                    raise refusals.other_header(run)
+                    raise checks.other_header(run)
                 return False
             if follows is not None:
                 name = follows.conversation
@@ -69,7 +76,7 @@ class MemoryStore:
                     raise Conflict(name, head.run)
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
-            self._runs[run] = kept = KeptRun(run, header, agent, now_s)
+            self._runs[run] = kept = StoredRun(run, header, agent, now_s)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
             self._make_due(kept, now_s)
@@ -84,8 +91,7 @@ class MemoryStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
-        check_for_s(for_s)
-        check_text("the name of a holder", holder)
+        check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
@@ -105,7 +111,7 @@ class MemoryStore:
         with self._lock:
             kept = self._newest(lease)
             if kept.until_s is None:
-                raise refusals.lost(lease)
+                raise checks.lost(lease)
             kept.until_s = self._clock() + for_s
             return len(kept.posts)
 
@@ -119,14 +125,12 @@ class MemoryStore:
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        check_entries(lines, rest)
-        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
-            rest = rest.changed(due_s=0.0)
+        rest = check_append(lines, rest)
         with self._lock:
             kept = self._newest(lease)
             if kept.until_s is None or kept.n != n:
                 if not is_repeated(kept, lease, n, lines, rest):
-                    raise refusals.lost(lease) if kept.until_s is None else refusals.misplaced(lease, n, kept.n)
+                    raise checks.lost(lease) if kept.until_s is None else checks.misplaced(lease, n, kept.n)
                 return len(kept.posts)
             if lines:
                 kept.add(lines)
@@ -162,6 +166,7 @@ class MemoryStore:
         return future
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        check_run(run)
         with self._lock:
             kept = self._get(run)
             if after is None:
@@ -175,15 +180,15 @@ class MemoryStore:
             )
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(key, body, by)
+        check_post(run, key, body, by)
         with self._lock:
             kept = self._get(run)
             if kept.is_ended:
-                raise refusals.has_ended(run)
+                raise checks.has_ended(run)
             now_s = self._clock()
             if key:
                 if (asked := kept.asked.get(key)) is None:
-                    raise refusals.not_asked(run, key, [open_.key for open_ in open_questions(kept)])
+                    raise checks.not_asked(run, key, [open_.key for open_ in open_questions(kept)])
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
@@ -204,6 +209,8 @@ class MemoryStore:
         due_before: float | None = None,
         limit: int = 100,
     ) -> builtins.list[Run]:
+        if agent is not None:
+            check_agent(agent)
         with self._lock:
             found = [
                 kept
@@ -218,10 +225,12 @@ class MemoryStore:
             return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
 
     def head(self, conversation: str) -> Head:
+        check_conversation(conversation)
         with self._lock:
             return self._heads.get(conversation, Head(conversation))
 
     def delete(self, run: str) -> None:
+        check_run(run)
         with self._lock:
             kept = self._get(run)
             self._check_free(kept, self._clock())
@@ -247,33 +256,33 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing: what is in memory goes with the store."""
 
-    def _take(self, kept: KeptRun, holder: str, for_s: float, now_s: float) -> Lease:
+    def _take(self, kept: StoredRun, holder: str, for_s: float, now_s: float) -> Lease:
         kept.fence += 1
         kept.tries += 1
         kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
         self._queue.hold(kept, kept.until_s)
         return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
 
-    def _get(self, run: str) -> KeptRun:
+    def _get(self, run: str) -> StoredRun:
         if (kept := self._runs.get(run)) is None:
-            raise refusals.unknown(run)
+            raise checks.unknown(run)
         return kept
 
-    def _newest(self, lease: Lease) -> KeptRun:
+    def _newest(self, lease: Lease) -> StoredRun:
         """Return the run of a lease that nobody has outdated.
 
         A run that was deleted and begun again counts its fences from 1 again.
         """
         kept = self._runs.get(lease.run)
         if kept is None or kept.fence != lease.fence or kept.since_s != lease.since_s or kept.holder != lease.holder:
-            raise refusals.lost(lease)
+            raise checks.lost(lease)
         return kept
 
-    def _check_free(self, kept: KeptRun, now_s: float) -> None:
+    def _check_free(self, kept: StoredRun, now_s: float) -> None:
         if kept.until_s is not None and kept.until_s > now_s:
             raise RunBusy(kept.name, kept.holder, kept.since_s, kept.until_s)
 
-    def _make_due(self, kept: KeptRun, now_s: float) -> None:
+    def _make_due(self, kept: StoredRun, now_s: float) -> None:
         since_s = min(now_s, kept.due_s) if kept.due_s else now_s
         self._queue.make_due(kept, since_s)
         self._tell()
@@ -283,7 +292,7 @@ class MemoryStore:
         if self._waiting:
             self._due.notify_all()
 
-    def _give_back(self, kept: KeptRun, rest: Rest) -> None:
+    def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
         kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
         kept.due_s = due_s = rest.due_s

@@ -120,7 +120,7 @@ def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> Non
         raise StoreError(f"the store {str(path)!r} cannot be opened: {error.strerror}") from error
     connection = connect(path)
     try:
-        with explained(path):
+        with name_file_in_errors(path):
             _migrate(connection, path, migrations)
     finally:
         connection.close()
@@ -132,7 +132,7 @@ def connect(path: Path) -> sqlite3.Connection:
     Raises:
         StoreError: The file cannot be opened.
     """
-    with explained(path):
+    with name_file_in_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA synchronous = FULL")
@@ -144,7 +144,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def name_file_in_errors(path: Path) -> Iterator[None]:
     """Have the errors of SQLite name the file."""
     try:
         yield

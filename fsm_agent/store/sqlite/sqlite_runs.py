@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import refusals
+from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -65,7 +65,7 @@ def create(connection: Connection, run: str, header: str, agent: str, follows: H
     old = connection.execute("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = ?", (run,))
     if (row := old.fetchone()) is not None:
         if row[0] != header:
-            raise refusals.other_header(run)
+            raise checks.other_header(run)
         return False
     if follows is not None:
         if (now := head(connection, follows.conversation)) != follows:
@@ -134,7 +134,7 @@ def renew(connection: Connection, lease: Lease, until_s: float) -> int:
         (until_s, lease.run, lease.fence, lease.since_s, lease.holder),
     )
     if not renewed.rowcount:
-        raise refusals.lost(lease)
+        raise checks.lost(lease)
     return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
 
 
@@ -158,7 +158,7 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
         (lease.run, lease.fence, lease.since_s, lease.holder),
     ).fetchone()
     if row is None:
-        raise refusals.lost(lease)
+        raise checks.lost(lease)
     key, there, unread, tries, until_s, returned = row
     if until_s is None or there != new.n:
         if rest is None:
@@ -167,7 +167,7 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
             is_next = until_s is None and new.n == returned and end == there
         if is_next and _lines(connection, key, new.n, end) == new.lines:
             return int(unread)  # it was done before
-        raise refusals.lost(lease) if until_s is None else refusals.misplaced(lease, new.n, there)
+        raise checks.lost(lease) if until_s is None else checks.misplaced(lease, new.n, there)
     rows = enumerate(new.lines, (key << 32) + new.n + 1)
     connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(row_id, now_s, line) for row_id, line in rows])
     for post_id in new.took:
@@ -231,13 +231,13 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
     found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
     row = connection.execute(found, (run,)).fetchone()
     if row is None:
-        raise refusals.unknown(run)
+        raise checks.unknown(run)
     if row[1]:
-        raise refusals.has_ended(run)
+        raise checks.has_ended(run)
     if key:
         asked = "SELECT answered_by, answered FROM question WHERE run = ? AND key = ?"
         if (answer := connection.execute(asked, (row[0], key)).fetchone()) is None:
-            raise refusals.not_asked(run, key, [question.key for question in _questions(connection, row[0])])
+            raise checks.not_asked(run, key, [question.key for question in _questions(connection, row[0])])
         if answer[1] is not None:
             raise AlreadyAnswered(run, key, *answer)
         connection.execute(
@@ -257,7 +257,7 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
     """Return a run as it is."""
     row = connection.execute(f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise refusals.unknown(run)
+        raise checks.unknown(run)
     key = row[0]
     snapshot = connection.execute("SELECT n, record FROM snapshot WHERE run = ?", (key,)).fetchone()
     if after is None:
@@ -340,7 +340,7 @@ def _free(connection: Connection, run: str, now_s: float, dead: Collection[str])
     """Return the key of a run that nobody holds."""
     row = connection.execute("SELECT key, holder, since, until, instance FROM run WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise refusals.unknown(run)
+        raise checks.unknown(run)
     key, holder, since_s, until_s, instance = row
     if until_s is not None and until_s > now_s and instance not in dead:
         raise RunBusy(run, holder, since_s, until_s)

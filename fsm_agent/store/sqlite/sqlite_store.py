@@ -20,14 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
-from fsm_agent.store.changes import Changes
+from fsm_agent.store.changes import ChangeNotifier
+from fsm_agent.store.checks import (
+    check_agent,
+    check_append,
+    check_claim,
+    check_conversation,
+    check_create,
+    check_for_s,
+    check_path,
+    check_post,
+    check_run,
+)
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
-from fsm_agent.store.holders import Holders
-from fsm_agent.store.refusals import check_entries, check_for_s, check_new, check_path, check_post, check_text
+from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.connections import Connections
-from fsm_agent.store.sqlite.sqlite_file import connect, explained, prepare
+from fsm_agent.store.sqlite.sqlite_file import connect, name_file_in_errors, prepare
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
 
 Write = Callable[[sqlite3.Connection], Any]
@@ -65,8 +75,8 @@ class SqliteStore:
         self._connections = Connections(lambda: connect(self._path), self._closed)
         self._watching = Connections(lambda: connect(self._path), self._closed)
         self._writer = GroupCommit[Write](self._commit, self._closed)
-        self._changes = Changes(self._version)
-        self._holders = Holders(self._path.with_name(self._path.name + ".holders"))
+        self._changes = ChangeNotifier(self._version)
+        self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
 
     def create(
@@ -79,9 +89,7 @@ class SqliteStore:
         holder: str | None = None,
         for_s: float = 0.0,
     ) -> Lease | bool:
-        check_new(run, header, agent, holder, for_s)
-        if follows is not None:
-            check_text("the name of a conversation", follows.conversation)
+        check_create(run, header, agent, follows, holder, for_s)
         instance = "" if holder is None else self._holders.instance(self._has_leases)
 
         def write(connection: sqlite3.Connection) -> Lease | bool | None:
@@ -105,9 +113,7 @@ class SqliteStore:
         agents: Sequence[str] = (),
         now_s: float | None = None,
     ) -> Lease | None:
-        check_for_s(for_s)
-        for name in (holder, run or "", *agents):
-            check_text("the name of a holder, a run or an agent", name)
+        check_claim(holder, for_s, run, agents)
         changes = self._changes.count()
 
         def wish() -> runs.Claim:
@@ -171,20 +177,17 @@ class SqliteStore:
         took: Sequence[int],
         snapshot: bytes | None,
     ) -> Write:
-        check_entries(lines, rest)
-        if rest is not None and rest.due_s is not None and rest.due_s < 0.0:
-            rest = rest.changed(due_s=0.0)
+        rest = check_append(lines, rest)
         new = runs.Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
         return lambda connection: runs.append(connection, new, self._clock())
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
-        check_text("the name of a run", run)
+        check_run(run)
         with self._reading() as connection:
             return runs.load(connection, run, after, self._clock())
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_text("the name of a run", run)
-        check_post(key, body, by)
+        check_post(run, key, body, by)
         self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
         self._changes.add()
 
@@ -199,7 +202,7 @@ class SqliteStore:
     ) -> builtins.list[Run]:
         conditions: dict[str, Sequence[object]] = {}
         if agent is not None:
-            check_text("the name of an agent", agent)
+            check_agent(agent)
         if ended is not None:
             conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
         if asked:
@@ -211,12 +214,12 @@ class SqliteStore:
             return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
-        check_text("the name of a conversation", conversation)
+        check_conversation(conversation)
         with self._reading() as connection:
             return runs.head(connection, conversation)
 
     def delete(self, run: str) -> None:
-        check_text("the name of a run", run)
+        check_run(run)
         with self._reading() as connection:
             dead = self._dead(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
@@ -261,14 +264,14 @@ class SqliteStore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection that sees the store as it is now until the end."""
-        with self._connections.one() as connection, explained(self._path):
+        with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN")
             yield connection
             connection.execute("COMMIT")
 
     def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
         """Do all in one transaction; see `GroupCommit`."""
-        with self._connections.one() as connection, explained(self._path):
+        with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             if len(writes) == 1:
                 outcomes = [writes[0](connection)]
@@ -281,7 +284,7 @@ class SqliteStore:
         """Do one of many; return the exception if it is refused, which leaves the others what they have done."""
         connection.execute("SAVEPOINT write")
         try:
-            with explained(self._path):
+            with name_file_in_errors(self._path):
                 return write(connection)
         except Exception as error:
             if not connection.in_transaction:  # the disk is full, or worse
@@ -293,7 +296,7 @@ class SqliteStore:
                 connection.execute("RELEASE write")
 
     def _version(self) -> object:
-        with self._watching.one() as connection, explained(self._path):
+        with self._watching.one() as connection, name_file_in_errors(self._path):
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _dead(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:

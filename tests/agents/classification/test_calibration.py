@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Calibration, Classification, UsageError, brier_score
+from fsm_agent import Classification, UsageError
+from fsm_agent.agents import Calibration, brier_score
 
 
 def found(raw: dict[Any, float], floor: float = 0.0) -> Classification[Any]:

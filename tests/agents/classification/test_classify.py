@@ -14,25 +14,22 @@ import pytest
 from fsm_agent import (
     Agent,
     AgentBase,
-    AsyncAgentBase,
-    Calibration,
     CallFailed,
     Dialog,
     FallbackClient,
     Limits,
     Payload,
     Prompt,
-    RateLimit,
-    RateLimitedClient,
     Reply,
     UsageError,
     client_for,
     function,
-    register_client,
 )
+from fsm_agent.agents import AsyncAgentBase, Calibration
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.classification.asking import Question
 from fsm_agent.agents.options import ClassifyOptions
+from fsm_agent.clients import RateLimit, RateLimitedClient, register_client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.testing import Script, token_reply
 

@@ -18,17 +18,8 @@ import pytest
 from pydantic import BaseModel
 from support import fake_command
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    CommandClient,
-    HostedMCP,
-    JsonFields,
-    Limits,
-    Payload,
-    WebSearch,
-    register_client,
-)
+from fsm_agent import Agent, CallFailed, Limits, Payload
+from fsm_agent.clients import CommandClient, JsonFields, register_client
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
@@ -42,12 +33,13 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages import HostedMCP, WebSearch
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.settings import Settings
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import ClientConformance, Endless
-from fsm_agent.testing.client_conformance import Answer
+from fsm_agent.testing.client_conformance import ScriptedAnswer
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, aask, ask
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -94,14 +86,14 @@ class TestConformance(ClientConformance):
         self.path = tmp_path
 
     @contextmanager
-    def serving(self, *answers: Answer) -> Iterator[Client]:
+    def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
         for number, answer in enumerate(answers):
             (self.path / f"{number}.json").write_text(json.dumps(self.told(answer)))
         command = [sys.executable, "-I", "-S", fake_command.__file__, str(self.path)]
         with CommandClient(command, json=FIELDS, env={**os.environ, "FAKE_API_KEY": SECRET}) as client:
             yield client
 
-    def told(self, answer: Answer) -> dict[str, Any]:
+    def told(self, answer: ScriptedAnswer) -> dict[str, Any]:
         if isinstance(answer, Endless):
             return {"lines": [{"text": answer.text}], "hangs": True}
         if isinstance(answer, ProviderError):

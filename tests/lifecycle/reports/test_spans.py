@@ -9,8 +9,9 @@ import pytest
 from support.call_steps import begun, say
 from support.walks import function_call
 
-from fsm_agent import Agent, Context, Reply, Usage, function, handoff, snapshot, spans_of
+from fsm_agent import Agent, Context, Reply, Usage, function, handoff, snapshot
 from fsm_agent.errors import Overloaded
+from fsm_agent.lifecycle import spans_of
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Replied, Returned

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from support.growth import growth
 
-from fsm_agent import Agent, Prompt, first_of, json_anywhere, json_block, keyword, tagged, verbatim
+from fsm_agent import Agent, Prompt, first_of
 from fsm_agent.messages.event import Done, PartialOutput
+from fsm_agent.prompts import json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.prompts.extraction.arriving import Arriving, extends
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.testing import Script
 

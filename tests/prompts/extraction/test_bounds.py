@@ -13,20 +13,10 @@ import pytest
 from pydantic import BaseModel
 from support.growth import growth
 
-from fsm_agent import (
-    ParseError,
-    TagParser,
-    code,
-    extract_json,
-    first_of,
-    json_anywhere,
-    json_block,
-    keyword,
-    tagged,
-    verbatim,
-)
+from fsm_agent import ParseError, first_of
+from fsm_agent.prompts import TagParser, code, extract_json, json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.prompts.extraction.scanning import broken_brackets
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 
 
 class Verdict(enum.Enum):

@@ -14,14 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
-from fsm_agent import (
-    ParseError,
+from fsm_agent import ParseError, UsageError, first_of
+from fsm_agent.prompts import (
     Parser,
     TagParser,
-    UsageError,
     code,
     extract_json,
-    first_of,
     json_anywhere,
     json_block,
     keyword,
@@ -32,7 +30,7 @@ from fsm_agent import (
 from fsm_agent.prompts.extraction.matching import only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import unescaped
-from fsm_agent.prompts.parser import IN_PROSE, MENDED, Output
+from fsm_agent.prompts.output import IN_PROSE, MENDED, Output
 
 
 class Verdict(enum.Enum):

@@ -9,8 +9,9 @@ from typing import Literal
 
 import pytest
 
-from fsm_agent import Agent, CodeExecution, HostedMCP, ParseError, WebSearch
+from fsm_agent import Agent, ParseError
 from fsm_agent.errors import PromptError
+from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.prompts.files.loading import KEYS
 from fsm_agent.prompts.files.reading import PromptFileError
 from fsm_agent.prompts.library import PROMPTS, Prompts, load_prompt, register_prompt
@@ -19,7 +20,7 @@ from fsm_agent.testing import Script
 
 SHOP = '''
 from enum import Enum
-from fsm_agent import HostedMCP
+from fsm_agent.messages import HostedMCP
 class Size(Enum):
     SMALL = "small"
     LARGE = "large"

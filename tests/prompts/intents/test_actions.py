@@ -13,17 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import (
-    Action,
-    ActionSet,
-    Agent,
-    Attribute,
-    InnerText,
-    ParseError,
-    ParserInput,
-    PromptError,
-    UsageError,
-)
+from fsm_agent import Agent, ParseError, PromptError, UsageError
+from fsm_agent.prompts import Action, ActionSet, Attribute, InnerText, ParserInput
 from fsm_agent.testing import Script
 
 

@@ -9,18 +9,9 @@ import re
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import (
-    Agent,
-    ParseFailed,
-    ParserInput,
-    Prompt,
-    PromptChoice,
-    PromptEnum,
-    PromptError,
-    TagNotFound,
-    UsageError,
-    intent,
-)
+from fsm_agent import Agent, Prompt, PromptError, UsageError
+from fsm_agent.errors import ParseFailed, TagNotFound
+from fsm_agent.prompts import ParserInput, PromptChoice, PromptEnum, intent
 from fsm_agent.testing import Script
 
 TEMPLATE = """

@@ -15,21 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    IntentExtractor,
-    IntentFrame,
-    Limits,
-    ParseError,
-    ParseFailed,
-    ParserInput,
-    Prompt,
-    PromptChoice,
-    PromptEnum,
-    TagNotFound,
-    UsageError,
-)
+from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError
+from fsm_agent.errors import ParseFailed, TagNotFound
+from fsm_agent.prompts import IntentExtractor, IntentFrame, ParserInput, PromptChoice, PromptEnum
 from fsm_agent.prompts.extraction.parsing import Parsed
 from fsm_agent.testing import Script
 

@@ -6,8 +6,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from fsm_agent import Action, ActionSet, Agent, Attribute, InnerText, Message, Prompt, Settings
+from fsm_agent import Agent, Message, Prompt, Settings
 from fsm_agent.clients.local.model import command_to_fetch, find_model
+from fsm_agent.prompts import Action, ActionSet, Attribute, InnerText
 
 HAS_MODEL = find_spec("xllamacpp") and find_model()
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from pydantic import BaseModel, Field
 
-from fsm_agent import (
-    Image,
+from fsm_agent import Image, PromptModel
+from fsm_agent.messages.message import Text
+from fsm_agent.prompts import (
     PromptChoice,
     PromptEnum,
     PromptField,
-    PromptModel,
     examples_section,
     prompt_example,
     prompt_guide,
@@ -24,7 +24,6 @@ from fsm_agent import (
     prompt_schema,
     prompt_text,
 )
-from fsm_agent.messages.message import Text
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel, Field, RootModel, create_model
 from typing_extensions import TypeAliasType, TypedDict
 
-from fsm_agent import PromptChoice, PromptError, PromptField, prompt_schema
+from fsm_agent import PromptError
+from fsm_agent.prompts import PromptChoice, PromptField, prompt_schema
 
 T = TypeVar("T")
 Id = NewType("Id", int)

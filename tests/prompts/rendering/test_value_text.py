@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from fsm_agent import PromptChoice, PromptError, PromptField, PromptModel, UsageError, prompt_text
+from fsm_agent import PromptError, PromptModel, UsageError
+from fsm_agent.prompts import PromptChoice, PromptField, prompt_text
 from fsm_agent.prompts.template import render
 
 

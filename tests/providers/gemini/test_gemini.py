@@ -14,7 +14,7 @@ from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, Rate
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Text
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.generate_content import BUDGETS, GeminiProfile
 from fsm_agent.providers.schemas import output_in_words

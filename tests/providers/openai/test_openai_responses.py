@@ -32,7 +32,7 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, U
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.catalog import provider
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.schemas import output_in_words

@@ -17,7 +17,7 @@ from fsm_agent.providers.codec import Codec, Profile, read_json
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import failure, unreadable
 from fsm_agent.providers.json_codec import JsonCodec
-from fsm_agent.providers.openai.chat_reply import ReplyInParts
+from fsm_agent.providers.openai.chat_reply import ChatReplyInParts
 
 
 class _Raw(JsonCodec):
@@ -29,7 +29,7 @@ class _Raw(JsonCodec):
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         return ()
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ReplyInParts:
+    def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
         return _Completed(headers)
 
 
@@ -51,7 +51,7 @@ class Completions(_Raw):
         return {**body, "cache_prompt": True, **settings.extra_body}
 
 
-class _Completed(ReplyInParts):
+class _Completed(ChatReplyInParts):
     def take_whole(self, document: Any) -> None:
         for choice in document.get("choices") or () if isinstance(document, dict) else ():
             if isinstance(choice, dict):

@@ -33,7 +33,7 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.event import ArgumentsDelta, FunctionCallStarted, TextDelta, UsageReported
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.parser import Output
+from fsm_agent.prompts.output import Output
 from fsm_agent.providers.catalog import provider
 from fsm_agent.runtime.abort import Abort, Aborted
 

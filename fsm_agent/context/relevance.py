@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from math import isnan
 
 from fsm_agent._internal.values import Value
+from fsm_agent.context.window import check_size, group_start, pinned
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.context.window import check_size, group_start, pinned
 from fsm_agent.messages.message import Message
 
 

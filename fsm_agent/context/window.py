@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from fsm_agent._internal.values import Value
+from fsm_agent.context.masking import estimated_tokens
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.context.masking import estimated_tokens
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Part, Reasoning, Text
 
 Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.lifecycle.seeding import Seed, seed_of, with_earlier
-from fsm_agent.lifecycle.snapshot import record_of
+from fsm_agent.lifecycle.snapshots import record_of
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNANSWERED = "(This turn ended without an answer: {reason}.)"
 
 
-class Turn(NamedTuple):
+class StoredTurn(NamedTuple):
     """A run of a conversation, as it is in the store."""
 
     row: Run
@@ -47,7 +47,7 @@ class Turn(NamedTuple):
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
-def turn_of(runs: Runs, run: str, conversation: str = "") -> Turn:
+def turn_of(runs: Runs, run: str, conversation: str = "") -> StoredTurn:
     """Return a turn.
 
     Raises:
@@ -66,7 +66,7 @@ def turn_of(runs: Runs, run: str, conversation: str = "") -> Turn:
     record = None if saved is None else record_of(saved.document)
     if record is not None and record.ending is None:  # somebody gave the run up
         record = None
-    return Turn(loaded.run, header, seed_of(header), record)
+    return StoredTurn(loaded.run, header, seed_of(header), record)
 
 
 def follows(header: Header) -> Head:
@@ -87,7 +87,7 @@ def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialo
         RunUnknown: A run that is needed was deleted.
         JournalError: One is damaged or forged.
     """
-    turns = list[Turn]()
+    turns = list[StoredTurn]()
     while run and run not in known:
         turns.append(turn := turn_of(runs, run, conversation))
         run = turn.header.follows if turn.seed.is_continued else ""
@@ -157,7 +157,7 @@ def check_ended(row: Run, conversation: str) -> None:
     raise Conflict(conversation, run, what)
 
 
-def _after(turn: Turn, before: Dialog) -> Dialog:
+def _after(turn: StoredTurn, before: Dialog) -> Dialog:
     """Return the dialog behind a turn; ``before`` is that of the turn that it follows."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0

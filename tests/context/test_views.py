@@ -11,30 +11,20 @@ from support.call_steps import begun, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.walks import assert_sendable, function_call
 
-from fsm_agent import (
-    Agent,
-    ByRecord,
-    KeepLastN,
-    Limits,
-    Masking,
-    PhaseDetector,
-    PhaseRule,
-    Reply,
-    Usage,
-    function,
-    snapshot,
-)
+from fsm_agent import Agent, Limits, Reply, Usage, function, snapshot
+from fsm_agent.context import ByRecord, KeepLastN, Masking
+from fsm_agent.context.masking import context_release
+from fsm_agent.context.view import View
+from fsm_agent.context.window import Processor
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.functions.context import Context
-from fsm_agent.lifecycle.context.masking import context_release
-from fsm_agent.lifecycle.context.view import View
-from fsm_agent.lifecycle.context.window import Processor
+from fsm_agent.lifecycle import PhaseDetector, PhaseRule
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
 from fsm_agent.lifecycle.record import CallRecord, Reason
 from fsm_agent.messages.event import ObservationsMasked, Stepped
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drive import adrive, drive
+from fsm_agent.runtime.drivers import adrive, drive
 from fsm_agent.testing import Script, call
 
 NOTE = "[Masked — {} result from iteration {}, {} tokens. Use result_cache tool if available, or re-invoke tool.]"

@@ -9,7 +9,7 @@ from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.store.store import Lease, Post, Rest, Run
 
 
-class Asked:
+class OpenQuestion:
     """A question that is open, or answered while its answer is unread."""
 
     __slots__ = ("at_s", "by", "question")
@@ -20,7 +20,7 @@ class Asked:
         self.by = ""
 
 
-class KeptRun:
+class StoredRun:
     """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
 
     __slots__ = (
@@ -35,7 +35,7 @@ class KeptRun:
         self._lines: list[str] = []  # those that somebody has read
         self._unread: list[tuple[int, Sequence[str]]] = []  # the others, each behind how many
         self.posts: dict[int, Post] = {}
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
         self.due_s: float | None = 0.0  # as the last rest said
@@ -61,7 +61,7 @@ class KeptRun:
         self.n += len(lines)
 
 
-def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
+def is_repeated(kept: StoredRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
     """Return True if this lease has done this append before."""
     end = n + len(lines)
     if rest is None:
@@ -71,35 +71,37 @@ def is_repeated(kept: KeptRun, lease: Lease, n: int, lines: Sequence[str], rest:
     return is_next and kept.lines[n:end] == list(lines)
 
 
-def asked_now(before: dict[str, Asked], questions: Sequence[Question], unread: set[str]) -> dict[str, Asked]:
+def asked_now(
+    before: dict[str, OpenQuestion], questions: Sequence[Question], unread: set[str]
+) -> dict[str, OpenQuestion]:
     """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
-    now: dict[str, Asked] = {}
+    now: dict[str, OpenQuestion] = {}
     for question in questions:
         asked = before.get(question.key)
         if asked is None or (asked.at_s is not None and question.key not in unread):
-            asked = Asked(question)
+            asked = OpenQuestion(question)
         now.setdefault(question.key, asked)
     return now
 
 
-def open_questions(kept: KeptRun) -> list[Question]:
+def open_questions(kept: StoredRun) -> list[Question]:
     """Return the questions that nobody has answered, by key."""
     return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
 
 
-def shown_due_s(kept: KeptRun) -> float | None:
+def shown_due_s(kept: StoredRun) -> float | None:
     """Return the time at which a run is due, as `Run.due_s` says it."""
     if kept.is_ended:
         return None
     return 0.0 if kept.until_s is not None or is_woken(kept) else kept.due_s
 
 
-def is_woken(kept: KeptRun) -> bool:
+def is_woken(kept: StoredRun) -> bool:
     """Return whether a run has an unread post that it heeds."""
     return bool(kept.posts) and (kept.heeds is None or any(post.key == kept.heeds for post in kept.posts.values()))
 
 
-def row_of(kept: KeptRun, now_s: float) -> Run:
+def row_of(kept: StoredRun, now_s: float) -> Run:
     """Return what can be known of a run without its journal."""
     return Run(
         id=kept.name,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fsm_agent._internal.values import Value
+from fsm_agent.context.masking import estimated_tokens
+from fsm_agent.context.shortening import SendOnce, TruncateResults
+from fsm_agent.context.view import Fit, Fitting
+from fsm_agent.context.window import KeepLastN, Processor, applied, check_size, message_tokens
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.lifecycle.context.masking import estimated_tokens
-from fsm_agent.lifecycle.context.shortening import SendOnce, TruncateResults
-from fsm_agent.lifecycle.context.view import Fit, Fitting
-from fsm_agent.lifecycle.context.window import KeepLastN, Processor, applied, check_size, message_tokens
 from fsm_agent.messages.event import ContextMeasured
 from fsm_agent.messages.message import Message
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from support.drivers import Driver, anyhow, seed
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
-from fsm_agent import Message, Prompt, SendOnce, TruncateResults, UsageError, function
-from fsm_agent.lifecycle.context.shortening import REPEATED
-from fsm_agent.lifecycle.context.view import View
+from fsm_agent import Message, Prompt, UsageError, function
+from fsm_agent.context import SendOnce, TruncateResults
+from fsm_agent.context.shortening import REPEATED
+from fsm_agent.context.view import View
 from fsm_agent.testing import Script, call
 
 LONG = "".join(f"line {n}\n" for n in range(40))

@@ -8,21 +8,11 @@ from hypothesis import strategies as st
 from support.drivers import Driver, anyhow, everywhere, seed
 from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, told, torn
 
-from fsm_agent import (
-    Agent,
-    CallFailed,
-    ContextTooLong,
-    KeepLastN,
-    Prompt,
-    Reason,
-    SendOnce,
-    TokenBudget,
-    TruncateResults,
-    UsageError,
-    function,
-)
-from fsm_agent.lifecycle.context.view import View
-from fsm_agent.lifecycle.context.window import message_tokens
+from fsm_agent import Agent, CallFailed, Prompt, Reason, UsageError, function
+from fsm_agent.context import KeepLastN, SendOnce, TokenBudget, TruncateResults
+from fsm_agent.context.view import View
+from fsm_agent.context.window import message_tokens
+from fsm_agent.errors import ContextTooLong
 from fsm_agent.messages import ContextMeasured, Done, RequestStarted
 from fsm_agent.testing import Script, call
 

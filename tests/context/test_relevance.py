@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, torn
 
-from fsm_agent import Agent, KeepRelevant, Message, UsageError
-from fsm_agent.lifecycle.context.window import pinned
+from fsm_agent import Agent, Message, UsageError
+from fsm_agent.context import KeepRelevant
+from fsm_agent.context.window import pinned
 from fsm_agent.testing import Script
 
 

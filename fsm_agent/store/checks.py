@@ -1,4 +1,4 @@
-"""The refusals that all stores share, in the same words."""
+"""Checks of what a store is given, and the errors of all stores, in the same words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Lease, Rest, Run
+    from fsm_agent.store.store import Head, Lease, Rest, Run
 
 
 def check_text(what: str, text: str) -> None:
@@ -59,20 +59,51 @@ def check_line(what: str, line: str) -> None:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
 
 
-def check_new(run: str, header: str, agent: str, holder: str | None, for_s: float) -> None:
-    """Refuse a run that cannot be begun.
+def check_create(run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float) -> None:
+    """Refuse what `Store.create` cannot begin.
 
     Raises:
-        UsageError: It has no name, or one of the texts cannot be stored, or nobody can hold it for so long.
+        UsageError: The run has no name, or one of the texts cannot be stored, or nobody can hold it for so long.
     """
     if not run:
         raise UsageError("the name of a run is '': it can be any text but the empty one")
-    check_text("the name of a run", run)
-    check_text("the name of an agent", agent)
+    check_run(run)
+    check_agent(agent)
     check_line("the header", header)
+    if follows is not None:
+        check_conversation(follows.conversation)
     if holder is not None:
         check_text("the name of a holder", holder)
         check_for_s(for_s)
+
+
+def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
+    """Refuse what `Store.claim` cannot look for, or cannot keep.
+
+    Raises:
+        UsageError: A name cannot be stored, or nobody can hold a run for so long.
+    """
+    check_for_s(for_s)
+    check_text("the name of a holder", holder)
+    if run is not None:
+        check_run(run)
+    for agent in agents:
+        check_agent(agent)
+
+
+def check_run(run: str) -> None:
+    """Refuse a text that can be no name of a run."""
+    check_text("the name of a run", run)
+
+
+def check_agent(agent: str) -> None:
+    """Refuse a text that can be no name of an agent."""
+    check_text("the name of an agent", agent)
+
+
+def check_conversation(name: str) -> None:
+    """Refuse a text that can be no name of a conversation."""
+    check_text("the name of a conversation", name)
 
 
 def check_for_s(for_s: float) -> None:
@@ -84,8 +115,8 @@ def check_for_s(for_s: float) -> None:
     check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
-def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
-    """Refuse entries and a rest that cannot be stored.
+def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
+    """Refuse entries and a rest that cannot be stored; return the rest as it is kept: due at once is ``0.0``.
 
     Raises:
         UsageError: A line holds a line break, or a text half a surrogate pair.
@@ -93,20 +124,23 @@ def check_entries(lines: Sequence[str], rest: Rest | None) -> None:
     for line in () if type(lines) is Unwritten and lines.is_plain else lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
-    if rest is not None:
-        check_text("the state", rest.state)
-        check_text("the key of the question that is heeded", rest.heeds or "")
-        for question in rest.questions:
-            for text in (question.key, question.kind, question.about, *question.answers):
-                check_text(f"the question {question.key!r}", text)
+    if rest is None:
+        return None
+    check_text("the state", rest.state)
+    check_text("the key of the question that is heeded", rest.heeds or "")
+    for question in rest.questions:
+        for text in (question.key, question.kind, question.about, *question.answers):
+            check_text(f"the question {question.key!r}", text)
+    return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 
 
-def check_post(key: str, body: str, by: str) -> None:
+def check_post(run: str, key: str, body: str, by: str) -> None:
     """Refuse a post that cannot be stored.
 
     Raises:
         UsageError: A text holds half a surrogate pair.
     """
+    check_run(run)
     check_text("the key", key)
     check_text("the body", body)
     check_text("the name of who posts", by)

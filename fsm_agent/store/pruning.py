@@ -17,7 +17,7 @@ from fsm_agent.lifecycle.outcomes import Injected, Outcome
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Header, Line, header_of, line_of
 from fsm_agent.mistakes import check
-from fsm_agent.store import turns
+from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Loaded, Run, Store
 
@@ -58,7 +58,7 @@ class _Needed:
         except (RunUnknown, JournalError):
             return ""
         if name and name not in self._by_conversation:
-            self._by_conversation[name] = turns.needed(self._runs, name)
+            self._by_conversation[name] = conversation_turns.needed(self._runs, name)
         return name if name and run.id in self._by_conversation[name] else ""
 
 

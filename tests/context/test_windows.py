@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.long_dialogs import PICTURE, SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
 from fsm_agent._internal.vector import Vector
+from fsm_agent.context.masking import Masker, Masking
+from fsm_agent.context.window import KeepLastN, TokenWindow, applied, broken_round, message_tokens
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.context.masking import Masker, Masking
-from fsm_agent.lifecycle.context.window import KeepLastN, TokenWindow, applied, broken_round, message_tokens
 from fsm_agent.messages.message import Document, FunctionCall, Message, Opaque, Reasoning
 
 CHAT = [SYSTEM, TASK, *[Message.of(role, f"{role} {n}") for n in range(4) for role in ("assistant", "user")]]

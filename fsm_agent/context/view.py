@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from fsm_agent._internal.values import Value
+from fsm_agent.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
+from fsm_agent.context.window import Processor, applied
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.lifecycle.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
-from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.event import ContextMeasured, ObservationsMasked
 from fsm_agent.messages.message import Message

@@ -1,0 +1,88 @@
+"""The public names of a package: each is loaded when it is first used, and the error for any other says where it is.
+
+    if TYPE_CHECKING:
+        from fsm_agent.messages.reply import Reply as Reply
+        from fsm_agent.messages.reply import Usage as Usage
+    else:
+        __all__, __getattr__, __dir__ = exports(__name__, {"reply": "Reply Usage"})
+
+Type checkers read the imports, which would load all floors below if they ran.  They must not see `__getattr__`: they
+would take any name.  `tests/test_exports.py` compares the two lists.  This module imports nearly nothing, as
+``import fsm_agent`` imports it.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+
+PACKAGES = (  # that have public names
+    *("agents", "prompts", "messages", "functions", "lifecycle", "context", "runtime", "clients", "providers", "mcp"),
+    *("store", "errors", "flows", "flows.orchestrator", "testing", "diagrams", "cli"),
+)
+_ROOT = "fsm_agent"
+
+
+def exports(
+    package: str, homes: Mapping[str, str], *, words: str = "", needs: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        homes: The names, separated by spaces, by the module of the package that has them.
+        words: The table of `fsm_agent.foreign_names` with what users of other libraries may try to import from it.
+        needs: What installs a library of an extra, by the library that some of the names need.
+    """
+    home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
+    public = sorted(home)
+
+    def __getattr__(name: str) -> object:
+        if name not in home:
+            raise _unknown(package, name, public, words)
+        try:
+            value = getattr(import_module(home[name]), name)
+        except ModuleNotFoundError as error:
+            library = (error.name or "").partition(".")[0]
+            if needs is None or library not in needs:
+                raise
+            raise ImportError(f"{name} needs {library}: pip install {needs[library]}", name=library) from error
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *public})
+
+    return public, __getattr__, __dir__
+
+
+def homes_of(name: str) -> list[str]:
+    """Return where a public name is: at the top, or the packages that have it."""
+    modules = [import_module(f"{_ROOT}.{package}") for package in PACKAGES]
+    has_name = [module.__name__ for module in modules if name in module.__all__]
+    return [_ROOT] if name in import_module(_ROOT).__all__ else has_name
+
+
+def _unknown(package: str, name: str, known: Iterable[str], words: str) -> Exception:
+    """Return the error for a name that a package does not have.
+
+    For ``from package import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so there it is
+    one; what looks for modules (`importlib`) needs no more than that the name is not there.
+    """
+    caller = sys._getframe(2)
+    if caller.f_globals.get("__name__", "").startswith("importlib."):
+        return AttributeError(name)
+    remedy = _remedy(name, known, words)
+    if import_module("opcode").opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
+        return ImportError(f"cannot import name {name!r} from {package!r}{remedy}", name=package)
+    message = f"module {package!r} has no attribute {name!r}{remedy}"
+    return AttributeError(message, name=name, obj=sys.modules[package])
+
+
+def _remedy(name: str, known: Iterable[str], words: str) -> str:
+    if homes := homes_of(name):
+        return f": {name} is in {' and '.join(homes)}"
+    ours = getattr(import_module(f"{_ROOT}.foreign_names"), words) if words else {}
+    if name in ours:
+        return f": here that is {ours[name]}"
+    near = import_module(f"{_ROOT}._internal.hints").nearest(name, known)
+    return f": did you mean {near!r}?" if near else ""
