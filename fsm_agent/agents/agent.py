@@ -16,7 +16,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions
+from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -442,6 +442,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
         return runs_of(self.store)
 
+    @spelled_out(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         if unknown := options.keys() - RESUME_OPTIONS:
             raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)

@@ -190,6 +190,16 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             super().__init__(**_program_arguments(name, answer, of_class, next(iter(arguments.values()))))
             self.agents = agents
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if "agents" not in vars(self) and name != "answer":  # which a class need not have
+                problem = (
+                    f"{type(self).__name__} has no {name!r} yet: super().__init__(…) in its __init__ makes its agents"
+                )
+                raise AttributeError(problem, name=name, obj=self)
+            return super().__getattr__(name)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ARGUMENTS:
             object.__setattr__(self, name, value)  # one of the subclass's own
@@ -259,6 +269,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             whose = repr(prompt.path or prompt.template)
             raise self.config.error(("prompt",), f": the prompt {whose:.80} must say {{{{ task }}}}")
         return prompt
+
+    @property
+    def with_sub_agents(self) -> Sequence[Agent[Any, Any]]:
+        return (self, *[agent for agent in self.agents.values() if agent is not self])
 
     @spelled_out(Policy, without=PYTHONS_OWN)
     def as_function(

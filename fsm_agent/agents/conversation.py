@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.agents.options import CallOptions
+from fsm_agent.agents.options import CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import attach_journal
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
@@ -133,6 +133,7 @@ class Conversation(CallVerbs[Deps, Out]):
     def world_of(self, process: AgentCall[Any]) -> World:
         return self.agent.world_of(process)
 
+    @spelled_out(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         return self.agent.definition(**options)
 

@@ -7,11 +7,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.mistakes import check
 
@@ -23,9 +24,6 @@ else:
 
 Out = TypeVar("Out", covariant=True, default=Any)
 New = TypeVar("New")
-Progress: TypeAlias = bool | Callable[[int, int | None], Any]
-
-CONCURRENCY = 8
 
 
 @dataclass(frozen=True)

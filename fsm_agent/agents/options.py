@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from fsm_agent.context.masking import Masking
 from fsm_agent.context.window import Processor
@@ -20,7 +20,6 @@ from fsm_agent.runtime.world import Approve
 if TYPE_CHECKING:
     from fsm_agent.agents.classification.calibration import Calibration
     from fsm_agent.agents.classification.classifying import Classifying
-    from fsm_agent.agents.many import Progress
     from fsm_agent.agents.verbs import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshots import OnChange
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Store
 
 Deps = TypeVar("Deps")
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]
+CONCURRENCY = 8  # tasks of `map` that are done at a time
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):

@@ -8,7 +8,7 @@ types of its own tasks and results.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from contextvars import ContextVar
 from dataclasses import replace
@@ -17,23 +17,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.hooks import both
-from fsm_agent.agents.many import Progress, TaskResults, amap_tasks, map_tasks
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
-from fsm_agent.mistakes import check, shown
+from fsm_agent.mistakes import shown
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     import asyncio
 
+    from fsm_agent.agents import many
+    from fsm_agent.agents.many import TaskResults
+    from fsm_agent.agents.options import Progress
     from fsm_agent.lifecycle.outcomes import Outcome
     from fsm_agent.store.runs import Claimed, Definition, Runs
 else:
-    asyncio = deferred("asyncio")
+    asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
 
 Sink: TypeAlias = Callable[[Event], Any]
 # What the processes that are driven inside of a program have used, for the call that the program answers.
@@ -84,12 +86,21 @@ class Runnable(ABC):
         """`resume` for asyncio."""
 
     @abstractmethod
+    def replay(self, *args: Any, **options: Any) -> Any:
+        """Return the process of a run in the store, made of its whole journal."""
+
+    @abstractmethod
     def map(self, *args: Any, **options: Any) -> TaskResults[Any]:
         """Do many tasks in threads, and return their ends in the order of the tasks."""
 
     @abstractmethod
     async def amap(self, *args: Any, **options: Any) -> TaskResults[Any]:
         """`map` for asyncio."""
+
+    @property
+    def with_sub_agents(self) -> Sequence[Runnable]:
+        """It, and those inside of it that may have runs of their own in a store."""
+        return (self,)
 
     # What each kind says
 
@@ -107,7 +118,7 @@ class Runnable(ABC):
         """Return a callback that forwards the events of a process to the hooks, or None if there are no hooks."""
 
     @abstractmethod
-    def definition(self, **options: Any) -> Definition:
+    def definition(self, *args: Any, **options: Any) -> Definition:
         """Return how its processes are made of what a store has, with these options of `resume`."""
 
     @abstractmethod
@@ -235,31 +246,20 @@ class Runnable(ABC):
         rest = {name: value for name, value in options.items() if name not in ("by", "sink")}
         return options.get("by", ""), options.get("sink"), self.definition(**rest)
 
-    def replay(self, run_id: str, **options: Any) -> Any:
-        """Return the process of a run in the store, made of its whole journal, each entry of which is verified.
-
-        Args:
-            run_id: The run.
-            options: Those of `resume`, but for ``by`` and ``sink``.
-
-        Raises:
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise.
-        """
-        return self.runs.replay(run_id, self.definition(**options))
-
     def _map(
         self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
     ) -> TaskResults[Any]:
         _check_map(options)
-        return _outputs(map_tasks(lambda task: self.call(task, **options), tasks, concurrency, progress, fail_fast))
+        return _outputs(
+            many.map_tasks(lambda task: self.call(task, **options), tasks, concurrency, progress, fail_fast)
+        )
 
     async def _amap(
         self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
     ) -> TaskResults[Any]:
         _check_map(options)
         do = partial(self.acall, **options)
-        return _outputs(await amap_tasks(do, tasks, concurrency, progress, fail_fast))
+        return _outputs(await many.amap_tasks(do, tasks, concurrency, progress, fail_fast))
 
     # Runs in a store
 
@@ -280,8 +280,6 @@ class Runnable(ABC):
         if definition.check is not None:
             header = header_of(self.runs.store.load(run_id, after=None).header)
             definition.check(definition.make(header, None))
-        right = "answers by key, such as {'ask:2.0': Approved()},"
-        check("answers", answers, answers is None or isinstance(answers, Mapping), right)
         if answers:
             self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
         return self.check_resumed(self.runs.resume(run_id, definition))
@@ -293,7 +291,7 @@ class Runnable(ABC):
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
     """Return ends of tasks, which are results, as those of their outputs."""
-    return TaskResults(
+    return many.TaskResults(
         [
             replace(end, result=getattr(end.error, "result", None))
             if end.output is None

@@ -10,8 +10,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.hooks import listener
-from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults
-from fsm_agent.agents.options import CallOptions, MapOptions, ResumeOptions
+from fsm_agent.agents.options import CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -25,6 +24,7 @@ from fsm_agent.runtime.world import Approve
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from fsm_agent.agents.many import TaskResults
     from fsm_agent.messages.payload import Payload
 
 Deps = TypeVar("Deps", default=object, contravariant=True)
@@ -187,6 +187,21 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """`resume` for asyncio."""
         result: CallResult[Out] = await self._aresume(run_id, answers, options)
         return result
+
+    @spelled_out(ResumeOptions, without=("by", "sink"))
+    def replay(self, run_id: str, **options: Unpack[ResumeOptions[Deps]]) -> AgentCall[Out]:
+        """Return the call of a run in the store, made of its whole journal, each entry of which is verified.
+
+        Args:
+            run_id: The run.
+            options: Those of `ResumeOptions`, but for ``by`` and ``sink``.
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise.
+        """
+        call: AgentCall[Out] = self.runs.replay(run_id, self.definition(**options))
+        return call
 
     if TYPE_CHECKING:
 

@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.field_checks import is_amount
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.persistence import runs_of
 from fsm_agent.agents.runnable import Runnable
@@ -74,8 +73,10 @@ class Worker:
         self.store_patience_s = store_patience_s
         self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
-        for agent in chain.from_iterable(map(with_sub_agents, agents)):
+        given = [*agents]
+        for agent in given:
             check("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
+        for agent in chain.from_iterable(agent.with_sub_agents for agent in given):
             check("name of an agent", agent.name, agent.name != UNNAMED, "one of its own, by which it finds its runs,")
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
@@ -200,12 +201,6 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
-
-
-def with_sub_agents(agent: Any) -> Iterable[Any]:
-    """Return an agent, and its sub-agents, which may have runs of their own."""
-    sub_agents = getattr(agent, "agents", {}) if isinstance(agent, Agent) else {}
-    return {id(each): each for each in (agent, *sub_agents.values())}.values()
 
 
 class _Member(threading.Thread):

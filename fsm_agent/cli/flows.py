@@ -30,6 +30,7 @@ from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
 from fsm_agent.flows.definition.states import End, WaitState, Work
 from fsm_agent.flows.diagram import flow_diagram
+from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.functions.function import described_errors
@@ -149,7 +150,7 @@ def answer(
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
-    """Return the flows of ``module``, or the one that ``module:name`` is.
+    """Return the flows of ``module``, or the one that ``module:name`` is; of orchestrators, theirs.
 
     Raises:
         UsageError: There is none.
@@ -158,7 +159,8 @@ def load_flows(named: str) -> list[Flow[Any]]:
     module_name, colon, path = named.partition(":")
     with modules_here():
         module = imported(module_name, named)
-    found = [within(module, path, named)] if colon else [*vars(module).values()]
+    listed = [within(module, path, named)] if colon else [*vars(module).values()]
+    found = [item.flow if isinstance(item, Orchestrator) else item for item in listed]
     flows = list({id(one): one for one in found if isinstance(one, Flow)}.values())
     if not flows:
         raise UsageError(f"{named!r} has no Flow: an object of the module, or 'module:name', would be right")

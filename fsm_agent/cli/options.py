@@ -14,7 +14,6 @@ from pydantic_core import from_json
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config.named import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.agents.worker import with_sub_agents
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
@@ -88,7 +87,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
             )
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
-    agents = list({id(agent): agent for item in found for agent in with_sub_agents(item)}.values())
+    agents = list({id(agent): agent for item in found for agent in item.with_sub_agents}.values())
     if not agents:
         raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")
     if len({agent.name for agent in agents}) < len(agents):

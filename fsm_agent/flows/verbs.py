@@ -7,8 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
 
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults
-from fsm_agent.agents.options import CallOptions
+from fsm_agent.agents.options import CONCURRENCY, CallOptions, Progress
 from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
@@ -32,6 +31,7 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from fsm_agent.agents.many import TaskResults
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
     from fsm_agent.store.runs import Definition, Runs
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 
 
-class _UnstoredOptions(TypedDict, total=False):
+class UnstoredFlowOptions(TypedDict, total=False):
     """The options of a run that are in no store."""
 
     deps: Any
     clients: Clients | None
 
 
-class FlowOptions(_UnstoredOptions, total=False):
+class FlowOptions(UnstoredFlowOptions, total=False):
     """The options of a run of a flow or an orchestrator, whatever its verb; this list is the only one.
 
     Attributes:
@@ -61,7 +61,7 @@ class FlowOptions(_UnstoredOptions, total=False):
     extra: Mapping[str, Any] | None
 
 
-class FlowResumeOptions(_UnstoredOptions, total=False):
+class FlowResumeOptions(UnstoredFlowOptions, total=False):
     """The options of `resume`, beside the answers.
 
     Attributes:
@@ -82,7 +82,7 @@ class FlowMapOptions(FlowOptions, total=False):
 
 
 FLOW_OPTIONS = FlowOptions.__optional_keys__
-UNSTORED_OPTIONS = _UnstoredOptions.__optional_keys__
+UNSTORED_OPTIONS = UnstoredFlowOptions.__optional_keys__
 
 
 def check_options(options: Mapping[str, Any], known: frozenset[str] = FLOW_OPTIONS) -> None:
@@ -214,6 +214,21 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
         return result
 
+    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[D]:
+        """Return the run of a run in the store, made of its whole journal, each entry of which is verified.
+
+        Args:
+            run_id: The run.
+            options: Those of `FlowResumeOptions`, but for ``by`` and ``sink``.
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise.
+        """
+        run: FlowRun[D] = self.runs.replay(run_id, self.definition(**options))
+        return run
+
     if TYPE_CHECKING:
 
         def run(self, process: FlowRun[D], sink: Sink | None = None) -> FlowResult[D]: ...
@@ -258,6 +273,7 @@ class FlowVerbs(Runnable, Generic[D]):
     def listener_to(self, process: FlowRun[D]) -> Sink | None:
         return listener(self._flow, process)
 
+    @spelled_out(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         check_options(options, UNSTORED_OPTIONS)
         return definition_of(self._flow, self.run_context(options.get("deps"), options.get("clients")))
@@ -266,6 +282,8 @@ class FlowVerbs(Runnable, Generic[D]):
         return definition_of(self._flow, process.surroundings)
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
+        right = "answers by state or key, such as {review: Approve('ann')},"
+        check("answers", answers, isinstance(answers, Mapping), right)
         asked = [question.key for question in self.runs.store.load(run_id).run.waits]
         return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))
 

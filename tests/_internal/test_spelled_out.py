@@ -57,8 +57,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 # Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class, function or
 # parser, and what is internal.
 PASSED_ON = {
-    *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
-    *("AgentBase.map", "AgentBase.amap", "AsyncAgentBase.map", "AsyncAgentBase.amap"),
+    *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent"),
     *("Function.__call__", "Prompt.lent", "World.of"),
     *("Limits.__call__", "Masking.__call__", "Settings.__call__", "Network.__call__", "Price.__call__"),
     *("ResultPipeline.__call__", "Retries.__call__", "UserLocation.__call__", "WebSearch.__call__"),

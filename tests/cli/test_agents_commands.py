@@ -175,7 +175,6 @@ def test_list_shows_the_classes_of_modules_and_configurations(weather):
         "description": "Answer questions about texts.",
         "capabilities": ["count words"],
         "agent_group": [],
-        "is_async": False,
     }
     assert "there is no module 'nowhere'" in run("list", "nowhere").stderr
 
@@ -183,14 +182,7 @@ def test_list_shows_the_classes_of_modules_and_configurations(weather):
 ANSWER = json.dumps({"text": "Two.", "confidence": 0.5})
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_run_does_a_task(weather, monkeypatch, is_async):
-    if is_async:
-        code = (weather / "weather_agent.py").read_text().replace("AgentBase", "AsyncAgentBase")
-        code = code.replace("import AsyncAgentBase, function", "import function").replace(
-            "\n\n\nclass Answer", "\nfrom fsm_agent.agents import AsyncAgentBase\n\n\nclass Answer"
-        )
-        (weather / "weather_agent.py").write_text(code)
+def test_run_does_a_task(weather, monkeypatch):
     with StubServer([ANSWER]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-none")

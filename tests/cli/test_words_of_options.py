@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import Agent
-from fsm_agent.cli.agents.commands import _approved
+from fsm_agent.cli.agents.commands import _approver
 from fsm_agent.cli.commands import app
 from fsm_agent.cli.models import GUESSES
 from fsm_agent.cli.render import Approver
@@ -108,7 +109,7 @@ class TestNarrow:
 
 class TestAgentsOfTheSmallModel:
     def approved(self, agent: Agent, capsys: pytest.CaptureFixture[str], *, approve: bool = False) -> tuple[Agent, str]:
-        made = _approved(agent, Screen(), approve=approve)
+        made = replace(agent, **_approver(agent, Screen(), approve))
         return made, " ".join(capsys.readouterr().err.split())
 
     def test_the_person_at_the_terminal_approves(self, capsys: pytest.CaptureFixture[str], monkeypatch):

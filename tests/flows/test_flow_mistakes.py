@@ -115,7 +115,7 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
     "answers": (
         lambda: made(store=MemoryStore()).resume("r", [5]),  # type: ignore[arg-type]
         UsageError,
-        "answers is [5]: answers by key, such as {'ask:2.0': Approved()}, would be right",
+        "answers is [5]: answers by state or key, such as {review: Approve('ann')}, would be right",
     ),
     "a model for who asks none": (
         lambda: letters.seed(Letter("x"), clients={review: Script()}),

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fsm_agent
 from fsm_agent import (
     Agent,
     AgentBase,
+    Approved,
     CallFailed,
     CallSuspended,
+    Conversation,
     Done,
     MemoryStore,
     ProviderError,
+    UsageError,
+    Worker,
     function,
+    handoff,
+    snapshot,
 )
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure
+from fsm_agent.agents.options import CallOptions
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.cli.flows import load_flows
+from fsm_agent.cli.options import load_runnables
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
 from fsm_agent.flows import call as asks
-from fsm_agent.flows.orchestrator import Orchestrator, Strategy
+from fsm_agent.flows import snapshot as flow_snapshot
+from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Strategy
 from fsm_agent.flows.orchestrator.strategy import Step
-from fsm_agent.testing import Script
-
-REPLIES = 12  # more than any verb asks for
+from fsm_agent.testing import Script, call
 
 
 @function(needs_approval=True)
@@ -68,13 +82,15 @@ def flow_of(model: Any, **options: Any) -> Flow[Data]:
         asking.done(end("done"), do=lambda d, text: Data(text)),
         asking.failed(failure("broken", "the clerk could not")),
     ]
-    return Flow("shout", Data, start=asking, rows=rows, **options)
+    return Flow("asking", Data, start=asking, rows=rows, **options)
 
 
 def orchestrator_of(model: Any, **options: Any) -> Orchestrator:
     worker = Agent(model, name="worker", functions=[erase])
     plan = Strategy("goal", (Step("a", "shout", "{{ task }}"),))
-    return Orchestrator([worker], strategy=plan, planner=Agent(Script(), name="planner"), **options)
+    config = OrchestratorConfig(max_step_remediations=1)
+    planner = Agent(Script(), name="planner")
+    return Orchestrator([worker], strategy=plan, config=config, planner=planner, **options)
 
 
 def with_store(cls: Any, model: Any, **options: Any) -> Any:
@@ -169,13 +185,181 @@ def test_each_verb_of_each_kind_gives_a_result(kind: Kind, verb: str, stored: di
 @pytest.mark.parametrize("verb", VERBS)
 def test_without_an_output_each_verb_raises_and_the_error_has_the_result(kind: Kind, verb: str) -> None:
     gone = ProviderError("no such model", status=404)
-    replies = [gone] * (4 if kind is KINDS["Orchestrator"] else 1)  # the step is tried again, and then the plan is
-    one = kind.make(Script(*replies, may_run_out=True) if False else Script(*replies))
+    one = kind.make(Script(gone))
     if "map" in verb:
-        failed_result = VERBS[verb](one, kind.task)
+        result = VERBS[verb](one, kind.task)
     else:
         with pytest.raises(kind.error) as failed:
             VERBS[verb](one, kind.task)
-        failed_result = failed.value.result
-    assert failed_result.ending is not None
-    assert failed_result.state in ("Failed", "broken", "step_spent")
+        result = failed.value.result  # type: ignore[attr-defined]
+    assert result.ending is not None
+    assert result.state in ("Failed", "broken", "step_spent")
+
+
+def suspends(kind: Kind) -> bool:
+    return "answers" not in next(name for name, one in KINDS.items() if one is kind)
+
+
+@pytest.mark.parametrize("resumes", ["resume", "aresume", "worker"])
+def test_a_run_that_waits_is_resumed_and_replayed(kind: Kind, resumes: str, tmp_path: Path) -> None:
+    if not suspends(kind):
+        pytest.skip("an answer cannot wait for a person: test_roles")
+    one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
+    with pytest.raises(kind.suspended):
+        one.call(kind.task, run_id="r")
+    (question,) = one.runs.store.load("r").run.waits
+    answers = {question.key: Approved()}
+    if resumes == "worker":
+        one.runs.answer("r", answers)
+        runnable = one.agent if isinstance(one, Conversation) else one
+        assert Worker([runnable], one.runs).run(once=True) == 1
+        result = one.resume("r")
+    elif resumes == "aresume":
+        result = asyncio.run(one.aresume("r", answers, by="ann"))
+    else:
+        result = one.resume("r", answers, by="ann")
+    assert result.output == kind.output("HI")
+    assert one.replay("r").record == result.record
+    with pytest.raises(UsageError, match="there is no option 'dps'"):
+        one.resume("r", dps=3)
+
+
+def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
+    one = kind.make(Script())
+    for verb in ("call", "seed", "stream"):
+        with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
+            list(getattr(one, verb)(kind.task, dps=3))
+    for verb in ("acall", "amap"):
+        with pytest.raises((UsageError, ExceptionGroup), match=r"there is no option 'dps'|1 of 1 tasks failed"):
+            asyncio.run(outputs(getattr(one, verb)([kind.task] if verb == "amap" else kind.task, dps=3)))
+
+
+async def outputs(coming: Any) -> Any:
+    found = await coming
+    return found.outputs
+
+
+def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:
+    one = kind.make(Script())
+    with pytest.raises(UsageError, match=r"extra is given with an? (AgentCall|FlowRun), which has its own"):
+        list(one.stream(one.seed(kind.task), extra={}))
+    other = KINDS["Agent" if one.process_type.__name__ == "FlowRun" else "Flow"]
+    stranger = other.make(Script()).seed(other.task)
+    with pytest.raises(UsageError, match=r"run drives an? (AgentCall|FlowRun), and .* is none"):
+        one.run(stranger)
+
+
+RESTORED = [name for name in KINDS if name != "Conversation"]
+
+
+@pytest.mark.parametrize("name", RESTORED)
+def test_it_is_restored_and_changed(name: str) -> None:
+    kind = KINDS[name]
+    one = kind.make(Script(*["HI"] * 2))
+    process = one.seed(kind.task)
+    again = one.restore(snapshot(process) if name not in ("Flow", "Orchestrator") else flow_snapshot(process))
+    assert again.record == process.record
+    if name == "Flow":
+        assert replace(one, name="other").name == "other"
+    else:
+        assert one.changed(name="other").name == "other"
+
+
+@pytest.mark.parametrize("name", [*RESTORED])
+def test_it_stands_wherever_one_of_them_does(name: str) -> None:
+    """As a function, and in a team; an agent in a flow and behind a handoff, too."""
+    kind = KINDS[name]
+    one = kind.make(model_for(kind, "HI"))
+    tool = one.as_function("it")
+    arguments = {"text": "hi"} if name == "Flow" else {"task": "hi"}
+    host = Script(call("it", **arguments), "Done.")
+    assert Agent(host, functions=[tool]).call("Go.").output == "Done."
+    assert "HI" in host.requests[1].messages[-1].parts[0].text
+    team = Orchestrator(
+        [kind.make(model_for(kind, "HI"))],
+        strategy=Strategy("goal", (Step("a", "shout", "hi"),)),
+        planner=Agent(Script(), name="planner"),
+    )
+    assert "HI" in str(team.call("Go.").output)
+    if isinstance(one, Agent):
+        state = asks(kind.make(model_for(kind, "HI")))(in_words)
+        flow = Flow("outer", Data, start=state, rows=[state.done(end("done"), do=lambda d, text: Data(text))])
+        assert flow.call(Data()).output == Data("HI")
+        to = handoff(kind.make(model_for(kind, "HI")), name="transfer")
+        assert Agent(Script(call("transfer")), functions=[to]).call("Go.").output == "HI"
+    else:
+        inner = one if isinstance(one, Flow) else one.flow
+        start = (lambda d: Data()) if isinstance(one, Flow) else (lambda d: one.job("hi", one.strategy))
+        state = subflow("inside", replace(inner) if isinstance(one, Flow) else inner, start)
+        model = model_for(kind, "HI")
+        outer = Flow("outer", Data, start=state, rows=[state.done(end("done"))])
+        key = inner.live[0] if isinstance(one, Flow) else "worker"
+        clients = {key: model} if isinstance(one, Flow) else one._by_state({"clients": {key: model}})["clients"]
+        assert outer.call(Data(), clients=clients).state == "done"
+
+
+def in_words(d: Data) -> str:
+    return d.text
+
+
+def test_the_command_line_finds_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kinds_of_a_test.py").write_text(
+        "from flows.test_verbs import KINDS, Script\n"
+        "things = {name: kind.make(Script()) for name, kind in KINDS.items() if name != 'Conversation'}\n"
+        "agent, flow, team = things['Agent'], things['Flow'], things['Orchestrator']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    found, _ = load_runnables("kinds_of_a_test")
+    assert [type(one).__name__ for one in found] == ["Agent", "Flow", "Orchestrator"]
+    assert [flow.name for flow in load_flows("kinds_of_a_test")] == ["asking", "orchestrator"]
+
+
+def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
+    one = kind.make(Script())
+    for verb in ("call", "acall", "stream", "astream", "seed", "map", "amap"):
+        assert {"run_id", "deps", "extra"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
+    for verb in ("resume", "aresume"):
+        assert {"answers", "deps", "by", "sink"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
+
+
+def test_no_verb_of_a_kind_is_missing() -> None:
+    verbs = {name for name in vars(Runnable) if getattr(vars(Runnable)[name], "__isabstractmethod__", False)}
+    assert {"call", "acall", "stream", "astream", "resume", "aresume", "replay", "map", "amap", "seed"} <= verbs
+    for kind in KINDS.values():
+        assert isinstance(kind.make(Script()), Runnable)
+
+
+def test_one_more_option_of_a_call_is_two_more_lines(tmp_path: Path) -> None:
+    """In a copy of the package: one line in the list of options, and one where it is used."""
+    package = tmp_path / "fsm_agent"
+    shutil.copytree(Path(fsm_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    changes = {
+        "agents/options.py": ("    keep_system: bool\n", "    keep_system: bool\n    tags: Sequence[str]\n"),
+        "agents/agent.py": (
+            'extra=options.get("extra")',
+            'extra=options.get("extra") or {"tags": options.get("tags")}',
+        ),
+    }
+    for name, (before, after) in changes.items():
+        text = (package / name).read_text()
+        assert text.count(before) == 1
+        (package / name).write_text(text.replace(before, after))
+    (tmp_path / "uses.py").write_text(
+        "import asyncio, inspect\n"
+        "from fsm_agent import Agent, MemoryStore\n"
+        "from fsm_agent.testing import Script\n"
+        "agent = Agent(Script(*'abcdefg'), name='a', store=MemoryStore())\n"
+        "tags = ['x']\n"
+        "results = [agent.call('?', tags=tags), asyncio.run(agent.acall('?', tags=tags)),\n"
+        "    [*agent.stream('?', tags=tags)][-1].result, agent.run(agent.seed('?', tags=tags)),\n"
+        "    agent.map(['?'], tags=tags)[0].result, agent.conversation('c').call('?', tags=tags)]\n"
+        "assert [result.extra for result in results] == [{'tags': ['x']}] * 6\n"
+        "assert 'tags' in inspect.signature(agent.call).parameters\n"
+        "try: agent.call('?', tgs=[])\n"
+        "except ValueError as error: assert \"did you mean 'tags'\" in str(error), error\n"
+        "print('used')\n"
+    )
+    ran = subprocess.run([sys.executable, "uses.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("used\n", "")
+    assert "tags" not in CallOptions.__optional_keys__

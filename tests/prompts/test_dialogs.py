@@ -43,10 +43,6 @@ class TestValue:
     def test_text_is_never_a_template(self, text):
         assert Dialog().put(text).tail == Message.of("user", text)
 
-    def test_variables_for_a_text_are_a_mistake(self):
-        with pytest.raises(PromptError, match="the variables city, self are for a Prompt, not for the text 'Tell"):
-            Dialog().put("Tell me of {{ city }}", city="Rome", **{"self": 1})
-
     @pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call", "3.29: the tail")
     def test_a_prompt_is_rendered_and_governs(self):
         prompt, other = Prompt("About {{ said }}"), Prompt("More")

@@ -26,13 +26,14 @@ from fsm_agent import (
     Message,
     Prompt,
     Settings,
+    Task,
     Toolset,
     build_agent,
     first_of,
     function,
     restore,
 )
-from fsm_agent.agents import AsyncAgentBase, MultiClassification, TaskResult
+from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import KeepLastN
 from fsm_agent.flows import Flow, end, execute, gather, race, wait
@@ -148,15 +149,15 @@ def dependencies(shops: Toolset[Shop]) -> None:
     shops.filtered(lambda function, shop: shop.price(function.name) > 0)
 
 
-class Extractor(AgentBase):
+class Extractor(AgentBase[Person]):
     agent_type = "extractor"
 
     def __init__(self, config: AgentConfig, *, client: Script | None = None, depth: int = 1) -> None:
         super().__init__(config, client=client)
         self.depth = depth
 
-    def call(self, task: str, **kwargs: Any) -> CallResult[Person]:
-        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person)(task=task), deps=Shop())
+    def answer(self, task: str, context: Context[Shop]) -> Person:
+        return self.agents["extractor"].call(Prompt("{{ task }}", output=Person)(task=task), deps=context.deps).output
 
 
 class Told(AgentBase[Person]):
@@ -166,25 +167,27 @@ class Told(AgentBase[Person]):
     prompt = Prompt("Who is {{ task }}?")
 
 
-class ToldLater(AsyncAgentBase[Person]):
+class ToldLater(AgentBase[Person]):
     output = Person
     agent_group = {"solo": {"limits": Limits(rounds=1), "functions": [number], "system": "You tell."}}  # noqa: RUF012
 
 
-class Later(AsyncAgentBase[int]):
-    async def call(self, task: str, **kwargs: Any) -> int:
+class Later(AgentBase[int]):
+    async def answer(self, task: str) -> int:
         return (await self.agents["later"].acall(Prompt("{{ task }}", output=int)(task=task))).output
 
 
 async def simple() -> None:
-    assert_type(Told(model="openai:gpt-5").call("Who?"), Person)
+    assert_type(Told(model="openai:gpt-5").call("Who?").output, Person)
+    assert_type(Told(model="openai:gpt-5")("Who?"), Person)
+    assert_type(Told().agents["told"].call("Who?").output, Any)
     assert_type(Told(client=Script())("Who?", deps=Shop()), Person)
     assert_type(build_agent(Told, {}, profile="deterministic", limits={"rounds": 1}), Told)
     assert_type(build_agent(Told, "told.toml", client=Script())("Who?"), Person)
     assert_type(Told().map(["Who?"], concurrency=2, progress=True).outputs, list[Person])
     assert_type((await Told().amap(["Who?"]))[0], TaskResult[Person])
-    assert_type(await ToldLater()("Who?"), Person)
-    assert_type(await Later().call("Who?"), int)
+    assert_type((await ToldLater().acall("Who?")).output, Person)
+    assert_type((await Later().acall("Who?")).output, int)
     assert_type((await Later().amap(["Who?"], fail_fast=True)).outputs, list[int])
     assert_type(register_function(number), Function)
     register_client("house", lambda model: Script(model))
@@ -238,6 +241,11 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(plain.call(Message.of("user", "Who?"), args={"temperature": 0}).output, str)
     assert_type(typed.call("Who?", deps=1), CallResult[Person])
     assert_type(typed.call(Prompt("{{ x }}")(x=1)).output, Person)
+    assert_type(plain.map(Prompt("{{ x }}", output=int)(x=x) for x in "ab").outputs, list[int])
+    assert_type(typed.map(["a", "b"], concurrency=2).outputs, list[Person])
+    assert_type(Prompt("{{ model }}", output=int)(model="any name", after=1), Task[int])
+    assert_type(typed.resume("r", by="ann").output, Person)
+    assert_type(typed.run(typed.seed("Who?")).output, Person)
     assert_type(typed.call(Prompt("{{ x }}", output=int)(x=1), deps=2).output, int)
     assert_type(plain.call(Prompt("{{ x }}", output=Person)(x=1)).output, Person)
     assert_type(plain.call(Prompt("{{ x }}", parser=number)(x=1)).output, int)

@@ -38,7 +38,6 @@ from fsm_agent import (
     build_agent,
     function,
 )
-from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.context import KeepLastN
 from fsm_agent.lifecycle import StopContext
 from fsm_agent.testing import Script
@@ -199,7 +198,7 @@ def answers() -> None:
     print(result.output["risk"])  # mypy: index; pyright: reportIndexIssue
     support.call("Safe?", deps=Weather("Rome"))  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
     support.call("Is it safe?", deps=Bank)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-    support.call("Is it safe?", dpes=bank)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+    support.call("Is it safe?", dpes=bank)  # mypy: call-overload; pyright: reportCallIssue
     support.call(17, deps=bank)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
     support.run_sync("Is it safe?", deps=bank)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     support.run("Is it safe?")  # mypy: arg-type; pyright: reportArgumentType
@@ -271,7 +270,7 @@ class Branch(AgentBase[Advice]):
     agent_type = "branch"
     agent_group = ("clerk", "boss")
 
-    def call(self, task: str, **kwargs: object) -> Advice:
+    def answer(self, task: str) -> Advice:
         first = self.agents["clerk"].call(task)
         print(first.outptu)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
         print(self.agents.clerk)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
@@ -279,18 +278,18 @@ class Branch(AgentBase[Advice]):
         return advice.text  # mypy: return-value; pyright: reportReturnType
 
 
-class Night(AsyncAgentBase[Advice]):
+class Night(AgentBase[Advice]):
     output = Advice
     expertise = 5  # mypy: assignment; pyright: reportAssignmentType
 
-    async def call(self, task: str, **kwargs: object) -> Advice:
+    async def answer(self, task: str) -> Advice:
         return await support.acall(task, deps=bank)  # mypy: return-value; pyright: reportReturnType
 
 
 def branches() -> None:
     branch = build_agent(Branch, {"model": MODEL})
-    assert_type(branch.call("Hello"), Advice)
-    print(branch.call("Hello").txet)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    assert_type(branch.call("Hello").output, Advice)
+    print(branch.call("Hello").output.txet)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     print(branch.map(["Hello"]).outputs[0].txet)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
     build_agent(Branch, {}, modle=MODEL)  # mypy: call-overload; pyright: reportCallIssue
     Branch(client=MODEL)  # mypy: arg-type; pyright: reportArgumentType
@@ -319,4 +318,4 @@ def endings() -> None:
         suspended.call.advance("ask:1.0", True)  # mypy: arg-type; pyright: reportArgumentType
         support.resume("one", {"ask:1.0": True})  # mypy: dict-item; pyright: reportArgumentType
         support.resume("one", Approved())  # mypy: arg-type; pyright: reportArgumentType
-        support.resume("one", {"ask:1.0": Approved()}, deps=3)
+        support.resume("one", {"ask:1.0": Approved()}, deps=3)  # mypy: arg-type; pyright: reportArgumentType

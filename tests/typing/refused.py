@@ -17,7 +17,6 @@ from fsm_agent import (
     function,
 )
 from fsm_agent import Agnet as Agnet  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.prompts import Action, Attribute, IntentFrame, PromptEnum, intent
 
 
@@ -43,8 +42,8 @@ def price(ctx: Context[Person], article: str) -> float:
     return len(article + ctx.deps.name)
 
 
-class Extractor(AgentBase):
-    def call(self, task: str, **kwargs: object) -> Person:
+class Extractor(AgentBase[Person]):
+    def answer(self, task: str) -> Person:
         return Person(name=task)
 
 
@@ -52,8 +51,8 @@ class Told(AgentBase[Person]):
     output = Person
 
 
-class Later(AsyncAgentBase[Person]):
-    async def call(self, task: str, **kw: object) -> int:  # mypy: override; pyright: reportIncompatibleMethodOverride
+class Later(AgentBase[Person]):
+    def call(self, task: str, **kw: object) -> int:  # mypy: override; pyright: reportIncompatibleMethodOverride
         return len(task)
 
 
@@ -89,10 +88,10 @@ asked.extend(on_finl="x")  # mypy: call-overload; pyright: reportCallIssue
 plain.call("Who?").output.name()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 typed.call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call(asked(x=1)).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
-plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
+plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
+plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
+plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
 plain.call(asked, args=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 plain.call(5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
 keeper = Agent[Person, str]("openai:gpt-5", functions=[add, price])
@@ -101,6 +100,9 @@ keeper.call(asked(x=1), deps=5)  # mypy: call-overload; pyright: reportArgumentT
 keeper.seed("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.stream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.astream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+plain.call(asked, x=1)  # mypy: call-overload; pyright: reportCallIssue
+plain.map([asked(x=1)], run_id=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+plain.resume("r", on_chnge="error")  # mypy: call-arg; pyright: reportCallIssue
 plain.call("Who?", extra=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 plain.restore("{}", extra={})  # mypy: call-overload; pyright: reportCallIssue
 keeper.restore("{}", deps=5)  # mypy: call-overload; pyright: reportArgumentType
@@ -113,13 +115,13 @@ Agent[int, str]("openai:gpt-5", functions=[Toolset[Person]([price])])  # mypy: l
 Toolset[int]([price])  # mypy: list-item; pyright: reportArgumentType
 Agent("openai:gpt-5", output=5)  # mypy: arg-type; pyright: reportArgumentType
 build_agent(Extractor, {}, clint=None)  # mypy: call-overload; pyright: reportCallIssue
-build_agent(Extractor, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Extractor, {}).call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent({}).clos()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-build_agent(Told, {}).call("Who?").nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+build_agent(Told, {}).call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent(Told, {}, profil="creative")  # mypy: call-overload; pyright: reportCallIssue
 Told(modle="openai:gpt-5")  # mypy: call-arg; pyright: reportCallIssue
 Told(limits=3)  # mypy: arg-type; pyright: reportArgumentType
-Told().map(["Who?"], concurrency="x")  # mypy: arg-type; pyright: reportArgumentType
+Told().map(["Who?"], concurrency="x")  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 Told().map(["Who?"]).outputs[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent(Person, {})  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 message, dialog, calls = plain.call("Who?")
@@ -129,7 +131,7 @@ calls[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
 
 async def in_asyncio() -> None:
-    await plain.acall("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
+    await plain.acall("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
     await plain.call("Who?")  # mypy: misc; pyright: reportGeneralTypeIssues
 
 

@@ -24,8 +24,8 @@ from fsm_agent.agents.classification.prompt import (
     without_logprobs,
 )
 from fsm_agent.agents.classification.scores import ClassNames, Scores
-from fsm_agent.agents.many import CONCURRENCY, amap_tasks, map_tasks
-from fsm_agent.agents.options import CALL_OPTIONS
+from fsm_agent.agents.many import amap_tasks, map_tasks
+from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.call_result import CallResult

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent.agents.options import CONCURRENCY
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -200,7 +201,7 @@ class Classifying:
             options: Those of `classify`; a ``prompt`` may say ``{{ label }}``.
         """
         plans = asking.planned_each(self._classifier, what, classes, options)
-        found = many.map_tasks(asking.perform, plans.values(), many.CONCURRENCY, False, True).outputs
+        found = many.map_tasks(asking.perform, plans.values(), CONCURRENCY, False, True).outputs
         return classification.multiple(plans, found, threshold)
 
     @spelled_out(_CLASSIFY)
@@ -209,7 +210,7 @@ class Classifying:
     ) -> MultiClassification[Label]:
         """`multi_classify` for asyncio."""
         plans = asking.planned_each(self._classifier, what, classes, options)
-        found = (await many.amap_tasks(asking.aperform, plans.values(), many.CONCURRENCY, False, True)).outputs
+        found = (await many.amap_tasks(asking.aperform, plans.values(), CONCURRENCY, False, True)).outputs
         return classification.multiple(plans, found, threshold)
 
     @spelled_out(_CLASSIFY)

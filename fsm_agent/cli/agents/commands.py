@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
@@ -129,7 +131,7 @@ def run(
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
         with _built(file, module, overrides) as agent:
-            watched = agent.changed(hooks=[*agent.hooks, _Steps(screen, lines)], **_approver(agent, screen, approve))
+            watched = _watched(agent, _Steps(screen, lines), screen, approve)
             output = watched(watched.prompt(task=task, **values) if values else task)
         screen.pause()
         if lines:
@@ -164,19 +166,24 @@ def schema(debug: Debug = False) -> None:
         screen.line(json_text(AgentConfig.model_json_schema()))
 
 
-def _approver(agent: AgentBase[Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Return the approver as an option: the person at the terminal, if a model guesses and nothing else is asked."""
+def _watched(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
+    """Return the agent with a hook, and an approver where one is missing; sub-agents are replaced in it."""
+    for name, sub in agent.agents.items():
+        options = {"hooks": [*sub.hooks, steps], **_approver(sub, screen, approve)}
+        if sub is agent:
+            return agent.changed(**options)
+        agent.agents[name] = replace(sub, **options)
+    return agent
+
+
+def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
+    """Return an approver as an option: the person at the terminal, if the model guesses and nobody else is asked."""
     if approve:
         return {"approve": lambda _: True}
-    guessing = [
-        sub
-        for sub in agent.agents.values()
-        if sub.functions and isinstance(sub.client, HttpClient) and guesses(sub.client.name, None)
-    ]
-    if not guessing:
+    if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
         return {}
     screen.tell(GUESSES)
-    return {} if all(sub.approve is not None for sub in guessing) else {"approve": Approver(screen)}
+    return {} if agent.approve is not None else {"approve": Approver(screen)}
 
 
 class _Steps:

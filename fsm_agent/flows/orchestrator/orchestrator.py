@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.many import TaskResults
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
 from fsm_agent.flows.definition.declaring import end
 from fsm_agent.flows.definition.states import Row, State, SubflowState
@@ -20,7 +19,7 @@ from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig,
 from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, map_options
+from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, UnstoredFlowOptions, map_options
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.lifecycle.outcomes import Outcome
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.agents.agent_base import AgentBase
+    from fsm_agent.agents.many import TaskResults
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.verbs import Clients
     from fsm_agent.functions.options import AgentPolicy
@@ -217,6 +217,12 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = await self._aresume(run_id, answers, options)
         return result
 
+    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[Job]:
+        """Return the run in the store, made of its whole journal; see `Flow.replay`."""
+        run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
+        return run
+
     if TYPE_CHECKING:
 
         def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
@@ -278,6 +284,7 @@ class Orchestrator(Runnable):
     def listener_to(self, process: FlowRun[Job]) -> Sink | None:
         return self.flow.listener_to(process)
 
+    @spelled_out(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         return self.flow.definition(**self._by_state(options))
 
@@ -368,3 +375,6 @@ class Orchestrator(Runnable):
     def asking(self) -> Any:
         """The state that waits for a person after a failure: a key of ``answers``."""
         return self.flow.states["asking"]
+
+
+spelled_out(Orchestrator, is_change=True)(Orchestrator.changed)

@@ -1,0 +1,67 @@
+"""Do values go with their prompt, under any name, and with pictures?"""
+
+from __future__ import annotations
+
+import pytest
+
+from fsm_agent import Agent, Dialog, Image, Payload, Prompt, PromptError, Task
+from fsm_agent.messages import Text
+from fsm_agent.testing import Script
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(24)
+ORDER = Prompt("Which goods does {{ letter }} order?", output=int)
+
+
+def test_a_task_is_a_prompt_and_its_values() -> None:
+    task = ORDER(letter="A-17")
+    assert (task.prompt, task.values) == (ORDER, {"letter": "A-17"})
+    assert task == Task(ORDER, {"letter": "A-17"})
+    assert task.render().text == "Which goods does A-17 order?"
+
+
+def test_an_unknown_name_is_an_error_where_it_is_written() -> None:
+    with pytest.raises(PromptError, match=r"uses no variable 'leter': did you mean 'letter'\?"):
+        ORDER(leter="A-17")
+
+
+def test_a_missing_one_is_an_error_when_the_task_is_rendered() -> None:
+    task = ORDER()
+    with pytest.raises(PromptError, match=r"needs the variable\(s\) letter; given: none"):
+        task.render()
+    script = Script()
+    with pytest.raises(PromptError, match="needs the variable"):
+        Agent(script).call(task)
+    assert script.requests == []
+
+
+@pytest.mark.parametrize("name", ["model", "after", "deps", "values", "prompt", "run_id", "args"])
+def test_a_variable_may_have_any_name(name: str) -> None:
+    script = Script("1", "2")
+    prompt = Prompt("Say {{ " + name + " }}", output=int)
+    assert Agent(script).call(prompt(**{name: "x"})).output == 1
+    assert Agent(script).map([prompt(**{name: "x"})]).outputs == [2]
+    assert [request.messages[-1].text for request in script.requests] == ["Say x", "Say x"]
+
+
+def test_a_value_is_never_a_template() -> None:
+    assert ORDER(letter="{{ letter }} {% raw %}").render().text == "Which goods does {{ letter }} {% raw %} order?"
+
+
+def test_a_payload_among_the_values_has_its_text_in_place_and_its_pictures_behind() -> None:
+    payload = Payload.text("this").with_image_data(PNG)
+    parts = ORDER(letter=payload).render().parts
+    assert parts[0] == Text("Which goods does this order?")
+    assert [type(part) for part in parts[1:]] == [Image]
+    put = Dialog().put(ORDER(letter=payload), Text("!"))
+    assert put.tail is not None
+    assert [type(part) for part in put.tail.parts] == [Text, Image, Text]
+    assert put.top_prompt is ORDER
+
+
+def test_the_prompt_of_an_agent_takes_its_values_with_the_task_in_words() -> None:
+    script = Script("Mild.")
+    agent = Agent(script, prompt=Prompt("The weather in {{ task }}, in {{ unit }}?"))
+    assert agent.call(agent.prompt(task="Berlin", unit="°C")).output == "Mild."
+    assert script.requests[0].messages[-1].text == "The weather in Berlin, in °C?"
+    with pytest.raises(PromptError, match=r"needs the variable\(s\) unit; given: task"):
+        agent.call("Berlin")
