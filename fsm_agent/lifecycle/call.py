@@ -103,7 +103,7 @@ else:
 
 _BEGINNING = (Begin("begin"),)
 _ROUND_LIMIT = at_round_limit.__name__
-_UNASKED = (Cancelled, Stopped, Expired, Injected)
+UNASKED = (Cancelled, Stopped, Expired, Injected)
 _OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)
 _NO_ARGS: Mapping[str, Any] = {}
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
@@ -653,7 +653,7 @@ class AgentCall(Driven, Generic[Out]):
                 if type(outcome) not in wanted.outcomes:
                     break
                 return getattr(wanted, "call", None)
-        if key == "" and type(outcome) in _UNASKED:
+        if key == "" and type(outcome) in UNASKED:
             return None
         raise OutcomeError(self._unwanted(key, outcome))
 

@@ -18,7 +18,7 @@ from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.lifecycle.call import NEVER, AgentCall
+from fsm_agent.lifecycle.call import NEVER, UNASKED, AgentCall
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
@@ -171,6 +171,8 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
                 key = f"{name}{SEPARATOR}"
             elif key:
                 raise OutcomeError(Parent._unwanted(self, key))
+            elif type(outcome) not in UNASKED:
+                raise OutcomeError(AgentCall._unwanted(self, key, outcome))
         Parent.advance(self, key, outcome)
         self._output, self.problem = self._own._output, self._own.problem
 
