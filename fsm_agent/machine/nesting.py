@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -24,6 +23,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.machine.journal import Entry, steps_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, Driven, Owner, Process
+from fsm_agent.machine.rows import take_row
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
 
@@ -48,18 +48,6 @@ class ParentRecord(Protocol):
     @property
     def trace(self) -> Vector[Stepped]:
         """The steps that the process itself has taken."""
-
-
-class _Cursor:
-    """The cell that a step of the machine moves."""
-
-    __slots__ = ("after", "guard", "record", "state")
-
-    def __init__(self, record: ParentRecord) -> None:
-        self.record: Any = record
-        self.state: Enum = record.state
-        self.after: Any = record
-        self.guard = ""
 
 
 class _Look(Value, frozen=True):
@@ -106,8 +94,13 @@ class Parent(Driven, ABC):
         self.steps: tuple[Event, ...] = ()
         self.change: Change | None = None
         self._effects: tuple[AnyEffect, ...] | None = None
+        self.forget_children()
+
+    def forget_children(self) -> None:
+        """Make the processes around its children, and what they wait for, anew when they are needed next."""
         self._cells: dict[str, Process] = {}
         self._looks = {}
+        self._seen_in = None
 
     # Defined by each kind of process
 
@@ -430,13 +423,10 @@ class Parent(Driven, ABC):
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
         """Return the record after a row of the table, whose step is added to ``steps``."""
-        cursor = _Cursor(record)
         try:
-            event = self.machine.events.get(trigger)
-            if event is None or not event.trigger(cursor, cursor, answer, self):
-                raise MachineError("no row takes it")
+            cursor = take_row(self.machine, trigger, record, answer, self)
         except MachineError as error:
-            legal = ", ".join(sorted(self.machine.get_triggers(record.state.name)))
+            legal = ", ".join(sorted(self.machine.get_triggers(str(record.state))))
             what = f"{trigger!r} (key {key!r}) is not possible in {record.state}"
             raise IllegalTrigger(f"{what}: {error.value}; possible: {legal or 'none'}") from error
         step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)

@@ -312,8 +312,8 @@ class Working(Parent):
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)
-            trial.journal, trial._cells, trial._looks, trial._seen_in = None, {}, {}, None
-            trial._inners, trial._ended = {}, []
+            trial.journal, trial._inners, trial._ended = None, {}, []
+            trial.forget_children()
             trial._give(state, outcome)
         self._give(state, outcome)
 
