@@ -50,7 +50,7 @@ class ParentRecord(Protocol):
         """The steps that the process itself has taken."""
 
 
-class _Look(Value, frozen=True):
+class ChildEffects(Value, frozen=True):
     """The effects of a child, with the keys that they have in its parent."""
 
     record: Any  # of the child
@@ -64,7 +64,7 @@ class _News(Value, frozen=True):
 
     change: Change
     own: Mapping[str, AnyEffect | None]  # effects by place; None: there is none any more
-    looks: list[tuple[str, _Look | None]]  # of children, by name; None: it has ended
+    looks: list[tuple[str, ChildEffects | None]]  # of children, by name; None: it has ended
 
 
 class Parent(Driven, ABC):
@@ -85,7 +85,7 @@ class Parent(Driven, ABC):
 
     _seen_in: Any = None  # the record in which the next three were seen
     _own_wanted: dict[str, AnyEffect]  # by the process itself, by key
-    _looks: dict[str, _Look]  # at the children, in their order
+    _looks: dict[str, ChildEffects]  # at the children, in their order
     _deadlines: list[Deadline]  # a heap of theirs; those of children that have ended are still there
 
     def __init__(self, record: Any) -> None:
@@ -258,7 +258,7 @@ class Parent(Driven, ABC):
         """See what the process and its children wait for."""
         record, old = self.record, self._looks
         wanted: dict[str, AnyEffect] = {}
-        looks: dict[str, _Look] = {}
+        looks: dict[str, ChildEffects] = {}
         if record.ending is None:
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
@@ -274,7 +274,7 @@ class Parent(Driven, ABC):
             heapify(self._deadlines)
         self._seen_in = record
 
-    def _ordered(self, name: str, look: _Look) -> Iterable[AnyEffect]:
+    def _ordered(self, name: str, look: ChildEffects) -> Iterable[AnyEffect]:
         """Return the effects of a look in their order, and keep them so."""
         prefix = f"{name}{SEPARATOR}"
         paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
@@ -286,12 +286,12 @@ class Parent(Driven, ABC):
         """Return the name under which an own effect keeps its place among the others, when another follows it."""
         return key
 
-    def _look_at(self, record: ParentRecord, name: str) -> _Look:
+    def _look_at(self, record: ParentRecord, name: str) -> ChildEffects:
         """Return what a child waits for."""
         child: Any = self._cell(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
-        return _Look(child.record, effects, _under(prefix, child.deadline))
+        return ChildEffects(child.record, effects, _under(prefix, child.deadline))
 
     def _news(self, key: str, record: ParentRecord) -> _News | None:
         """Return what the step to ``record`` changes in what is wanted; None: it has to be seen anew."""
@@ -303,7 +303,7 @@ class Parent(Driven, ABC):
         names, own = found
         gone: list[str] = []
         new = [effect for effect in own.values() if effect is not None]
-        looks, has_moved_deadline = list[tuple[str, _Look | None]](), False
+        looks, has_moved_deadline = list[tuple[str, ChildEffects | None]](), False
         for name in names:
             before, after = self._looks.get(name), None
             if name in record.children:
@@ -325,16 +325,16 @@ class Parent(Driven, ABC):
         return _News(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, looks)
 
     def _look_again(
-        self, name: str, before: _Look, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
-    ) -> _Look:
+        self, name: str, before: ChildEffects, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
+    ) -> ChildEffects:
         """Return the look at a child that knows what has changed; `_see` brings its effects up to date."""
         prefix = f"{name}{SEPARATOR}"
         gone += [f"{prefix}{key}" for key in change.gone]
         new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
         deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
-        return _Look(child.record, before.effects, deadline, before.is_in_order and not change.new)
+        return ChildEffects(child.record, before.effects, deadline, before.is_in_order and not change.new)
 
-    def _see(self, key: str, news: _News, looks: dict[str, _Look]) -> None:
+    def _see(self, key: str, news: _News, looks: dict[str, ChildEffects]) -> None:
         """Bring what is wanted up to date."""
         wanted = self._own_wanted
         for slot, effect in news.own.items():
