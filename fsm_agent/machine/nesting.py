@@ -85,7 +85,7 @@ class Parent(Driven, ABC):
 
     _seen_in: Any = None  # the record in which the next three were seen
     _own_wanted: dict[str, AnyEffect]  # by the process itself, by key
-    _looks: dict[str, ChildEffects]  # at the children, in their order
+    _child_effects: dict[str, ChildEffects]  # at the children, in their order
     _deadlines: list[Deadline]  # a heap of theirs; those of children that have ended are still there
 
     def __init__(self, record: Any) -> None:
@@ -99,7 +99,7 @@ class Parent(Driven, ABC):
     def forget_children(self) -> None:
         """Make the processes around its children, and what they wait for, anew when they are needed next."""
         self._cells: dict[str, Process] = {}
-        self._looks = {}
+        self._child_effects = {}
         self._seen_in = None
 
     # Defined by each kind of process
@@ -163,8 +163,8 @@ class Parent(Driven, ABC):
             if self._seen_in is not self.record:
                 self._look()
             found = [*self._own_wanted.values()]
-            if self._looks:
-                for name, look in self._looks.items():
+            if self._child_effects:
+                for name, look in self._child_effects.items():
                     found += look.effects.values() if look.is_in_order else self._ordered(name, look)
             self._effects = tuple(found)
         return self._effects
@@ -182,7 +182,7 @@ class Parent(Driven, ABC):
         return own if not heap else heap[0] if own is None else min(own, heap[0])
 
     def _is_due(self, deadline: Deadline) -> bool:
-        look = self._looks.get(deadline.key.partition(SEPARATOR)[0])
+        look = self._child_effects.get(deadline.key.partition(SEPARATOR)[0])
         return look is not None and look.deadline == deadline
 
     def owner(self, key: str) -> Owner:
@@ -214,7 +214,10 @@ class Parent(Driven, ABC):
         news = self._news(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
-        looks, self._looks = self._looks, {}  # before the record: after an interruption in between all are made anew
+        looks, self._child_effects = (
+            self._child_effects,
+            {},
+        )  # before the record: after an interruption in between all are made anew
         self._effects = None
         self.record = record
         self.steps = tuple(steps)
@@ -222,7 +225,7 @@ class Parent(Driven, ABC):
         if news is not None:
             self._see(key, news, looks)
             self._seen_in = record
-        self._looks = looks
+        self._child_effects = looks
 
     def encode(self, key: str, outcome: Any) -> str:
         """Return an outcome as JSON, as the process that waits for it writes it."""
@@ -256,7 +259,7 @@ class Parent(Driven, ABC):
 
     def _look(self) -> None:
         """See what the process and its children wait for."""
-        record, old = self.record, self._looks
+        record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
         looks: dict[str, ChildEffects] = {}
         if record.ending is None:
@@ -268,7 +271,7 @@ class Parent(Driven, ABC):
                 for name, inner in record.children.items():
                     look = old.get(name)
                     looks[name] = look if look is not None and look.record is inner else self._look_at(record, name)
-        self._own_wanted, self._looks = wanted, looks
+        self._own_wanted, self._child_effects = wanted, looks
         self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None] if looks else []
         if self._deadlines:
             heapify(self._deadlines)
@@ -279,7 +282,7 @@ class Parent(Driven, ABC):
         prefix = f"{name}{SEPARATOR}"
         paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
         ordered = {path: look.effects[path] for path in paths}
-        self._looks[name] = look.changed(effects=ordered, is_in_order=True)
+        self._child_effects[name] = look.changed(effects=ordered, is_in_order=True)
         return ordered.values()
 
     def slot(self, key: str) -> str:
@@ -305,7 +308,7 @@ class Parent(Driven, ABC):
         new = [effect for effect in own.values() if effect is not None]
         looks, has_moved_deadline = list[tuple[str, ChildEffects | None]](), False
         for name in names:
-            before, after = self._looks.get(name), None
+            before, after = self._child_effects.get(name), None
             if name in record.children:
                 child: Any = self._cell(record, name)
                 change = None if before is None or not key.startswith(f"{name}{SEPARATOR}") else child.change
