@@ -161,7 +161,7 @@ class Parent(Driven, ABC):
         """The effects that the process and its children wait for now; empty once it has ended."""
         if self._effects is None:
             if self._seen_in is not self.record:
-                self._look()
+                self._read_effects()
             found = [*self._own_wanted.values()]
             if self._child_effects:
                 for name, look in self._child_effects.items():
@@ -173,7 +173,7 @@ class Parent(Driven, ABC):
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
         if self._seen_in is not self.record:
-            self._look()
+            self._read_effects()
         at_s = self.own_deadline_s
         own = None if at_s is None else Deadline(at_s, "")
         heap = self._deadlines
@@ -257,7 +257,7 @@ class Parent(Driven, ABC):
         name, is_inside, _ = key.partition(SEPARATOR)
         return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
-    def _look(self) -> None:
+    def _read_effects(self) -> None:
         """See what the process and its children wait for."""
         record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
@@ -270,7 +270,7 @@ class Parent(Driven, ABC):
             if record.children:
                 for name, inner in record.children.items():
                     look = old.get(name)
-                    looks[name] = look if look is not None and look.record is inner else self._look_at(record, name)
+                    looks[name] = look if look is not None and look.record is inner else self._read_child(record, name)
         self._own_wanted, self._child_effects = wanted, looks
         self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None] if looks else []
         if self._deadlines:
@@ -289,7 +289,7 @@ class Parent(Driven, ABC):
         """Return the name under which an own effect keeps its place among the others, when another follows it."""
         return key
 
-    def _look_at(self, record: ParentRecord, name: str) -> ChildEffects:
+    def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
         """Return what a child waits for."""
         child: Any = self._cell(record, name)
         prefix = f"{name}{SEPARATOR}"
@@ -313,9 +313,9 @@ class Parent(Driven, ABC):
                 child: Any = self._cell(record, name)
                 change = None if before is None or not key.startswith(f"{name}{SEPARATOR}") else child.change
                 if before is not None and change is not None:
-                    after = self._look_again(name, before, child, change, gone, new)
+                    after = self._update_child(name, before, child, change, gone, new)
                 else:
-                    after = self._look_at(record, name)
+                    after = self._read_child(record, name)
                     was = {} if before is None else before.effects
                     gone += [path for path in was if path not in after.effects and path != key]
                     new += [effect for path, effect in after.effects.items() if path not in was]
@@ -327,7 +327,7 @@ class Parent(Driven, ABC):
         is_more = gone or new or has_moved_deadline
         return _News(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, looks)
 
-    def _look_again(
+    def _update_child(
         self, name: str, before: ChildEffects, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
     ) -> ChildEffects:
         """Return the look at a child that knows what has changed; `_see` brings its effects up to date."""
@@ -457,7 +457,7 @@ class Parent(Driven, ABC):
 
     def _check(self, key: str, outcome: Any) -> None:
         if self._seen_in is not self.record:
-            self._look()
+            self._read_effects()
         effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
             raise OutcomeError(self._unwanted(key))
