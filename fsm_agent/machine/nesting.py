@@ -59,7 +59,7 @@ class ChildEffects(Value, frozen=True):
     is_in_order: bool = True  # the effects are
 
 
-class _News(Value, frozen=True):
+class ChildChanges(Value, frozen=True):
     """The changes that a step makes in the looks of a parent."""
 
     change: Change
@@ -211,7 +211,7 @@ class Parent(Driven, ABC):
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
         record = self._settled(*self._advanced(key, outcome, steps), steps)
-        news = self._news(key, record)
+        news = self._changes(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
         looks, self._child_effects = (
@@ -223,7 +223,7 @@ class Parent(Driven, ABC):
         self.steps = tuple(steps)
         self.change = None if news is None else news.change
         if news is not None:
-            self._see(key, news, looks)
+            self._apply(key, news, looks)
             self._seen_in = record
         self._child_effects = looks
 
@@ -296,7 +296,7 @@ class Parent(Driven, ABC):
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
         return ChildEffects(child.record, effects, _under(prefix, child.deadline))
 
-    def _news(self, key: str, record: ParentRecord) -> _News | None:
+    def _changes(self, key: str, record: ParentRecord) -> ChildChanges | None:
         """Return what the step to ``record`` changes in what is wanted; None: it has to be seen anew."""
         if self._seen_in is not self.record or record.ending is not None:
             return None
@@ -325,19 +325,19 @@ class Parent(Driven, ABC):
             if (before and before.deadline) != (after and after.deadline):
                 has_moved_deadline = True
         is_more = gone or new or has_moved_deadline
-        return _News(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, looks)
+        return ChildChanges(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, looks)
 
     def _update_child(
         self, name: str, before: ChildEffects, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
     ) -> ChildEffects:
-        """Return the look at a child that knows what has changed; `_see` brings its effects up to date."""
+        """Return the look at a child that knows what has changed; `_apply` brings its effects up to date."""
         prefix = f"{name}{SEPARATOR}"
         gone += [f"{prefix}{key}" for key in change.gone]
         new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
         deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
         return ChildEffects(child.record, before.effects, deadline, before.is_in_order and not change.new)
 
-    def _see(self, key: str, news: _News, looks: dict[str, ChildEffects]) -> None:
+    def _apply(self, key: str, news: ChildChanges, looks: dict[str, ChildEffects]) -> None:
         """Bring what is wanted up to date."""
         wanted = self._own_wanted
         for slot, effect in news.own.items():
