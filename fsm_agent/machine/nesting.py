@@ -83,7 +83,7 @@ class Parent(Driven, ABC):
 
     machine: Machine
 
-    _seen_in: Any = None  # the record in which the next three were seen
+    _cached_for: Any = None  # the record in which the next three were seen
     _own_wanted: dict[str, AnyEffect]  # by the process itself, by key
     _child_effects: dict[str, ChildEffects]  # at the children, in their order
     _deadlines: list[Deadline]  # a heap of theirs; those of children that have ended are still there
@@ -100,7 +100,7 @@ class Parent(Driven, ABC):
         """Make the processes around its children, and what they wait for, anew when they are needed next."""
         self._cells: dict[str, Process] = {}
         self._child_effects = {}
-        self._seen_in = None
+        self._cached_for = None
 
     # Defined by each kind of process
 
@@ -160,7 +160,7 @@ class Parent(Driven, ABC):
     def effects(self) -> tuple[AnyEffect, ...]:
         """The effects that the process and its children wait for now; empty once it has ended."""
         if self._effects is None:
-            if self._seen_in is not self.record:
+            if self._cached_for is not self.record:
                 self._read_effects()
             found = [*self._own_wanted.values()]
             if self._child_effects:
@@ -172,7 +172,7 @@ class Parent(Driven, ABC):
     @property
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
-        if self._seen_in is not self.record:
+        if self._cached_for is not self.record:
             self._read_effects()
         at_s = self.own_deadline_s
         own = None if at_s is None else Deadline(at_s, "")
@@ -224,7 +224,7 @@ class Parent(Driven, ABC):
         self.change = None if news is None else news.change
         if news is not None:
             self._apply(key, news, looks)
-            self._seen_in = record
+            self._cached_for = record
         self._child_effects = looks
 
     def encode(self, key: str, outcome: Any) -> str:
@@ -275,7 +275,7 @@ class Parent(Driven, ABC):
         self._deadlines = [look.deadline for look in looks.values() if look.deadline is not None] if looks else []
         if self._deadlines:
             heapify(self._deadlines)
-        self._seen_in = record
+        self._cached_for = record
 
     def _ordered(self, name: str, look: ChildEffects) -> Iterable[AnyEffect]:
         """Return the effects of a look in their order, and keep them so."""
@@ -298,7 +298,7 @@ class Parent(Driven, ABC):
 
     def _changes(self, key: str, record: ParentRecord) -> ChildChanges | None:
         """Return what the step to ``record`` changes in what is wanted; None: it has to be seen anew."""
-        if self._seen_in is not self.record or record.ending is not None:
+        if self._cached_for is not self.record or record.ending is not None:
             return None
         found = self.moved(key, record)
         if found is None:
@@ -456,7 +456,7 @@ class Parent(Driven, ABC):
         return record.changed(children=children)
 
     def _check(self, key: str, outcome: Any) -> None:
-        if self._seen_in is not self.record:
+        if self._cached_for is not self.record:
             self._read_effects()
         effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
