@@ -98,7 +98,7 @@ class Parent(Driven, ABC):
 
     def forget_children(self) -> None:
         """Make the processes around its children, and what they wait for, anew when they are needed next."""
-        self._cells: dict[str, Process] = {}
+        self._children: dict[str, Process] = {}
         self._child_effects = {}
         self._cached_for = None
 
@@ -192,7 +192,7 @@ class Parent(Driven, ABC):
             return Owner(self, "", ())
         if name not in self.record.children:
             raise OutcomeError(self._unwanted(key))
-        owner = self._cell(self.record, name).owner(rest)
+        owner = self._child_process(self.record, name).owner(rest)
         world = self.world_of(name)
         worlds = owner.worlds if world is None else (*owner.worlds, world)
         return Owner(owner.process, _joined(name, owner.path), worlds)
@@ -244,7 +244,7 @@ class Parent(Driven, ABC):
             return None, key
         if name not in self.record.children:
             raise OutcomeError(self._unwanted(key))
-        return self._cell(self.record, name), rest
+        return self._child_process(self.record, name), rest
 
     # Effects
 
@@ -280,7 +280,7 @@ class Parent(Driven, ABC):
     def _ordered(self, name: str, look: ChildEffects) -> Iterable[AnyEffect]:
         """Return the effects of a look in their order, and keep them so."""
         prefix = f"{name}{SEPARATOR}"
-        paths = [f"{prefix}{effect.key}" for effect in self._cell(self.record, name).effects]
+        paths = [f"{prefix}{effect.key}" for effect in self._child_process(self.record, name).effects]
         ordered = {path: look.effects[path] for path in paths}
         self._child_effects[name] = look.changed(effects=ordered, is_in_order=True)
         return ordered.values()
@@ -291,7 +291,7 @@ class Parent(Driven, ABC):
 
     def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
         """Return what a child waits for."""
-        child: Any = self._cell(record, name)
+        child: Any = self._child_process(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
         return ChildEffects(child.record, effects, _under(prefix, child.deadline))
@@ -310,7 +310,7 @@ class Parent(Driven, ABC):
         for name in names:
             before, after = self._child_effects.get(name), None
             if name in record.children:
-                child: Any = self._cell(record, name)
+                child: Any = self._child_process(record, name)
                 change = None if before is None or not key.startswith(f"{name}{SEPARATOR}") else child.change
                 if before is not None and change is not None:
                     after = self._update_child(name, before, child, change, gone, new)
@@ -360,11 +360,11 @@ class Parent(Driven, ABC):
             if look.deadline is not None and (before is None or before.deadline != look.deadline):
                 heappush(self._deadlines, look.deadline)
 
-    def _cell(self, record: ParentRecord, name: str) -> Process:
+    def _child_process(self, record: ParentRecord, name: str) -> Process:
         """Return the process around a child's record."""
-        cell, inner = self._cells.get(name), record.children[name]
+        cell, inner = self._children.get(name), record.children[name]
         if cell is None:
-            cell = self._cells[name] = self.child(name, inner)
+            cell = self._children[name] = self.child(name, inner)
         elif cell.record is not inner:
             cell.return_to(inner)
         return cell
@@ -402,19 +402,19 @@ class Parent(Driven, ABC):
                 break
             name = ended.pop(0)
             if name in known:
-                end = self.end_of(name, self._cell(record, name))
+                end = self.end_of(name, self._child_process(record, name))
                 record = self._own_step(self._without(record, name), name, end, steps)
         return record
 
     def _begun(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"a child has the name {name!r}: a text without {SEPARATOR!r} would be right")
-        child = self._cell(record, name)
+        child = self._child_process(record, name)
         self.begin(record, name, child)
         return self._with(record, name, child, steps, ended)
 
     def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
-        child = self._cell(record, name)
+        child = self._child_process(record, name)
         child.advance(key, outcome)
         return self._with(record, name, child, steps, ended)
 
@@ -450,7 +450,7 @@ class Parent(Driven, ABC):
         return record.changed(children={**record.children, name: child.record})
 
     def _without(self, record: Any, name: str) -> Any:
-        self._cells.pop(name, None)
+        self._children.pop(name, None)
         children = dict(record.children)
         del children[name]
         return record.changed(children=children)

@@ -273,7 +273,7 @@ class Working(Parent):
     def present_key(self, key: str) -> str:
         """Return a key as it is called now, here and inside; it may be one of an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
-        inner = self._cell(self.record, name) if separator and name in self.record.children else None
+        inner = self._child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
 
     # Speaking for its works
@@ -288,7 +288,7 @@ class Working(Parent):
         for name in self.record.children:
             if self.work(name)[0] is state:
                 found.append(name)
-            cell = self._cell(self.record, name)
+            cell = self._child_process(self.record, name)
             if isinstance(cell, Working):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
@@ -331,7 +331,7 @@ class Working(Parent):
     def closed_again(self) -> Any:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
         r = self.record
-        closed = {name: self._cell(r, name) for name in r.children}
+        closed = {name: self._child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 

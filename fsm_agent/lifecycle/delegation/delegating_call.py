@@ -147,7 +147,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
         if record.state is State.HANDED_OVER and type(outcome) is not Relayed:  # its child has ended by it
             (key,) = record.children
-            outcome = self.end_of(key, self._cell(record, key))
+            outcome = self.end_of(key, self._child_process(record, key))
             record = record.changed(children={})
         r = self._step_alone(record, key, outcome, steps)
         if type(outcome) is Begun and record.governed_by and r.ending is None:
