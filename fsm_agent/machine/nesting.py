@@ -117,7 +117,7 @@ class Parent(Driven, ABC):
         """Give a child that is new its start, in the advance that made it; ``record`` is what the step led to."""
 
     @abstractmethod
-    def end_of(self, name: str, child: Any) -> Any:
+    def result_of_child(self, name: str, child: Any) -> Any:
         """Return the outcome that the end of a child is."""
 
     @property
@@ -402,7 +402,7 @@ class Parent(Driven, ABC):
                 break
             name = ended.pop(0)
             if name in known:
-                end = self.end_of(name, self._child_process(record, name))
+                end = self.result_of_child(name, self._child_process(record, name))
                 record = self._own_step(self._without(record, name), name, end, steps)
         return record
 

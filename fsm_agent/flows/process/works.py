@@ -186,7 +186,7 @@ class Working(Parent):
             child.record = within_limits(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> WorkEnd:
+    def result_of_child(self, name: str, child: Any) -> WorkEnd:
         r, (state, _) = child.record, self.work(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):

@@ -104,7 +104,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> Outcome | Relayed:
+    def result_of_child(self, name: str, child: Any) -> Outcome | Relayed:
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
             return Relayed(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
@@ -147,7 +147,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
         if record.state is State.HANDED_OVER and type(outcome) is not Relayed:  # its child has ended by it
             (key,) = record.children
-            outcome = self.end_of(key, self._child_process(record, key))
+            outcome = self.result_of_child(key, self._child_process(record, key))
             record = record.changed(children={})
         r = self._step_alone(record, key, outcome, steps)
         if type(outcome) is Begun and record.governed_by and r.ending is None:
