@@ -210,7 +210,7 @@ class Parent(Driven, ABC):
         """
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
-        record = self._settled(*self._advanced(key, outcome, steps), steps)
+        record = self._settle_children(*self._advanced(key, outcome, steps), steps)
         news = self._changes(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
@@ -391,7 +391,7 @@ class Parent(Driven, ABC):
             self._check(key, outcome)
         return self._own_step(record, key, outcome, steps), ended
 
-    def _settled(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
+    def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
         """Begin children that are new, and take the ends of those that have ended."""
         known = self.record.children
         while record.ending is None:

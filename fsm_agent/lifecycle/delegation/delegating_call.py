@@ -186,8 +186,8 @@ class DelegatingCall(Parent, AgentCall[Any]):
         steps.append(step)
         return self._ahead
 
-    def _settled(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        record = Parent._settled(self, record, ended, steps)
+    def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
+        record = Parent._settle_children(self, record, ended, steps)
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
