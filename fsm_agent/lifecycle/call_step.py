@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger
-from fsm_agent.lifecycle.delegation.handoff import Relayed
+from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.function_budgets import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply
@@ -27,7 +27,7 @@ else:
     rows = deferred("fsm_agent.machine.rows")
     transitions = deferred("transitions")
 
-OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)  # the ends of functions, agents included
+OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _ROUND_LIMIT = at_round_limit.__name__
 
 

@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_budgets import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
@@ -162,7 +162,7 @@ def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Pr
     return isinstance(answer, FunctionCall) and not is_within(r.handoffs, r.limits.handoffs)
 
 
-def ended_well(r: CallRecord, answer: Relayed, prompt: Prompt) -> bool:
+def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
     return answer.record.state is State.COMPLETED
 
 
@@ -268,7 +268,7 @@ def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) 
     return _closed(r, _settled(r, others), prompt).changed(governed_by=answer.name)
 
 
-def relay(r: CallRecord, answer: Relayed, prompt: Prompt) -> CallRecord:
+def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
     inner, start = answer.record, len(r.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
     calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]

@@ -23,7 +23,7 @@ from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
 from fsm_agent.lifecycle.delegation.function_events import with_functions
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
@@ -104,10 +104,10 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def result_of_child(self, name: str, child: Any) -> Outcome | Relayed:
+    def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
-            return Relayed(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
+            return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
         function, f = self._function(name)
         at_s = r.trace[-1].at_s
         if (why := r.failure) is None:
@@ -145,7 +145,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
             self._keep_parsed(self._parsed)
 
     def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        if record.state is State.HANDED_OVER and type(outcome) is not Relayed:  # its child has ended by it
+        if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # its child has ended by it
             (key,) = record.children
             outcome = self.result_of_child(key, self._child_process(record, key))
             record = record.changed(children={})
@@ -222,7 +222,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return self._alone[1]
 
     def _subject(self, effects: Sequence[Any], key: str, outcome: Any) -> FunctionCall | None:
-        if type(outcome) is Relayed:
+        if type(outcome) is HandoffEnded:
             return None
         if type(outcome) is HandedOver:
             asked = [effect.call for effect in effects if isinstance(effect, RunFunction) and effect.key == key]
