@@ -24,7 +24,7 @@ from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.costs.budget import within_limits
+from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
@@ -183,7 +183,7 @@ class Working(Parent):
 
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.lent is not None:
-            child.record = within_limits(child.record, record.lent, record.total_usage)
+            child.record = with_limits_left(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> WorkEnd:

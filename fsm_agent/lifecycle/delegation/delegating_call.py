@@ -21,7 +21,7 @@ from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import UNASKED, AgentCall
 from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
-from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
+from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import Effect, RunFunction
@@ -158,7 +158,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
             if type(wanted) is _HandoffTarget:
                 path = r.governed_by.partition(SEPARATOR)[2]
                 child = function.delegate.take_over(r, path, self.deps, self.system_args is None)
-                children = {**children, name: within(child, r)}
+                children = {**children, name: with_budget_left(child, r)}
                 continue
             at_s = r.trace[-1].at_s
             if function.delegate.is_handoff:
@@ -166,7 +166,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
                 continue
             try:
                 child = function.delegate.seeded(wanted.call, record.depth + 1, self.deps)
-                children = {**children, name: within(child, r)}
+                children = {**children, name: with_budget_left(child, r)}
             except UsageError as error:  # of the model, such as an empty task
                 r = self._step_alone(r, name, Returned(text=str(error), is_error=True, at_s=at_s), steps)
         return r if children is r.children else r.changed(children=children)
