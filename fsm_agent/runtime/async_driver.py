@@ -213,7 +213,7 @@ class AsyncDriver(Reconciler):
         self._leave(self.active.pop(key))
 
     def _leave(self, activity: Activity) -> None:
-        activity.let_go()
+        activity.abandon()
         if activity.handle is not None:
             self._left_behind.add(activity.handle)
 

@@ -379,14 +379,14 @@ class FunctionActivity(Activity):
     def returned(self) -> Any:
         return self.run.ended
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
             self.is_dropped = True  # it goes on: whoever has the run now is told what comes of it
             recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
             return
         self.run.cancel()
-        super().let_go()
+        super().abandon()
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

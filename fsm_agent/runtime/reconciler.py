@@ -425,7 +425,7 @@ class Reconciler(ABC):
 
     def drop(self, key: str) -> None:
         """Let go of the activity under ``key``."""
-        self.active.pop(key).let_go()
+        self.active.pop(key).abandon()
 
     def patience_s(self) -> float | None:
         """Return how many seconds to wait for something to happen; None: for ever."""
