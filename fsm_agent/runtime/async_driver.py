@@ -183,7 +183,7 @@ class AsyncDriver(Reconciler):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        It takes no letters meanwhile, and a limit that it reaches ends the activity.
+        It takes no posts meanwhile, and a limit that it reaches ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
@@ -191,7 +191,7 @@ class AsyncDriver(Reconciler):
             return False
         if self.recorder is None:
             return True
-        return self.recorder.is_instant and activity.effect.question is None  # letters hardly ever come there
+        return self.recorder.is_instant and activity.effect.question is None  # posts hardly ever come there
 
     async def _perform(self, activity: Activity) -> Any:
         work: Any = activity.aperform()

@@ -48,7 +48,7 @@ from fsm_agent.messages.event import Event
 from fsm_agent.runtime import call_activities  # noqa: F401  # registers how the effects of a call are performed
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
-from fsm_agent.runtime.recorder import Letter, Recorder
+from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
@@ -125,7 +125,7 @@ class Reconciler(ABC):
 
     @abstractmethod
     def notice(self) -> None:
-        """End the driver's wait because there is a letter, from any thread; what cannot be ended safely goes on."""
+        """End the driver's wait because there is a post, from any thread; what cannot be ended safely goes on."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
@@ -176,8 +176,8 @@ class Reconciler(ABC):
             is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
                 events = self._end(process.end_request)
-            elif recorder is not None and recorder.letters and not self._is_instant_next():
-                events = self._open(recorder.letters.popleft())
+            elif recorder is not None and recorder.posts and not self._is_instant_next():
+                events = self._open(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
             elif self.inbox or is_late:  # an outcome that has arrived is kept, even past the deadline
@@ -226,16 +226,16 @@ class Reconciler(ABC):
     def _is_instant_next(self) -> bool:
         return bool(self.waiting) and self.waiting[0].is_instant
 
-    def _open(self, letter: Letter) -> Iterable[Event]:
+    def _open(self, post: PostedOutcome) -> Iterable[Event]:
         """Take the step of an outcome that somebody posted."""
         assert self.recorder is not None
         try:
-            steps = self.step(letter.key, self.process.decode(letter.key, letter.document))
-        except Exception as error:  # a `redact` that fails as well: else the letter would end each driver after this
-            self.recorder.opened(letter, error)
+            steps = self.step(post.key, self.process.decode(post.key, post.document))
+        except Exception as error:  # a `redact` that fails as well: else the post would end each driver after this
+            self.recorder.mark_taken(post, error)
             return ()
-        self.recorder.opened(letter)
-        self._withdraw(letter.key)  # a change tells of others alone
+        self.recorder.mark_taken(post)
+        self._withdraw(post.key)  # a change tells of others alone
         return steps
 
     def _assign(self, activity: Activity) -> None:
