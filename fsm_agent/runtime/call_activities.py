@@ -51,7 +51,7 @@ from fsm_agent.runtime.model_request import (
     stream_model,
     stream_model_async,
 )
-from fsm_agent.runtime.run_function import Run, arun_function, run_function, timed_out
+from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timed_out
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -328,10 +328,10 @@ class FunctionActivity(Activity):
 
     __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "takes_thread", "timeout_s")
 
-    run_class = Run
+    run_class = FunctionExecution
 
     process: AgentCall
-    run: Run
+    run: FunctionExecution
 
     is_abortable = False
 
