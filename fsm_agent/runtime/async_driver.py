@@ -154,7 +154,7 @@ class AsyncDriver(Reconciler):
         with suppress(RuntimeError):  # the loop has ended: there is no waiter
             self._loop.call_soon_threadsafe(self._interrupt)
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: _ring(self._bell))
 

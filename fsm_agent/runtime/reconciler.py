@@ -124,7 +124,7 @@ class Reconciler(ABC):
         """End the driver's wait, from any thread."""
 
     @abstractmethod
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         """End the driver's wait because there is a post, from any thread; what cannot be ended safely goes on."""
 
     @abstractmethod

@@ -101,7 +101,7 @@ class SyncDriver(Reconciler):
     def wake(self) -> None:
         self._bell.put(None)
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         self.wake()
 
     def is_bounded(self, activity: Activity) -> bool:

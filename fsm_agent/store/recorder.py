@@ -293,7 +293,7 @@ class StoreRecorder:
                 self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
-            (driver.wake if is_ending else driver.notice)()
+            (driver.wake if is_ending else driver.wake_for_post)()
 
     # The lease
 

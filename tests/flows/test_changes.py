@@ -184,7 +184,7 @@ class Letters:
 
     def post(self, key: str, text: str) -> None:
         self.posts.append(PostedOutcome(1, key, f'{{"kind":"returned","text":"{text}"}}', ""))
-        self.driver.notice()
+        self.driver.wake_for_post()
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         assert error is None, error

@@ -27,7 +27,7 @@ class Driver:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         self.told.append("notice")
 
     def wake(self) -> None:
