@@ -273,7 +273,7 @@ class SleepActivity(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         if self.until_s < self.effect.until_s and outcome.at_s < self.effect.until_s:
-            self.driver.look_again()
+            self.driver.reread()
             return ()
         return self.driver.step(self.key, outcome)
 

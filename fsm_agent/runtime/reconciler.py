@@ -471,7 +471,7 @@ class Reconciler(ABC):
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
-    def look_again(self) -> None:
+    def reread(self) -> None:
         """Read anew what the process waits for, although no step was taken."""
         self._record = None
 
