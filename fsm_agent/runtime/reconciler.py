@@ -103,7 +103,7 @@ class Reconciler(ABC):
         self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
         self.is_to_write = False  # the next wait is for the journal to be written
         self._unreported: list[Event] = []  # until their entries are on disk
-        self._undecided: set[str] = set()  # keys of effects that nobody here could answer
+        self._unanswered: set[str] = set()  # keys of effects that nobody here could answer
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}  # of processes inside: given, used
         self._owner_path = ""  # the last that was asked for
         self._owner: Any = None
@@ -306,7 +306,7 @@ class Reconciler(ABC):
                 activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
                 if SEPARATOR in effect.key:
                     self._assign(activity)
-                if not activity.prepare() or effect.key in self._undecided:
+                if not activity.prepare() or effect.key in self._unanswered:
                     continue
                 if activity.is_sleep:
                     heappush(self._sleeps, (activity.effect.until_s, effect.key, activity))
@@ -386,7 +386,7 @@ class Reconciler(ABC):
             outcome = ended.result()
         if outcome is not None:
             return activity.finish(outcome)
-        self._undecided.add(activity.key)  # nobody here can decide
+        self._unanswered.add(activity.key)  # nobody here can decide
         self._record = None
         return ()
 
