@@ -293,7 +293,7 @@ class StartActivity(Activity):
         self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # the step may make an activity of it
         steps = self.driver.step(self.key, outcome)
         if self.driver.recorder is not None:
-            self.driver.recorder.insist()
+            self.driver.recorder.flush_now()
         return steps
 
 

@@ -55,7 +55,7 @@ class Recorder(Protocol):
     def is_behind(self) -> bool:
         """True if something has to be written before the driver goes on, or the run was lost."""
 
-    def insist(self) -> None:
+    def flush_now(self) -> None:
         """Have what has come written before the driver goes on, also where that could wait."""
 
     def attach(self, driver: Reconciler) -> None:

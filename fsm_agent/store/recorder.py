@@ -138,7 +138,7 @@ class StoreRecorder:
     def is_behind(self) -> bool:
         return self._is_urgent or len(self._entries) >= self._behind_at
 
-    def insist(self) -> None:
+    def flush_now(self) -> None:
         self._is_insisted = self._is_urgent = True
 
     def attach(self, driver: Reconciler) -> None:

@@ -59,7 +59,7 @@ def test_a_letter_that_comes_while_a_batch_is_written_is_fetched():
             agent.runs.answer(RUN, {"": message("meanwhile")})
 
     agent, recorder = begun(Noting(post))
-    recorder.insist()
+    recorder.flush_now()
     recorder.write()
     assert len(recorder.letters) == 1
 
