@@ -22,9 +22,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal
+from fsm_agent.machine.pending_lines import PendingLines
 from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
-from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -57,7 +57,7 @@ class _Batch(NamedTuple):
 
     n: int
     lines: Sequence[str]
-    end: str | Unwritten
+    end: str | PendingLines
     rest: Rest | None
     took: Sequence[int]
     snapshot: bytes | None
@@ -227,7 +227,7 @@ class StoreRecorder:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
         chain.n, chain.end = self._n, self._end  # further on if this was begun before, and interrupted
-        write = chain.unwritten if self.store.is_volatile else chain.written  # those in memory when they are read
+        write = chain.pending if self.store.is_volatile else chain.written  # those in memory when they are read
         lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:

@@ -289,14 +289,15 @@ def test_only_the_branch_is_dashed():
 
 def run() -> list[Stepped]:
     """A recall, two rounds (two functions, then one), a parse error, an answer."""
+    first, second = Usage(input_tokens=1000, output_tokens=20), Usage(input_tokens=1100, output_tokens=30)
     steps = (
         ("Seeded", "begun", "Calling", 100.0, "", None),
         ("Calling", "model_failed", "Backoff", 100.5, "may_recall", None),
         ("Backoff", "slept", "Calling", 102.5, "", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "some_to_run", Usage(input_tokens=1000, output_tokens=20)),
+        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "some_to_run", first),
         ("ToolInterrupt", "returned", "ToolInterrupt", 104.0, "others_pending", None),
         ("ToolInterrupt", "returned", "Calling", 104.25, "", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "some_to_run", Usage(input_tokens=1100, output_tokens=30)),
+        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "some_to_run", second),
         ("ToolInterrupt", "returned", "Calling", 170.25, "", None),
         ("Calling", "parse_failed", "ParseException", 171.25, "may_retry", Usage(input_tokens=1200, output_tokens=5)),
         ("ParseException", "answered", "Completed", 171.65, "", Usage(input_tokens=1300)),
