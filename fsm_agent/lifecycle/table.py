@@ -116,7 +116,7 @@ def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) ->
 
 
 def some_to_run(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    return not all([f.is_settled for f in answer.calls])
+    return bool([f for f in answer.calls if not f.is_settled])
 
 
 def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:

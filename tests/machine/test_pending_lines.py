@@ -100,12 +100,12 @@ def test_an_append_is_repeated_and_another_one_is_refused():
     store = MemoryStore()
     lease = held(store)
     chain = Chain(HEADER)
-    lines = chain.pending_lines(entries(0, 2), 1)
+    lines = chain.pending(entries(0, 2), 1)
     store.append(lease, 0, lines)
     store.append(lease, 0, Chain(HEADER).pending(entries(0, 2), 1))  # as nobody knows what became of the first
     with pytest.raises(Exception, match="nothing was written"):
         store.append(lease, 0, Chain(HEADER).pending(entries(1, 3), 1))
-    store.append(lease, 2, chain.pending_lines(entries(2, 3), 1))
+    store.append(lease, 2, chain.pending(entries(2, 3), 1))
     assert list(store.load("r").lines) == Chain(HEADER).written(entries(0, 3), 1)
 
 
