@@ -188,7 +188,7 @@ class AgentCall(Driven, Generic[Out]):
     def effects(self) -> tuple[Effect, ...]:
         """The effects that the call waits for now; empty once it has ended."""
         if self._effects is None:
-            self._effects = self.own_effects()
+            self._effects = effects_of(self, self.record)
         return self._effects
 
     @property
@@ -433,10 +433,6 @@ class AgentCall(Driven, Generic[Out]):
             in_branch = r.trace[-1].source == State.PARSE_EXCEPTION
             self._output = parse_answer(r, r.reply, self.prompt, first_call(r.reply.message), in_branch=in_branch).value
         return self._output
-
-    def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects that the call itself waits for; it has no others, unless it delegates."""
-        return effects_of(self, self.record)
 
     def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> FunctionCall | None:
         """Return the function call that ``key`` is about; refuse keys and outcomes that no effect waits for."""
