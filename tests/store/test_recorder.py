@@ -1,4 +1,4 @@
-"""Does a recorder take each letter once, and know when its run is another's?"""
+"""Does a recorder take each post once, and know when its run is another's?"""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def message(text: str) -> Outcome:
     return Injected(messages=(Message.of("user", text),))
 
 
-def test_a_letter_is_opened_once_however_often_it_is_fetched():
+def test_a_post_is_taken_once_however_often_it_is_fetched():
     agent, recorder = begun(Noting())
     agent.runs.answer(RUN, {"": message("hello")})
     recorder.fetch()
     recorder.fetch()
-    assert len(recorder.letters) == 1
+    assert len(recorder.posts) == 1
 
 
-def test_a_letter_that_comes_while_a_batch_is_written_is_fetched():
+def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
     def post(append: int) -> None:
         if append == 1:
             agent.runs.answer(RUN, {"": message("meanwhile")})
@@ -61,7 +61,7 @@ def test_a_letter_that_comes_while_a_batch_is_written_is_fetched():
     agent, recorder = begun(Noting(post))
     recorder.flush_now()
     recorder.write()
-    assert len(recorder.letters) == 1
+    assert len(recorder.posts) == 1
 
 
 @pytest.mark.parametrize(
