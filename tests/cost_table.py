@@ -3,7 +3,8 @@
 The figures are those of one benchmark: the same work, done by each library as its documentation recommends, each in a
 process and an environment of its own, their batches taking turns, every answer and every function call checked.  What
 the others take was measured on 2026-11-21, with the versions in `PEERS`; ours, and by hand again in the same run, on
-2026-11-26, over HTTP, of streams and of the import on 2026-11-22.  So a cell is the ratio to the work by hand in the same run.
+2026-11-26, over HTTP, of streams and of the import on 2026-11-22.  So a cell is the ratio to the work by hand in the
+same run.
 
 A row without a figure of ours is not in the table; ``ours=(ours, by hand)`` puts it there.
 """
