@@ -11,12 +11,12 @@ from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
 from fsm_agent.runtime.call_activities import AskActivity, FunctionActivity, SleepActivity
-from fsm_agent.runtime.run_function import Ended, Run
+from fsm_agent.runtime.run_function import Ended, FunctionExecution
 
 PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
 
 
-class RunWithData(Run):
+class RunWithData(FunctionExecution):
     """A run of a state's function."""
 
     __slots__ = ()

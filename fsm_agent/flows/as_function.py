@@ -161,7 +161,7 @@ class FlowDelegate:
             raise UsageError(f"{f.name} was not begun: {type(error).__name__}: {error}") from error
         return ProcessRecord(record, self._written)
 
-    def succeeding(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
+    def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
         raise UsageError(f"the flow {self.flow.name!r} as a function takes no dialog over: handoff(…) does")
 
     def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:

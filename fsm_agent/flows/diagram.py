@@ -216,7 +216,7 @@ def _current(run: Working, prefix: str) -> set[str]:
         ids = {f"{prefix}{run.work(name)[0].name}" for name in (*run.record.once, *run.record.children)}
         inner = prefix
     for name in run.record.children:
-        cell = run._cell(run.record, name)
+        cell = run._child_process(run.record, name)
         if isinstance(cell, Working):
             is_deeper = not isinstance(run, FlowRun) and isinstance(cell, Working)
             ids |= _current(cell, f"{inner}{run.work(name)[0].name}/" if is_deeper else inner)

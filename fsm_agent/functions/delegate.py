@@ -48,7 +48,7 @@ class Delegate(Protocol):
             deps: Those of the call that asks.
         """
 
-    def succeeding(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
+    def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
         """Return the record of a call that takes the dialog over, and has not begun; pure; for handoffs alone.
 
         Args:

@@ -9,68 +9,20 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import from_json, quick_json, to_json
-from fsm_agent.errors import (
-    CallFailed,
-    CallSuspended,
-    FsmAgentError,
-    IllegalTrigger,
-    OutcomeError,
-    ParseError,
-    SnapshotError,
-    UsageError,
-)
-from fsm_agent.functions.function import Function
-from fsm_agent.functions.hosted import declared
+from fsm_agent.errors import OutcomeError, SnapshotError, UsageError
 from fsm_agent.lifecycle.approval import Gate, closed_again
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.delegation.handoff import Relayed
-from fsm_agent.lifecycle.effects import (
-    EFFECTS,
-    TEXT,
-    AskApproval,
-    Begin,
-    CallModel,
-    Effect,
-    FindOut,
-    Request,
-    RunFunction,
-    Settings,
-    Sleep,
-    StartFunction,
-    explained,
-)
-from fsm_agent.lifecycle.function_budgets import (
-    drafts,
-    gone,
-    has_to_finish,
-    is_final,
-    offered,
-    ready,
-    rounds_used_up,
-)
+from fsm_agent.lifecycle.call_effects import effects_left, effects_of
+from fsm_agent.lifecycle.call_result import CallResult, result_of
+from fsm_agent.lifecycle.call_step import OF_FUNCTIONS, take_step
+from fsm_agent.lifecycle.effects import EFFECTS, Effect, Settings
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
-    Cancelled,
-    Expired,
-    FunctionFailed,
-    Injected,
-    ModelFailed,
-    Outcome,
-    Replied,
-    Returned,
-    Stopped,
-)
-from fsm_agent.lifecycle.record import ASKING, CallRecord, Ending, OnceRun, Reason, State, successor_name
-from fsm_agent.lifecycle.reports.failure import RequestFailure
-from fsm_agent.lifecycle.table import MACHINE, at_round_limit
+from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, Outcome, Replied, Stopped
+from fsm_agent.lifecycle.record import CallRecord, Reason, State, successor_name
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
-from fsm_agent.machine.watching import STEP_WATCHES
-from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.hosted_tool import merged
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
@@ -79,11 +31,8 @@ if TYPE_CHECKING:
     import pickle
     from typing import TypedDict, Unpack
 
-    import transitions
-
     from fsm_agent.context.view import View
     from fsm_agent.lifecycle.delegation import delegating_call
-    from fsm_agent.machine import rows
 
     class CallParts(TypedDict, total=False):
         """The parts of an `AgentCall` that are in no record."""
@@ -98,15 +47,9 @@ if TYPE_CHECKING:
 else:
     pickle = deferred("pickle")
     delegating_call = deferred("fsm_agent.lifecycle.delegation.delegating_call")
-    rows = deferred("fsm_agent.machine.rows")
-    transitions = deferred("transitions")
 
-_BEGINNING = (Begin("begin"),)
-_ROUND_LIMIT = at_round_limit.__name__
-_UNASKED = (Cancelled, Stopped, Expired, Injected)
-_OF_FUNCTIONS = (Returned, FunctionFailed, Relayed)
+UNASKED = (Cancelled, Stopped, Expired, Injected)
 _NO_ARGS: Mapping[str, Any] = {}
-_NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 NEVER = Stepped("", "", "", "", 0.0)
 _UNPARSED = object()
@@ -131,6 +74,7 @@ class AgentCall(Driven, Generic[Out]):
             exempt it.
 
     Attributes:
+        steps: The steps of the last `advance`.
         problem: The exception of the prompt's parser at the latest reply, or of the function with which the call has
             failed; None when the parser took the answer or was not called.  The record keeps its type and text alone.
             A traceback holds the frames of the call, and through them the call itself, so a driver logs that of a
@@ -148,20 +92,17 @@ class AgentCall(Driven, Generic[Out]):
         "_folded",
         "_newest",
         "_output",
-        "after",
         "args",
         "change",
         "client",
         "deps",
-        "guard",
         "has_approver",
         "problem",
         "prompt",
         "prompt_change",
         "record",
         "settings",
-        "state",
-        "step",
+        "steps",
         "stop_when",
         "system_args",
         "view",
@@ -189,10 +130,7 @@ class AgentCall(Driven, Generic[Out]):
         self.view = view
         self.deps = deps
         self.has_approver = has_approver
-        self.state: State = record.state  # set by `transitions`; committed with the record
-        self.after = record  # the record that the row's action returned
-        self.step: Stepped = NEVER  # the latest
-        self.guard = ""  # the name of the guard that let the row be taken
+        self.steps: tuple[Event, ...] = ()
         self.problem: Exception | None = None
         self.prompt_change: PromptChange | None = None
         self.system_args: Mapping[str, Any] | None = _NO_ARGS
@@ -201,7 +139,7 @@ class AgentCall(Driven, Generic[Out]):
         self.driver = None
         self.journal = None
         self.change: Change | None = None
-        self._effects: tuple[Effect, ...] | None = None
+        self._effects: tuple[Any, ...] | None = None
         self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
         self._folded = 0
         self._output: Any = _UNPARSED
@@ -237,16 +175,21 @@ class AgentCall(Driven, Generic[Out]):
         return call
 
     @property
+    def state(self) -> State:
+        """The state that it is in."""
+        return self.record.state
+
+    @property
+    def step(self) -> Stepped:
+        """The latest step that it took itself."""
+        return self.record.trace[-1] if self.record.trace else NEVER
+
+    @property
     def effects(self) -> tuple[Effect, ...]:
         """The effects that the call waits for now; empty once it has ended."""
         if self._effects is None:
-            self._effects = self.own_effects()
+            self._effects = effects_of(self, self.record)
         return self._effects
-
-    @property
-    def steps(self) -> tuple[Stepped]:
-        """The step of the last `advance`."""
-        return (self.step,)
 
     @property
     def deadline(self) -> Deadline | None:
@@ -289,69 +232,35 @@ class AgentCall(Driven, Generic[Out]):
             IllegalTrigger: The call has ended.  It is unchanged.
         """
         r = self.record
-        about = self._subject(key, outcome)
+        about = self._subject(self._effects or self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
-        if type(outcome) is Replied:
-            gate = Gate(self.has_approver, self.deps)
-            trigger, answer = read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
-        else:
-            trigger, answer = read(r, about, outcome, self.prompt)
-        self.after = r
-        try:
-            if not MACHINE.events[trigger].trigger(self, self, answer, self.prompt):
-                raise transitions.MachineError(f"the guards {rows.guard_names(MACHINE, trigger, r.state)} said no")
-            self._commit(trigger, key, outcome, answer, document)
-        except transitions.MachineError as error:
-            self.state = r.state
-            legal = ", ".join(sorted(MACHINE.get_triggers(r.state.name))) or "none: it has ended"
-            why = f"{trigger!r} is not possible in {r.state}: {error.value}"
-            raise IllegalTrigger(f"{why}; possible: {legal}") from error
-        except BaseException:
-            self.state = self.record.state  # the new record's, when Ctrl-C came after the commit
-            raise
-
-    def _commit(self, trigger: str, key: str, outcome: Outcome, answer: Answer, document: str) -> None:
-        """Make the record of the row the call's, with the changes that all rows have in common."""
-        before, after = self.record, self.after
-        changes: dict[str, Any] = {"state": self.state}
-        output, problem = self._output, self.problem
-        usage = served_by = left = None
-        limited = rounds_used_up(before.limits) if self.guard == _ROUND_LIMIT else ""
-        detail = limited if after.ending is None else after.ending.detail
-        kind = type(outcome)
-        if kind in CallModel.outcomes:
-            changes["turn"] = before.turn + 1
-            detail = detail or _problem(answer)
-        if kind is Replied:
-            reply: Reply = outcome.reply  # type: ignore[union-attr]
-            usage, served_by = reply.usage, reply.served_by
-            changes["replies"] = before.replies + 1
-            changes["usage"] = before.usage + usage
-            changes["reply"] = reply
-            output, problem = (answer.output, answer.error) if type(answer) is FinalReply else (_UNPARSED, None)
-            if reply.adapted or after.repairs:
-                detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
-        elif kind in _OF_FUNCTIONS:
-            usage = _of_function(before, outcome, changes)
-            if self.state is before.state:
-                left = self._left(key)
-        elif trigger == "handed_over":
-            detail = detail or outcome.agent  # type: ignore[union-attr]
-        if trigger == "model_failed":  # a reply may say so, too
-            changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, self.state))
-        step = Stepped(before.state, trigger, self.state, key, outcome.at_s, self.guard, detail, usage, served_by)
-        for watch in STEP_WATCHES.get():
-            watch(step)
-        changes["trace"] = before.trace.push(step)
-        record = after.changed(**changes)
+        trigger, answer = self._read(r, about, outcome)
+        record, step = take_step(r, trigger, key, outcome, answer, self.prompt)
+        left = None
+        if record.state is r.state and type(outcome) in OF_FUNCTIONS:
+            left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
-            self.journal.add(Entry(key, document, own_step_json(trigger), record), before)
-        self._output, self.problem = output, problem
-        self.step = step
+            self.journal.add(Entry(key, document, own_step_json(trigger), record), r)
+        if type(outcome) is Replied:
+            self._keep_parsed(answer)
+        self.steps = (step,)
         self._effects = None  # before the record: after an interruption in between they are computed anew
         self.record = record
         self._effects = left
         self.change = None if left is None else NARROWED
+
+    def _read(self, r: CallRecord, about: FunctionCall | None, outcome: Outcome) -> tuple[str, Answer]:
+        """Return the trigger that an outcome is, and what the table needs to know of it."""
+        if type(outcome) is not Replied:
+            return read(r, about, outcome, self.prompt)
+        gate = Gate(self.has_approver, self.deps)
+        return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
+
+    def _keep_parsed(self, answer: Answer) -> None:
+        """Keep what the parser made of the latest reply: the output, or its exception."""
+        self._output, self.problem = _UNPARSED, None
+        if type(answer) is FinalReply:
+            self._output, self.problem = answer.output, answer.error
 
     # Its journal
 
@@ -414,11 +323,11 @@ class AgentCall(Driven, Generic[Out]):
 
     def return_to(self, record: CallRecord) -> None:
         """Be in the state of an earlier record."""
-        self.step = record.trace[-1] if record.trace else NEVER
+        self.steps, self.change = (), None
         self._output, self.problem = _UNPARSED, None
         self._newest, self._folded = None, 0
         self._effects = None
-        self.record, self.state = record, record.state
+        self.record = record
 
     @property
     def definition(self) -> str:
@@ -512,35 +421,7 @@ class AgentCall(Driven, Generic[Out]):
             CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
             CallSuspended: It has not ended, and waits for somebody.
         """
-        r = self.record
-        if r.ending is None:
-            raise CallSuspended(
-                f"the agent call waits in {r.state} for {explained(self.effects, self._run)}", call=self
-            )
-        if r.state is State.FAILED:
-            circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
-            cause, report = self._cause(r.ending), r.ending.error
-            is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
-            detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
-            why = f"{r.ending.reason}: {detail} ({circumstances})"
-            raise CallFailed(why, call=self) from cause
-        return CallResult(self)
-
-    @property
-    def _run(self) -> str:
-        """The name of its run in a store; empty: it is in none."""
-        return self.journal.run if self.journal is not None and self.journal.is_stored else ""
-
-    def _cause(self, ending: Ending) -> Exception | None:
-        """Return the exception behind a failure; one that was raised in another process is made from what was kept."""
-        if ending.reason is Reason.FUNCTION_FAILED:
-            return FsmAgentError(ending.detail) if self.problem is None else self.problem
-        report = ending.error
-        if report is None:
-            return None
-        if ending.reason is Reason.MODEL_FAILED:
-            return report.exception() if self.problem is None else self.problem
-        return ParseError(f"{report.kind}: {report.message}") if self.problem is None else self.problem
+        return result_of(self)
 
     @property
     def output(self) -> Any:
@@ -553,118 +434,24 @@ class AgentCall(Driven, Generic[Out]):
             self._output = parse_answer(r, r.reply, self.prompt, first_call(r.reply.message), in_branch=in_branch).value
         return self._output
 
-    def own_effects(self) -> tuple[Effect, ...]:
-        """Return the effects that the call itself waits for; it has no others, unless it delegates."""
-        wanted = _WANTED.get(self.record.state)
-        return () if wanted is None else wanted(self, self.record)
-
-    def _beginning(self, r: CallRecord) -> tuple[Effect, ...]:
-        return _BEGINNING
-
-    def _reply(self, r: CallRecord) -> tuple[Effect, ...]:
-        request, is_priced = self._request(), r.limits.cost_usd is not None
-        refusal = self.view.refusal if self.view else None
-        return (CallModel(f"model:{r.turn}", request, r.attempt, is_priced, refusal),)
-
-    def _nap(self, r: CallRecord) -> tuple[Effect, ...]:
-        return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
-
-    def _round(self, r: CallRecord) -> tuple[Effect, ...]:
-        """Return what is waited for of a round: the approvals of its function calls first, then their results."""
-        pending = r.pending
-        if asks := [AskApproval(f"ask:{f.id}", f) for f in pending if f.needs_approval]:
-            return tuple(asks)
-        wanted: list[Effect] = []
-        named = self.prompt.by_name
-        for f in ready(r, pending, self.prompt):
-            function = named.get(f.name) or gone(f.name)
-            if function.call is not None and (function.once or f.id in r.once):
-                wanted.append(self._once(f, function))
-            else:
-                wanted.append(RunFunction(f"run:{f.id}", f, function))
-        return tuple(wanted)
-
-    def _once(self, f: FunctionCall, function: Function) -> Effect:
-        """Return what is waited for of a function that must not run twice."""
-        run = self.record.once.get(f.id, _NOT_BEGUN)
-        attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
-        name = f.id if attempt == 1 else f"{f.id}:{attempt}"
-        if run.phase == "cleared":
-            return StartFunction(f"start:{name}", f)
-        if run.phase == "doubtful":
-            return FindOut(f"doubt:{name}", f, function, f"{self.record.id}/{f.id}")
-        return RunFunction(f"run:{name}", f, function, is_once=True)
-
-    def _left(self, key: str) -> tuple[Effect, ...] | None:
-        """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
-        prompt = self.prompt
-        if prompt.depended_on or prompt.handoffs or prompt.in_order or self.record.limits.parallel is not None:
-            return None
-        effects = self.effects
-        for i, effect in enumerate(effects):
-            if effect.key == key:
-                return effects[:i] + effects[i + 1 :]
-        return effects
-
-    def _request(self) -> Request:
-        r, prompt = self.record, self.prompt
-        functions: tuple[Function, ...] = ()
-        is_last = is_final(r, prompt)
-        if is_last or r.branch:
-            prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
-        settings = self.settings
-        if is_last or prompt.settings or prompt.hosted_tools or self.args:
-            settings = self._settings(prompt, is_last)
-        if not is_last and settings.tool_choice != "none":
-            functions = offered(r, prompt)
-            if settings.hosted_tools:
-                functions = declared(functions, settings.hosted_tools)
-        messages: Sequence[Message] = self.view(r) if self.view else r.dialog
-        if is_last and has_to_finish(r, self.prompt):  # said in requests alone, so no later turn reads it
-            messages = (*messages, Message.of("user", self.prompt.handler_text("final", rounds=r.rounds)))
-        output, mode = prompt.expected, prompt.mode
-        if mode is not None:
-            output = TEXT if self.prompt.mode == "two_stage" and drafts(r, self.prompt) else output
-            mode = None if mode == "two_stage" else mode
-        return Request(
-            messages=(*messages, *r.branch) if r.branch else messages,
-            functions=functions,
-            tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
-            output=output,
-            mode=mode,
-            settings=settings,
-            branch_length=len(r.branch) if r.branch else 0,
-        )
-
-    def _settings(self, prompt: Prompt, is_last: bool) -> Settings:
-        """Return the settings of a request that this prompt governs."""
-        settings = self.settings
-        if prompt.settings or self.args:
-            settings = settings.override({**prompt.settings, **self.args})
-        if is_last:
-            return settings.override({"hosted_tools": ()}) if settings.hosted_tools else settings
-        if prompt.hosted_tools:
-            return settings.override({"hosted_tools": merged(settings.hosted_tools, prompt.hosted_tools)})
-        return settings
-
-    def _subject(self, key: str, outcome: Outcome) -> FunctionCall | None:
-        """Return the function call that ``key`` is about; refuse keys and outcomes that nothing waits for."""
-        for wanted in self._effects or self.effects:
+    def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> FunctionCall | None:
+        """Return the function call that ``key`` is about; refuse keys and outcomes that no effect waits for."""
+        for wanted in effects:
             if wanted.key == key:
                 if type(outcome) not in wanted.outcomes:
                     break
                 return getattr(wanted, "call", None)
-        if key == "" and type(outcome) in _UNASKED:
+        if key == "" and type(outcome) in UNASKED:
             return None
-        raise OutcomeError(self._unwanted(key, outcome))
+        raise OutcomeError(self._refusal_of(effects, key, outcome))
 
-    def _unwanted(self, key: str, outcome: Outcome) -> str:
+    def _refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
         """Return the error text for an outcome that nothing waits for."""
         if not isinstance(key, str):
             return f"the key is {key!r:.80}: that of an effect, such as 'ask:2.0', and then its outcome, would be right"
         if isinstance(outcome, type):
             return f"the outcome for {key!r} is the class {outcome.__name__}: an object of it would be right"
-        kinds = {effect.key: type(effect) for effect in self.effects}
+        kinds = {effect.key: type(effect) for effect in effects}
         kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
         if kind is None or type(outcome) not in kind.outcomes:
             right = " or ".join(t.__name__ for t in kind.outcomes) if kind else "the key of an effect"
@@ -694,39 +481,6 @@ class AgentCall(Driven, Generic[Out]):
         if newest is None or (self.view is not None and newest.id in self.view.masked_calls(self.record)):
             return ()  # nothing has run, or the model does not see its result
         return (newest.fingerprint,)
-
-
-# By state: what the call waits for there.
-_WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...]]] = {
-    State.SEEDED: AgentCall._beginning,
-    **dict.fromkeys(ASKING, AgentCall._reply),
-    State.TOOL_INTERRUPT: AgentCall._round,
-    State.BACKOFF: AgentCall._nap,
-}
-
-
-def _problem(answer: Answer) -> str:
-    """Return the problem of an outcome after which the call goes on all the same."""
-    if type(answer) is FinalReply:
-        return answer.problem
-    return answer.error.message if type(answer) is ModelFailed else ""
-
-
-def _of_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
-    """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
-    if type(outcome) is Returned and outcome.releases:
-        changes["released"] = (*before.released, *outcome.releases)
-    if outcome.usage is UNUSED:
-        return None
-    changes["usage"] = before.usage + outcome.usage
-    return outcome.usage  # type: ignore[no-any-return]
-
-
-def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:
-    """Return the report of a request that failed."""
-    delay_s = answer.delay_s if to is State.BACKOFF else None
-    number, report = before.rounds + 1, answer.error
-    return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)
 
 
 _OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names

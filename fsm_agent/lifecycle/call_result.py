@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import RESULT_WORDS, explains_attributes, unknown_attribute
+from fsm_agent.lifecycle.effects import explained
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
@@ -183,3 +185,36 @@ class CallResult(Generic[Out], Unpacked):
     def __repr__(self) -> str:
         shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)
         return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"
+
+
+def result_of(call: AgentCall[Out]) -> CallResult[Out]:
+    """Return the result of a call that has ended well.
+
+    Raises:
+        CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
+        CallSuspended: It has not ended, and waits for somebody.
+    """
+    r, journal = call.record, call.journal
+    if r.ending is None:
+        run = journal.run if journal is not None and journal.is_stored else ""
+        raise CallSuspended(f"the agent call waits in {r.state} for {explained(call.effects, run)}", call=call)
+    if r.state is State.FAILED:
+        circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
+        cause, report = _cause(r.ending, call.problem), r.ending.error
+        is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
+        detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
+        why = f"{r.ending.reason}: {detail} ({circumstances})"
+        raise CallFailed(why, call=call) from cause
+    return CallResult(call)
+
+
+def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
+    """Return the exception behind a failure; one that was raised in another process is made from what was kept."""
+    if ending.reason is Reason.FUNCTION_FAILED:
+        return FsmAgentError(ending.detail) if problem is None else problem
+    report = ending.error
+    if report is None:
+        return None
+    if ending.reason is Reason.MODEL_FAILED:
+        return report.exception() if problem is None else problem
+    return ParseError(f"{report.kind}: {report.message}") if problem is None else problem

@@ -12,7 +12,8 @@ Rules
 Theory of operation
 ===================
 
-Rows are tried from the top, and the last row of each (trigger, source) has no guard: one row is always taken.
+Rows are tried from the top, and the last row of each (trigger, source) has no guard: one row is always taken.  What
+happens most often stands near the top where it can: each row that is tried in vain costs a tenth of a step.
 A ``to`` of None stays in the state.  A reply is interpreted as one trigger beforehand (`interpret.read_reply`).
 
 *Solid* rows write into the dialog, which only grows.  The messages of *dashed* ones, the exception branch, are sent to
@@ -52,7 +53,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_budgets import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
@@ -114,8 +115,8 @@ def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) ->
     return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
 
 
-def all_settled(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    return all(f.is_settled for f in answer.calls)
+def some_to_run(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
+    return bool([f for f in answer.calls if not f.is_settled])
 
 
 def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
@@ -127,11 +128,8 @@ def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
 
 
 def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    """Return whether this closes the last round."""
-    limit = r.limits.rounds
-    if limit is None or r.rounds + 1 < limit:
-        return False
-    return all_settled(r, answer, prompt) if isinstance(answer, FunctionsRequested) else is_last(r, answer, prompt)
+    """Return whether the round that closes is the last."""
+    return not is_within(r.rounds + 1, r.limits.rounds)
 
 
 def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
@@ -153,18 +151,18 @@ def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
     return bool(r.branch)
 
 
-def is_last(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
+def others_pending(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
     for f in reversed(_answered(r, answer, prompt) if prompt.depended_on else r.round):
         if f.result is None and f.error is None and f.id != answer.id:
-            return False
-    return True
+            return True
+    return False
 
 
 def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> bool:
     return isinstance(answer, FunctionCall) and not is_within(r.handoffs, r.limits.handoffs)
 
 
-def ended_well(r: CallRecord, answer: Relayed, prompt: Prompt) -> bool:
+def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
     return answer.record.state is State.COMPLETED
 
 
@@ -270,7 +268,7 @@ def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) 
     return _closed(r, _settled(r, others), prompt).changed(governed_by=answer.name)
 
 
-def relay(r: CallRecord, answer: Relayed, prompt: Prompt) -> CallRecord:
+def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
     inner, start = answer.record, len(r.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
     calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]
@@ -381,11 +379,11 @@ ROWS: tuple[Row, ...] = (
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
     ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
+    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  some_to_run,    open_round),
     ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.CALLING,         at_round_limit, close_round),
-    ("functions_asked",  ASKING,                State.CALLING,         all_settled,    close_round),
-    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  None,           open_round),
+    ("functions_asked",  ASKING,                State.CALLING,         None,           close_round),
     ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
     ("paused",           ASKING,                State.CALLING,         at_round_limit, go_on),
     ("paused",           ASKING,                State.CALLING,         None,           go_on),
@@ -397,16 +395,16 @@ ROWS: tuple[Row, ...] = (
     ("slept",            State.BACKOFF,         State.PARSE_EXCEPTION, in_branch,      wake),
     ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
     ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  None,                  others_pending, keep_call),
     ("denied",           State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
-    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
-    ("denied",           State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         None,           close_round),
+    ("returned",         State.TOOL_INTERRUPT,  None,                  others_pending, keep_call),
     ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
-    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         is_last,        close_round),
-    ("returned",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
+    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         None,           close_round),
     ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
     ("started",          State.TOOL_INTERRUPT,  None,                  None,           keep_start),
     ("interrupted",      State.TOOL_INTERRUPT,  None,                  None,           keep_doubt),

@@ -19,8 +19,8 @@ import msgspec
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.machine.pending_lines import PendingLines, digest_of
 from fsm_agent.machine.process import Process
-from fsm_agent.machine.unwritten import Unwritten, digest_of
 from fsm_agent.messages.event import Event, Inside, Stepped
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Chain:
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key
         self.n = n
-        self.end: str | Unwritten = digest_of(header.encode(), signing_key) if digest is None else digest
+        self.end: str | PendingLines = digest_of(header.encode(), signing_key) if digest is None else digest
 
     @property
     def digest(self) -> str:
@@ -179,12 +179,12 @@ class Chain:
 
     def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
         """Return the next entries as lines."""
-        return list(self.unwritten(entries, fence))
+        return list(self.pending(entries, fence))
 
-    def unwritten(self, entries: Iterable[Entry], fence: int) -> Unwritten:
+    def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
         """Return the next entries as lines that are written when somebody reads them."""
         parts = [(entry.key, entry.outcome, entry.steps) for entry in entries]
-        self.end = lines = Unwritten(self.n, self.end, parts, fence, self._signing_key)
+        self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
 

@@ -9,11 +9,11 @@ as the prompt of an agent call or the owner of the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
+from enum import StrEnum
 from functools import wraps
 from typing import Any, TypeAlias
 
-from transitions import Machine
+from transitions import Machine, MachineError
 
 Guard: TypeAlias = Callable[[Any, Any, Any], bool]
 Action: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -21,33 +21,74 @@ Action: TypeAlias = Callable[[Any, Any, Any], Any]
 Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
-def machine_of(rows: Iterable[Row], states: type[Enum]) -> Machine:
-    """Return the machine of a table.
+class Cursor:
+    """A record on its way through one step: the model that `transitions` moves.
 
-    A step is ``machine.events[trigger].trigger(cell, cell, answer, definition)``, which returns whether a row was
-    taken.  A cell has a ``record``; a step sets its ``state``, the next record as ``after``, and the name of the
-    guard as ``guard``.  The cell is passed twice: as the model of `transitions`, and to the callbacks.
+    Attributes:
+        record: The record before the step.
+        state: The name of the state.  `transitions` reads the name of a member of an enum a dozen times a step, at two
+            calls of functions each; that of a text costs none.
+        after: The record that the row's action returned.
+        guard: The name of the guard that let the row be taken; ``""`` if it has none.
+    """
+
+    __slots__ = ("after", "guard", "record", "state")
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+        self.state: Any = str(record.state)
+        self.after = record
+        self.guard = ""
+
+
+def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> Machine:
+    """Return the machine of a table; `take_row` has it take a step.
 
     Args:
         rows: The table.
         states: All states.
     """
     machine = Machine(
-        model=None,  # cells are passed to trigger(), never registered: registering leaks and costs 24 µs each
-        states=states,
+        model=None,  # cursors are passed to trigger(), never registered: registering leaks and costs 24 µs each
+        states=[str(state) for state in states],
         initial=None,
-        auto_transitions=False,  # no to_COMPLETED() behind the table's back
+        auto_transitions=False,  # no to_Completed() behind the table's back
     )
     for trigger, source, to, guard, action in rows:
-        conditions = _condition(guard) if guard else None
-        machine.add_transition(trigger, source, to, conditions=conditions, before=_callback(action, guard))
+        sources: list[Any] = [str(state) for state in ((source,) if isinstance(source, str) else source)]
+        machine.add_transition(
+            trigger,
+            sources,
+            None if to is None else str(to),
+            conditions=_condition(guard) if guard else None,
+            before=_callback(action, guard),
+        )
     return machine
+
+
+def take_row(machine: Machine, trigger: str, record: Any, answer: Any, definition: Any) -> Cursor:
+    """Have the machine take the first row that is allowed, and return what it moved, whose ``state`` is a member again.
+
+    Raises:
+        MachineError: There is no such row.
+    """
+    cursor = Cursor(record)
+    event = machine.events.get(trigger)
+    if event is None:
+        raise MachineError("no row has this trigger")
+    if not event.trigger(cursor, cursor, answer, definition):
+        rows = event.transitions[str(record.state)]
+        guards: list[Any] = [condition.func for row in rows for condition in row.conditions]
+        raise MachineError(f"the guards {', '.join([guard.__name__ for guard in guards])} said no")
+    state = record.state
+    cursor.state = state if cursor.state == state else type(state)(cursor.state)
+    return cursor
 
 
 def _condition(guard: Guard) -> Callable[[Any, Any, Any], bool]:
     @wraps(guard)
-    def condition(cell: Any, answer: Any, definition: Any) -> bool:
-        return bool(guard(cell.record, answer, definition))
+    def condition(cursor: Cursor, answer: Any, definition: Any) -> bool:
+        return guard(cursor.record, answer, definition)
 
     return condition
 
@@ -56,14 +97,8 @@ def _callback(action: Action, guard: Guard | None) -> Callable[[Any, Any, Any], 
     allowed_by = guard.__name__ if guard else ""
 
     @wraps(action)
-    def before(cell: Any, answer: Any, definition: Any) -> None:
-        cell.after = action(cell.record, answer, definition)
-        cell.guard = allowed_by
+    def before(cursor: Cursor, answer: Any, definition: Any) -> None:
+        cursor.after = action(cursor.record, answer, definition)
+        cursor.guard = allowed_by
 
     return before
-
-
-def guard_names(machine: Machine, trigger: str, state: Enum) -> str:
-    """Return the names of the guards that decide on a trigger in a state, for error messages."""
-    rows = machine.events[trigger].transitions[state.name]
-    return ", ".join(getattr(condition.func, "__name__", "?") for row in rows for condition in row.conditions)

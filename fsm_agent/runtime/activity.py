@@ -115,7 +115,7 @@ class Activity:
         """Return events of its own process as the driven process reports them."""
         return [Inside(self.path, event) for event in events] if self.path else events
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Cancel it; its outcome is no longer wanted."""
         self.is_dropped = True
         if self.handle is not None:

@@ -154,7 +154,7 @@ class AsyncDriver(Reconciler):
         with suppress(RuntimeError):  # the loop has ended: there is no waiter
             self._loop.call_soon_threadsafe(self._interrupt)
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: _ring(self._bell))
 
@@ -183,7 +183,7 @@ class AsyncDriver(Reconciler):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        It takes no letters meanwhile, and a limit that it reaches ends the activity.
+        It takes no posts meanwhile, and a limit that it reaches ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
@@ -191,7 +191,7 @@ class AsyncDriver(Reconciler):
             return False
         if self.recorder is None:
             return True
-        return self.recorder.is_instant and activity.effect.question is None  # letters hardly ever come there
+        return self.recorder.is_instant and activity.effect.question is None  # posts hardly ever come there
 
     async def _perform(self, activity: Activity) -> Any:
         work: Any = activity.aperform()
@@ -213,7 +213,7 @@ class AsyncDriver(Reconciler):
         self._leave(self.active.pop(key))
 
     def _leave(self, activity: Activity) -> None:
-        activity.let_go()
+        activity.abandon()
         if activity.handle is not None:
             self._left_behind.add(activity.handle)
 

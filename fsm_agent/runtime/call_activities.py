@@ -51,7 +51,7 @@ from fsm_agent.runtime.model_request import (
     stream_model,
     stream_model_async,
 )
-from fsm_agent.runtime.run_function import Run, arun_function, run_function, timed_out
+from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timed_out
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -289,7 +289,7 @@ class SleepActivity(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         if self.until_s < self.effect.until_s and outcome.at_s < self.effect.until_s:
-            self.driver.look_again()
+            self.driver.reread()
             return ()
         return self.driver.step(self.key, outcome)
 
@@ -309,7 +309,7 @@ class StartActivity(Activity):
         self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # the step may make an activity of it
         steps = self.driver.step(self.key, outcome)
         if self.driver.recorder is not None:
-            self.driver.recorder.insist()
+            self.driver.recorder.flush_now()
         return steps
 
 
@@ -344,10 +344,10 @@ class FunctionActivity(Activity):
 
     __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "takes_thread", "timeout_s")
 
-    run_class = Run
+    run_class = FunctionExecution
 
     process: AgentCall
-    run: Run
+    run: FunctionExecution
 
     is_abortable = False
 
@@ -395,14 +395,14 @@ class FunctionActivity(Activity):
     def returned(self) -> Any:
         return self.run.ended
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
             self.is_dropped = True  # it goes on: whoever has the run now is told what comes of it
             recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
             return
         self.run.cancel()
-        super().let_go()
+        super().abandon()
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

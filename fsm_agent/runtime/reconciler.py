@@ -48,7 +48,7 @@ from fsm_agent.messages.event import Event
 from fsm_agent.runtime import call_activities  # noqa: F401  # registers how the effects of a call are performed
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
-from fsm_agent.runtime.recorder import Letter, Recorder
+from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
@@ -103,7 +103,7 @@ class Reconciler(ABC):
         self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
         self.is_to_write = False  # the next wait is for the journal to be written
         self._unreported: list[Event] = []  # until their entries are on disk
-        self._undecided: set[str] = set()  # keys of effects that nobody here could answer
+        self._unanswered: set[str] = set()  # keys of effects that nobody here could answer
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}  # of processes inside: given, used
         self._owner_path = ""  # the last that was asked for
         self._owner: Any = None
@@ -124,8 +124,8 @@ class Reconciler(ABC):
         """End the driver's wait, from any thread."""
 
     @abstractmethod
-    def notice(self) -> None:
-        """End the driver's wait because there is a letter, from any thread; what cannot be ended safely goes on."""
+    def wake_for_post(self) -> None:
+        """End the driver's wait because there is a post, from any thread; what cannot be ended safely goes on."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
@@ -176,8 +176,8 @@ class Reconciler(ABC):
             is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
                 events = self._end(process.end_request)
-            elif recorder is not None and recorder.letters and not self._is_instant_next():
-                events = self._open(recorder.letters.popleft())
+            elif recorder is not None and recorder.posts and not self._is_instant_next():
+                events = self._open(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
             elif self.inbox or is_late:  # an outcome that has arrived is kept, even past the deadline
@@ -226,16 +226,16 @@ class Reconciler(ABC):
     def _is_instant_next(self) -> bool:
         return bool(self.waiting) and self.waiting[0].is_instant
 
-    def _open(self, letter: Letter) -> Iterable[Event]:
+    def _open(self, post: PostedOutcome) -> Iterable[Event]:
         """Take the step of an outcome that somebody posted."""
         assert self.recorder is not None
         try:
-            steps = self.step(letter.key, self.process.decode(letter.key, letter.document))
-        except Exception as error:  # a `redact` that fails as well: else the letter would end each driver after this
-            self.recorder.opened(letter, error)
+            steps = self.step(post.key, self.process.decode(post.key, post.document))
+        except Exception as error:  # a `redact` that fails as well: else the post would end each driver after this
+            self.recorder.mark_taken(post, error)
             return ()
-        self.recorder.opened(letter)
-        self._withdraw(letter.key)  # a change tells of others alone
+        self.recorder.mark_taken(post)
+        self._withdraw(post.key)  # a change tells of others alone
         return steps
 
     def _assign(self, activity: Activity) -> None:
@@ -306,7 +306,7 @@ class Reconciler(ABC):
                 activity = ACTIVITIES.get(type(effect), Activity)(effect, self)
                 if SEPARATOR in effect.key:
                     self._assign(activity)
-                if not activity.prepare() or effect.key in self._undecided:
+                if not activity.prepare() or effect.key in self._unanswered:
                     continue
                 if activity.is_sleep:
                     heappush(self._sleeps, (activity.effect.until_s, effect.key, activity))
@@ -386,7 +386,7 @@ class Reconciler(ABC):
             outcome = ended.result()
         if outcome is not None:
             return activity.finish(outcome)
-        self._undecided.add(activity.key)  # nobody here can decide
+        self._unanswered.add(activity.key)  # nobody here can decide
         self._record = None
         return ()
 
@@ -425,7 +425,7 @@ class Reconciler(ABC):
 
     def drop(self, key: str) -> None:
         """Let go of the activity under ``key``."""
-        self.active.pop(key).let_go()
+        self.active.pop(key).abandon()
 
     def patience_s(self) -> float | None:
         """Return how many seconds to wait for something to happen; None: for ever."""
@@ -471,7 +471,7 @@ class Reconciler(ABC):
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
-    def look_again(self) -> None:
+    def reread(self) -> None:
         """Read anew what the process waits for, although no step was taken."""
         self._record = None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.reconciler import Reconciler
 
 
-class Letter(Value, frozen=True):
+class PostedOutcome(Value, frozen=True):
     """The outcome that somebody else posted to the process."""
 
     id: int
@@ -37,7 +37,7 @@ class Recorder(Protocol):
         patience_s: How long the driver may only wait for a moment to come; beyond it the run rests.  None: for ever.
         is_instant: Its `write` never waits, so a driver need not either.
         redact: Returns an outcome as it may be kept; None: all of it may.
-        letters: Posted outcomes, to be taken by the driver; filled from any thread.
+        posts: Posted outcomes, to be taken by the driver; filled from any thread.
     """
 
     @property
@@ -49,23 +49,23 @@ class Recorder(Protocol):
     patience_s: float | None
     is_instant: bool
     redact: Callable[[Any], Any] | None
-    letters: deque[Letter]
+    posts: deque[PostedOutcome]
 
     @property
     def is_behind(self) -> bool:
         """True if something has to be written before the driver goes on, or the run was lost."""
 
-    def insist(self) -> None:
+    def flush_now(self) -> None:
         """Have what has come written before the driver goes on, also where that could wait."""
 
     def attach(self, driver: Reconciler) -> None:
-        """Begin to renew the lease, and to have the driver notice letters."""
+        """Begin to renew the lease, and to have the driver notice posts."""
 
     def detach(self) -> None:
         """End what `attach` began."""
 
-    def opened(self, letter: Letter, error: Exception | None = None) -> None:
-        """Take note that a letter is used up, and report the error for which it was not taken, if there is one."""
+    def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
+        """Take note that a post is used up, and report the error for which it was not taken, if there is one."""
 
     def report_later(self, key: str, future: Any) -> None:
         """Post what a function comes to that goes on although the run was lost; its future is given."""

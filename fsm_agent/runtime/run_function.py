@@ -48,7 +48,7 @@ Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, 
 _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
-class Run:
+class FunctionExecution:
     """One run of one function, retries included: what its policy may read and report.
 
     Args:
@@ -173,11 +173,11 @@ class Run:
         self.releases = (*self.releases, *released)
 
 
-_run: ContextVar[Run | None] = ContextVar("fsm_agent_run", default=None)
+_run: ContextVar[FunctionExecution | None] = ContextVar("fsm_agent_run", default=None)
 _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=0)
 
 
-def current_run() -> Run | None:
+def current_run() -> FunctionExecution | None:
     """Return the run that the running code is part of; None outside of functions."""
     return _run.get()
 
@@ -198,7 +198,7 @@ def program_of(context: Context[Any]) -> Iterator[None]:
         _PROGRAM_DEPTH.reset(token)
 
 
-def run_function(run: Run, child: ThreadTask[Any] | None = None) -> Ended:
+def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended:
     """Run a function in this thread; a coroutine function in a loop of its own, that of ``child`` if there is one."""
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
@@ -209,7 +209,7 @@ def run_function(run: Run, child: ThreadTask[Any] | None = None) -> Ended:
         _run.reset(token)
 
 
-async def arun_function(run: Run) -> Ended:
+async def arun_function(run: FunctionExecution) -> Ended:
     """Run a function in this task; a plain one in a thread, unless its policy says that it does not block."""
     if run.function.takes_thread:  # evaluated in the thread: no future can hold a StopIteration
         return await _in_thread(run)
@@ -221,7 +221,7 @@ async def arun_function(run: Run) -> Ended:
         _run.reset(token)
 
 
-def _plain(run: Run, wait: Wait) -> Ended:
+def _plain(run: FunctionExecution, wait: Wait) -> Ended:
     """Run a function whose policy does not affect how it runs."""
     try:
         value = run.invoke(run.effect.call)
@@ -231,7 +231,7 @@ def _plain(run: Run, wait: Wait) -> Ended:
     return _returned(value, run)
 
 
-async def _aplain(run: Run) -> Ended:
+async def _aplain(run: FunctionExecution) -> Ended:
     """Do the same as `_plain` under asyncio."""
     try:
         value = run.ainvoke(run.effect.call)
@@ -244,7 +244,7 @@ async def _aplain(run: Run) -> Ended:
     return _returned(value, run)
 
 
-def _governed(run: Run, wait: Wait) -> Ended:
+def _governed(run: FunctionExecution, wait: Wait) -> Ended:
     """Run a function whose policy affects how it runs."""
     steps = _attempts(run)
     delay_s = next(steps)
@@ -272,7 +272,7 @@ def _governed(run: Run, wait: Wait) -> Ended:
         return _unprepared(_failure(error, run), run)
 
 
-async def _agoverned(run: Run) -> Ended:
+async def _agoverned(run: FunctionExecution) -> Ended:
     """Do the same as `_governed` under asyncio."""
     steps = _attempts(run)
     delay_s = next(steps)
@@ -302,7 +302,7 @@ async def _agoverned(run: Run) -> Ended:
         return _unprepared(error, run)
 
 
-async def _in_thread(run: Run) -> Ended:
+async def _in_thread(run: FunctionExecution) -> Ended:
     child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
@@ -311,7 +311,7 @@ async def _in_thread(run: Run) -> Ended:
         raise
 
 
-def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
+def _attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
     """Return the outcome of a run, attempt by attempt.
 
     Yield None to be sent the function's result, or to have its exception thrown in; or yield how many seconds to wait
@@ -334,14 +334,14 @@ def _attempts(run: Run) -> Generator[float | None, Any, Ended]:
         return _returned(value, run)
 
 
-def _is_worth_it(error: Exception, retries: Retries, run: Run) -> bool:
+def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
     """Return whether to run the function again; False when the run is no longer wanted."""
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
 
 
-def _value(run: Run) -> Any:
+def _value(run: FunctionExecution) -> Any:
     """Return the function's result behind its middleware, all of it plain."""
 
     def innermost(call: FunctionCall) -> Any:
@@ -357,7 +357,7 @@ def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], c
     return use(call, following)
 
 
-async def _avalue(run: Run) -> Any:
+async def _avalue(run: FunctionExecution) -> Any:
     """Return the function's result behind its middleware, some of it awaitable."""
     function = run.function
 
@@ -404,7 +404,7 @@ def _cancelled(error: asyncio.CancelledError) -> Exception:
     return RuntimeError("what the function waited for was cancelled")
 
 
-def _failure(error: BaseException, run: Run) -> Exception:
+def _failure(error: BaseException, run: FunctionExecution) -> Exception:
     """Return an exception of the function as its failure; raise one that is for the driver to handle."""
     if isinstance(error, Exception):
         return error
@@ -413,7 +413,7 @@ def _failure(error: BaseException, run: Run) -> Exception:
     raise error
 
 
-def _returned(value: Any, run: Run) -> Ended:
+def _returned(value: Any, run: FunctionExecution) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
@@ -429,7 +429,7 @@ def _returned(value: Any, run: Run) -> Ended:
     )
 
 
-def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
+def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment, ...]]:
     """Return the result as text for the model, and its attachments."""
     function, call = run.function, run.effect.call
     parts = value if isinstance(value, (list, tuple)) else (value,)
@@ -440,7 +440,7 @@ def _content(value: Any, run: Run) -> tuple[str, tuple[Attachment, ...]]:
     return "\n".join([function.format_result(part, call) for part in words]), attachments
 
 
-def _raised(error: Exception, run: Run) -> Ended:
+def _raised(error: Exception, run: FunctionExecution) -> Ended:
     """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
     run.check()
     if isinstance(error, Retry):
@@ -463,7 +463,7 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _unprepared(error: Exception, run: Run) -> Ended:
+def _unprepared(error: Exception, run: FunctionExecution) -> Ended:
     """Return the outcome of a function that has run, and whose result its format or the result pipeline failed on.
 
     The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
@@ -478,21 +478,21 @@ def _unprepared(error: Exception, run: Run) -> Ended:
     return run.unprepared(error)
 
 
-def _log_raised(error: Exception, run: Run) -> None:
+def _log_raised(error: Exception, run: FunctionExecution) -> None:
     attempt = f" at attempt {run.attempt}" if run.attempt > 1 else ""
     log_error(logging.WARNING, f"{_line(run)} raised {type(error).__name__}{attempt}", error)
 
 
-def _line(run: Run) -> str:
+def _line(run: FunctionExecution) -> str:
     """Return the beginning of a line about a run."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 
-def _error(text: str, run: Run) -> Returned:
+def _error(text: str, run: FunctionExecution) -> Returned:
     return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
 
 
-def timed_out(run: Run) -> Returned:
+def timed_out(run: FunctionExecution) -> Returned:
     """Return the outcome of a function that exceeded its timeout."""
     LOG.warning("%s did not return within %g s", _line(run), run.function.timeout_s)
     return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)

@@ -101,7 +101,7 @@ class SyncDriver(Reconciler):
     def wake(self) -> None:
         self._bell.put(None)
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         self.wake()
 
     def is_bounded(self, activity: Activity) -> bool:
@@ -126,7 +126,7 @@ class SyncDriver(Reconciler):
         self._leave(self.active.pop(key))
 
     def _leave(self, activity: Activity) -> None:
-        activity.let_go()
+        activity.abandon()
         if activity.is_abortable and activity.handle is not None:
             self._left_behind.append(activity.handle)
             self._room.release()  # it may wait for room

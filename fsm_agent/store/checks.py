@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.unwritten import Unwritten
+from fsm_agent.machine.pending_lines import PendingLines
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 
@@ -121,7 +121,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     Raises:
         UsageError: A line holds a line break, or a text half a surrogate pair.
     """
-    for line in () if type(lines) is Unwritten and lines.is_plain else lines:
+    for line in () if type(lines) is PendingLines and lines.is_plain else lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
     if rest is None:

@@ -1,4 +1,4 @@
-"""The recorder of a run in a store: its journal, its lease and its letters, while a driver drives it.
+"""The recorder of a run in a store: its journal, its lease and its posts, while a driver drives it.
 
 A batch that was handed to the store and not acknowledged is repeated as it is, since nobody knows what became of it.
 """
@@ -22,11 +22,11 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal
+from fsm_agent.machine.pending_lines import PendingLines
 from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
-from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.runtime.reconciler import Reconciler
-from fsm_agent.runtime.recorder import Letter
+from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
@@ -57,7 +57,7 @@ class _Batch(NamedTuple):
 
     n: int
     lines: Sequence[str]
-    end: str | Unwritten
+    end: str | PendingLines
     rest: Rest | None
     took: Sequence[int]
     snapshot: bytes | None
@@ -75,7 +75,7 @@ class StoreRecorder:
         lease: Of the claim.
         process: The process, with a journal that goes on where the run's ends.
         save: Returns the process as a document, from which it can be made again.
-        posts: The letters that wait already.
+        posts: The posts that wait already.
         lease_s: How long the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         redact: Applied to each outcome before it is taken.
@@ -103,7 +103,7 @@ class StoreRecorder:
         self.lease_s = lease_s
         self.patience_s = patience_s
         self.is_instant = store.is_volatile
-        self.letters: deque[Letter] = deque()
+        self.posts: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None
         self._process = process
         self._journal: Journal = process.journal
@@ -114,7 +114,7 @@ class StoreRecorder:
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # posts that are used up, to be written
-        self._seen: set[int] = set()  # posts that have become letters, or are used up
+        self._seen: set[int] = set()  # posts that were received, or are used up
         self._written: set[int] = set()  # of those, the ones that are gone from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
@@ -138,7 +138,7 @@ class StoreRecorder:
     def is_behind(self) -> bool:
         return self._is_urgent or len(self._entries) >= self._behind_at
 
-    def insist(self) -> None:
+    def flush_now(self) -> None:
         self._is_insisted = self._is_urgent = True
 
     def attach(self, driver: Reconciler) -> None:
@@ -165,21 +165,21 @@ class StoreRecorder:
         self._seen.update(self._took)
         self._weigh()
 
-    def opened(self, letter: Letter, error: Exception | None = None) -> None:
-        if error is not None and self._is_kept(letter):
+    def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
+        if error is not None and self._is_kept(post):
             return
-        self._took.append(letter.id)
+        self._took.append(post.id)
         self._weigh()
         if error is not None:
-            _log.warning("run %s: the post of %s was not taken: %s", self.run, letter.by or "somebody", error)
+            _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "somebody", error)
 
-    def _is_kept(self, letter: Letter) -> bool:
-        """Return whether a letter that was not taken is an approval, for other code than this to act on."""
+    def _is_kept(self, post: PostedOutcome) -> bool:
+        """Return whether a post that was not taken is an approval, for other code than this to act on."""
         try:
-            outcome = self._process.decode(letter.key, letter.document)
+            outcome = self._process.decode(post.key, post.document)
         except UsageError:
             return False
-        return loses(self._process, letter.key, outcome) is not None
+        return loses(self._process, post.key, outcome) is not None
 
     def write(self) -> None:
         self._raise_if_lost()
@@ -208,7 +208,7 @@ class StoreRecorder:
         return self._flying
 
     def written(self, future: Future[Any]) -> Future[Any] | None:
-        if future is not self._flying:  # of the letters
+        if future is not self._flying:  # of the posts
             future.result()
             return None
         batch, self._flying = self._batch, None
@@ -227,7 +227,7 @@ class StoreRecorder:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
         chain.n, chain.end = self._n, self._end  # further on if this was begun before, and interrupted
-        write = chain.unwritten if self.store.is_volatile else chain.written  # those in memory when they are read
+        write = chain.pending if self.store.is_volatile else chain.written  # those in memory when they are read
         lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
@@ -243,7 +243,7 @@ class StoreRecorder:
         return zlib.compress((signed(document, self._signing_key) if self._signing_key else document).encode(), 1)
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
-        """Take note of a batch that is on disk; return whether there are letters to be fetched.
+        """Take note of a batch that is on disk; return whether there are posts to be fetched.
 
         Interrupted anywhere, it can be done again: the store takes a batch twice.
         """
@@ -286,14 +286,14 @@ class StoreRecorder:
                     posted = decoder_of(Posted).decode(post.body)
                     kind = decoder_of(_Kind).decode(posted.outcome).kind
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                    self.opened(Letter(post.id, post.key, "", post.by), error)
+                    self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
                 is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process, and not for one of its effects
                 is_new, is_ending = True, is_ending or (is_own and kind in _ENDING)
-                self.letters.append(Letter(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
+                self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
-            (driver.wake if is_ending else driver.notice)()
+            (driver.wake if is_ending else driver.wake_for_post)()
 
     # The lease
 

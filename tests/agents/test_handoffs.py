@@ -362,6 +362,17 @@ def test_nobody_outside_can_settle_it():
 # Tokens, what it sees, what is refused
 
 
+def test_an_outcome_that_answers_nothing_ends_neither_call():
+    agent = triage(to=billing(call("refund", order=1)))
+    with pytest.raises(CallSuspended) as e:
+        agent.call("Hi.")
+    one = e.value.call
+    before = one.record
+    with pytest.raises(OutcomeError, match="Returned answers no ''"):
+        one.advance("", Returned(text="?"))
+    assert one.record is before
+
+
 def test_tokens_are_counted_once_and_by_agent():
     helper = Agent(Script(spending("x", 100)), name="helper")
     other = Agent(

@@ -171,8 +171,8 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
     )
     assert shown["ToolInterrupt", "ToolInterrupt"].lines == (
         "approved",
-        "denied [else]",
-        "returned [else]",
+        "denied [others_pending]",
+        "returned [others_pending]",
         "started",
         "interrupted",
         "run_again",
@@ -289,15 +289,16 @@ def test_only_the_branch_is_dashed():
 
 def run() -> list[Stepped]:
     """A recall, two rounds (two functions, then one), a parse error, an answer."""
+    first, second = Usage(input_tokens=1000, output_tokens=20), Usage(input_tokens=1100, output_tokens=30)
     steps = (
         ("Seeded", "begun", "Calling", 100.0, "", None),
         ("Calling", "model_failed", "Backoff", 100.5, "may_recall", None),
         ("Backoff", "slept", "Calling", 102.5, "", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "", Usage(input_tokens=1000, output_tokens=20)),
-        ("ToolInterrupt", "returned", "ToolInterrupt", 104.0, "", None),
-        ("ToolInterrupt", "returned", "Calling", 104.25, "is_last", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "", Usage(input_tokens=1100, output_tokens=30)),
-        ("ToolInterrupt", "returned", "Calling", 170.25, "is_last", None),
+        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "some_to_run", first),
+        ("ToolInterrupt", "returned", "ToolInterrupt", 104.0, "others_pending", None),
+        ("ToolInterrupt", "returned", "Calling", 104.25, "", None),
+        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "some_to_run", second),
+        ("ToolInterrupt", "returned", "Calling", 170.25, "", None),
         ("Calling", "parse_failed", "ParseException", 171.25, "may_retry", Usage(input_tokens=1200, output_tokens=5)),
         ("ParseException", "answered", "Completed", 171.65, "", Usage(input_tokens=1300)),
     )
@@ -321,9 +322,9 @@ def test_a_run_counts_visits_times_and_tokens():
         ("Seeded", "Calling"): (1, ("begun [else]",)),
         ("Calling", "Backoff"): (1, ("model_failed [may_recall]",)),
         ("Backoff", "Calling"): (1, ("slept [else]",)),
-        ("Calling", "ToolInterrupt"): (2, ("×2 functions_asked [else]",)),  # noqa: RUF001
-        ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [else]",)),
-        ("ToolInterrupt", "Calling"): (2, ("×2 returned [is_last]",)),  # noqa: RUF001
+        ("Calling", "ToolInterrupt"): (2, ("×2 functions_asked [some_to_run]",)),  # noqa: RUF001
+        ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [others_pending]",)),
+        ("ToolInterrupt", "Calling"): (2, ("×2 returned [else]",)),  # noqa: RUF001
         ("Calling", "ParseException"): (1, ("parse_failed [may_retry]",)),
         ("ParseException", "Completed"): (1, ("answered",)),
     }

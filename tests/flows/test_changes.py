@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.process import prefix_of
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.async_driver import AsyncDriver
-from fsm_agent.runtime.recorder import Letter
+from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock
@@ -172,25 +172,25 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
 
 
 class Letters:
-    """A recorder that writes nothing, with the letters of a test."""
+    """A recorder that writes nothing, with the posts of a test."""
 
     run, lost, patience_s, is_instant, redact, is_behind = "r", None, None, True, None, False
 
     def __init__(self) -> None:
-        self.letters: deque[Letter] = deque()
+        self.posts: deque[PostedOutcome] = deque()
         self.driver: Any = None
 
     def attach(self, driver: Any) -> None:
         self.driver = driver
 
     def post(self, key: str, text: str) -> None:
-        self.letters.append(Letter(1, key, f'{{"kind":"returned","text":"{text}"}}', ""))
-        self.driver.notice()
+        self.posts.append(PostedOutcome(1, key, f'{{"kind":"returned","text":"{text}"}}', ""))
+        self.driver.wake_for_post()
 
-    def opened(self, letter: Letter, error: Exception | None = None) -> None:
+    def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         assert error is None, error
 
-    def insist(self) -> None: ...
+    def flush_now(self) -> None: ...
     def detach(self) -> None: ...
     def finish(self, *, is_stopped: bool) -> None: ...
     def write(self) -> None: ...

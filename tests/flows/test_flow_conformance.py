@@ -16,7 +16,7 @@ from fsm_agent.clients.client import client_for
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
 from fsm_agent.lifecycle import Returned
-from fsm_agent.machine.nesting import _Cursor
+from fsm_agent.machine.rows import take_row
 from fsm_agent.messages.event import Inside, Stepped
 
 
@@ -94,12 +94,12 @@ class TestMachine:
         machine, run = s.support.machine, s.support.seed(self.DATA[0])
         taken = set()
         for state, data, trigger, answer in product(s.support.state_enum, self.DATA, machine.events, self.ANSWERS):
-            cursor = _Cursor(run.record.changed(state=state, data=data))
+            record = run.record.changed(state=state, data=data)
             with suppress(
                 MachineError, FlowError, AttributeError, IndexError, TypeError, KeyError
             ):  # guards and actions
-                if machine.events[trigger].trigger(cursor, cursor, answer, run):
-                    taken.add((str(state), trigger, str(cursor.state), cursor.guard))
+                row = take_row(machine, trigger, record, answer, run)
+                taken.add((str(state), trigger, str(row.state), row.guard))
         assert taken == {(e.source, e.event, e.to, e.guard) for e in s.support.entries}
 
 

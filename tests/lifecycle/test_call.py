@@ -1040,7 +1040,7 @@ def test_a_table_without_a_last_row_is_an_error_that_names_the_guard(monkeypatch
 
     call = AgentCall(begun().record.changed(state=State.SEEDED), PROMPT)
     unguarded = machine_of([("begun", State.SEEDED, State.CALLING, never, start)], State)
-    monkeypatch.setattr("fsm_agent.lifecycle.call.MACHINE", unguarded)
+    monkeypatch.setattr("fsm_agent.lifecycle.call_step.MACHINE", unguarded)
     with pytest.raises(IllegalTrigger, match="'begun' is not possible in Seeded: the guards never said no"):
         call.advance("begin", Begun(at_s=0.0))
     assert call.state is State.SEEDED
@@ -1116,11 +1116,12 @@ def test_a_parser_that_makes_nothing_of_it_runs_once():
 
 def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
     class Interrupted(AgentCall):
-        __slots__ = ()
+        """Interrupted as soon as it has its new record."""
 
-        def _commit(self, *rest: object) -> None:
-            super()._commit(*rest)
-            raise KeyboardInterrupt
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "record" and value.state is State.BACKOFF:
+                raise KeyboardInterrupt
 
     call = Interrupted(begun().record, PROMPT)
     with pytest.raises(KeyboardInterrupt):
@@ -1130,22 +1131,20 @@ def test_interrupted_behind_the_commit_a_call_goes_on_from_the_new_record():
 
 
 @pytest.mark.parametrize("back", [0, 1, 2])
-def test_a_row_may_return_a_record_that_was_the_calls_before(back):
+def test_a_row_may_return_a_record_that_was_the_calls_before(back, monkeypatch):
     """No action does so today; those of a rollback would."""
 
-    class Undone(AgentCall):
-        __slots__ = ()
+    def roll_back(r, answer, prompt):
+        return records[-1 - back]
 
-        def _commit(self, *rest: object) -> None:
-            self.after = records[-1 - back]
-            super()._commit(*rest)
-
+    rolling = machine_of([("answered", State.CALLING, State.COMPLETED, None, roll_back)], State)
     first = begun()
     records = [first.record, fail(first).record]
     first.advance("sleep:1", Slept())
     records.append(first.record)
     kept = [(r.state, r.turn, len(r.trace), r.reply) for r in records]
-    call = say(Undone(first.record, PROMPT), "42")
+    monkeypatch.setattr("fsm_agent.lifecycle.call_step.MACHINE", rolling)
+    call = say(AgentCall(first.record, PROMPT), "42")
     assert [(r.state, r.turn, len(r.trace), r.reply) for r in records] == kept
     assert (call.record.state, len(call.record.trace)) == (State.COMPLETED, len(records[-1].trace) + 1)
 

@@ -12,7 +12,7 @@ from transitions import Machine, MachineError
 
 from fsm_agent.lifecycle.record import State
 from fsm_agent.lifecycle.table import MACHINE, ROWS
-from fsm_agent.machine.rows import machine_of
+from fsm_agent.machine.rows import machine_of, take_row
 
 TRIGGERS = ("a", "b", "c")
 states = st.sampled_from(list(State))
@@ -29,12 +29,11 @@ rows = st.lists(
 
 
 class Model:
-    """A cell, which notes what its guards and actions are given, in order."""
+    """A record, which notes what its guards and actions are given, in order."""
 
     def __init__(self) -> None:
         self.state: Any = State.SEEDED
         self.log: list[Any] = []
-        self.record: Any = self
         self.after: Any = None
         self.guard = ""
 
@@ -66,8 +65,16 @@ def built(table: list[Any]) -> Machine:
     )
 
 
-def step(machine: Machine, trigger: str, cell: Any, answer: Any, definition: Any) -> bool:
-    return machine.events[trigger].trigger(cell, cell, answer, definition)
+def step(machine: Machine, trigger: str, model: Model, answer: Any, definition: Any) -> bool:
+    """Take a row, as a call does: what was moved counts when the row was taken."""
+    try:
+        row = take_row(machine, trigger, model, answer, definition)
+    except MachineError as error:
+        if "said no" in str(error.value):
+            return False
+        raise
+    model.state, model.after, model.guard = row.state, row.after, row.guard
+    return True
 
 
 def through_machine(machine: Machine, triggers: list[str]) -> list[Any]:
@@ -129,7 +136,7 @@ def test_the_machine_is_built_of_the_rows_and_of_nothing_else():
 
 def test_an_impossible_trigger_is_an_error_that_names_both():
     model = Model()
-    with pytest.raises(MachineError, match=r"slept.*SEEDED"):
+    with pytest.raises(MachineError, match=r"slept.*Seeded"):
         step(MACHINE, "slept", model, None, "prompt")
     assert model.state is State.SEEDED
 
@@ -140,13 +147,18 @@ def test_states_and_records_may_be_anybodys():
         GREEN = "green"
 
     class Lamp:
-        state, record, after, guard = Light.RED, 0, 0, ""
+        state, hours = Light.RED, 0
 
-    def may_change(record: int, answer: int, definition: int) -> bool:
+    def may_change(lamp: Lamp, answer: int, definition: int) -> bool:
         return answer < definition
 
-    machine = machine_of([("switched", Light.RED, Light.GREEN, may_change, lambda r, a, d: r + a)], Light)
-    lamp = Lamp()
-    assert not step(machine, "switched", lamp, 9, 5)
-    assert step(machine, "switched", lamp, 3, 5)
-    assert (lamp.state, lamp.after, lamp.guard) == (Light.GREEN, 3, "may_change")
+    rows = [("switched", (Light.RED,), Light.GREEN, may_change, lambda lamp, a, d: lamp.hours + a)]
+    machine, lamp = machine_of(rows, Light), Lamp()
+    with pytest.raises(MachineError, match="the guards may_change said no"):
+        take_row(machine, "switched", lamp, 9, 5)
+    with pytest.raises(MachineError, match="no row has this trigger"):
+        take_row(machine, "broke", lamp, 3, 5)
+    row = take_row(machine, "switched", lamp, 3, 5)
+    assert (row.state, row.after, row.guard) == (Light.GREEN, 3, "may_change")
+    assert type(row.state) is Light
+    assert lamp.state is Light.RED

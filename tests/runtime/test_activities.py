@@ -25,7 +25,7 @@ from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.call_activities import begin
 from fsm_agent.runtime.model_request import model_failed
-from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import FakeClock, Script
@@ -128,7 +128,7 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
         raise raised
 
     effect = RunFunction("run:1.0", FunctionCall(name="broken", arguments_json="{}"), Function.of(broken))
-    outcome = run_function(Run(effect, seeded(), World.of(Script())))
+    outcome = run_function(FunctionExecution(effect, seeded(), World.of(Script())))
     assert (outcome.text, outcome.is_error) == (text, True)
 
 
@@ -138,7 +138,7 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
 )
 def test_results_are_told_as_json_unless_they_are_text():
     effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)
-    assert run_function(Run(effect, seeded(), World.of(Script()))).text == "42"
+    assert run_function(FunctionExecution(effect, seeded(), World.of(Script()))).text == "42"
 
 
 class TestSystemClock:

@@ -259,10 +259,10 @@ def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
     class Fragile(Team):
         is_broken = True
 
-        def end_of(self, name: str, child: Any) -> Any:
+        def result_of_child(self, name: str, child: Any) -> Any:
             if self.is_broken:
                 raise ZeroDivisionError(name)
-            return super().end_of(name, child)
+            return super().result_of_child(name, child)
 
         def child(self, name: str, record: Any) -> Any:
             child = super().child(name, record)

@@ -29,33 +29,35 @@ from fsm_agent.messages.message import Document, FunctionCall, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.results.pipeline import ResultPipeline
-from fsm_agent.runtime.run_function import Run, arun_function, current_depth, current_run, run_function
+from fsm_agent.runtime.run_function import FunctionExecution, arun_function, current_depth, current_run, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock, Script
 
-Way = Callable[[Run], Any]
+Way = Callable[[FunctionExecution], Any]
 
 
-def sync(run: Run) -> Any:
+def sync(run: FunctionExecution) -> Any:
     return run_function(run)
 
 
-def asynchronous(run: Run) -> Any:
+def asynchronous(run: FunctionExecution) -> Any:
     return asyncio.run(arun_function(run))  # type: ignore[arg-type]
 
 
 both = pytest.mark.parametrize("way", [sync, asynchronous])
 
 
-def run_of(given: Any, arguments: dict[str, Any] | None = None, *, deps: Any = None, tell: Any = None, **world) -> Run:
+def run_of(
+    given: Any, arguments: dict[str, Any] | None = None, *, deps: Any = None, tell: Any = None, **world
+) -> FunctionExecution:
     """A run of this function, asked for by a model in a call of its own."""
     prompt = Prompt("x", functions=(given if isinstance(given, Function) else Function.of(given),))
     call = begun(prompt=prompt, deps=deps)
     say(call, function_call(prompt.offers[0].name, **(arguments or {})))
     (effect,) = call.effects
     assert isinstance(effect, RunFunction)
-    return Run(effect, call, World.of(Script(), **world), tell)
+    return FunctionExecution(effect, call, World.of(Script(), **world), tell)
 
 
 class Fails:

@@ -1,4 +1,4 @@
-"""Does a recorder take each letter once, and know when its run is another's?"""
+"""Does a recorder take each post once, and know when its run is another's?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Driver:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def notice(self) -> None:
+    def wake_for_post(self) -> None:
         self.told.append("notice")
 
     def wake(self) -> None:
@@ -44,23 +44,23 @@ def message(text: str) -> Outcome:
     return Injected(messages=(Message.of("user", text),))
 
 
-def test_a_letter_is_opened_once_however_often_it_is_fetched():
+def test_a_post_is_taken_once_however_often_it_is_fetched():
     agent, recorder = begun(Noting())
     agent.runs.answer(RUN, {"": message("hello")})
     recorder.fetch()
     recorder.fetch()
-    assert len(recorder.letters) == 1
+    assert len(recorder.posts) == 1
 
 
-def test_a_letter_that_comes_while_a_batch_is_written_is_fetched():
+def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
     def post(append: int) -> None:
         if append == 1:
             agent.runs.answer(RUN, {"": message("meanwhile")})
 
     agent, recorder = begun(Noting(post))
-    recorder.insist()
+    recorder.flush_now()
     recorder.write()
-    assert len(recorder.letters) == 1
+    assert len(recorder.posts) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fsm_agent.flows.process.effects import RunOnData, Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.run_function import Run, run_function
+from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.testing import Script
 from support.paths import ROOT
 
@@ -122,7 +122,7 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
         case AwaitAnswer():
             return Returned(text=effect.state.kinds.dump(one.surroundings.answer(effect)), at_s=world.clock.now())
         case RunFunction():
-            run_class = RunWithData if isinstance(effect, RunOnData) else Run
+            run_class = RunWithData if isinstance(effect, RunOnData) else FunctionExecution
             outcome = run_function(run_class(effect, owner.process, world))  # type: ignore[arg-type]
             assert isinstance(outcome, Returned | FunctionFailed), effect.function
             return outcome

@@ -230,7 +230,7 @@ class Team(Parent):
     def begin(self, record: TeamRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(id=f"{record.id}/{name}", at_s=record.started_at_s))
 
-    def end_of(self, name: str, child: Any) -> Gave | Broke:
+    def result_of_child(self, name: str, child: Any) -> Gave | Broke:
         r = child.record
         at_s = r.trace[-1].at_s
         if r.state in (State.COMPLETED, Stage.DONE):

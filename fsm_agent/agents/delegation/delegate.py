@@ -74,7 +74,7 @@ class AgentDelegate:
         resolved = self.agent.resolve_task(task, {"deps": deps})
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
-    def succeeding(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
+    def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         raise UsageError(f"the agent {self.agent_name!r} as a function takes no dialog over: handoff(…) does")
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:

@@ -120,7 +120,7 @@ class HandoffDelegate(AgentDelegate):
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         raise UsageError(f"{f.name} is a handoff: it takes the dialog over, and does no task")
 
-    def succeeding(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
+    def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         agent, before = self.agent, record.dialog
         is_asked = record.trace[-1].key != ""  # in this call, and not in an earlier turn
         seen: Any = before

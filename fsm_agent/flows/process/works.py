@@ -23,7 +23,7 @@ from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
 from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.costs.budget import within_limits
+from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
@@ -183,10 +183,10 @@ class Working(Parent):
 
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.lent is not None:
-            child.record = within_limits(child.record, record.lent, record.total_usage)
+            child.record = with_limits_left(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> WorkEnd:
+    def result_of_child(self, name: str, child: Any) -> WorkEnd:
         r, (state, _) = child.record, self.work(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
@@ -273,7 +273,7 @@ class Working(Parent):
     def present_key(self, key: str) -> str:
         """Return a key as it is called now, here and inside; it may be one of an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
-        inner = self._cell(self.record, name) if separator and name in self.record.children else None
+        inner = self._child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
 
     # Speaking for its works
@@ -288,7 +288,7 @@ class Working(Parent):
         for name in self.record.children:
             if self.work(name)[0] is state:
                 found.append(name)
-            cell = self._cell(self.record, name)
+            cell = self._child_process(self.record, name)
             if isinstance(cell, Working):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
@@ -312,8 +312,8 @@ class Working(Parent):
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)
-            trial.journal, trial._cells, trial._looks, trial._seen_in = None, {}, {}, None
-            trial._inners, trial._ended = {}, []
+            trial.journal, trial._inners, trial._ended = None, {}, []
+            trial.forget_children()
             trial._give(state, outcome)
         self._give(state, outcome)
 
@@ -331,7 +331,7 @@ class Working(Parent):
     def closed_again(self) -> Any:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
         r = self.record
-        closed = {name: self._cell(r, name) for name in r.children}
+        closed = {name: self._child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 

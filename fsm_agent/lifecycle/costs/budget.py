@@ -49,12 +49,12 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
     return None
 
 
-def within(r: Any, outer: CallRecord) -> Any:
+def with_budget_left(r: Any, outer: CallRecord) -> Any:
     """Return the record of a process that has not begun, with no larger budgets than the call around it has left."""
-    return within_limits(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
+    return with_limits_left(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
 
 
-def within_limits(r: Any, limits: Limits, used: Usage) -> Any:
+def with_limits_left(r: Any, limits: Limits, used: Usage) -> Any:
     """Return the record of a call that has not begun, with no larger budgets than the process around it has left.
 
     Args:

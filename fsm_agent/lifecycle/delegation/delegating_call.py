@@ -18,93 +18,59 @@ from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.lifecycle.call import NEVER, AgentCall
-from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, within
+from fsm_agent.lifecycle.call import UNASKED, AgentCall
+from fsm_agent.lifecycle.call_effects import effects_of
+from fsm_agent.lifecycle.call_step import take_step
+from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, Relayed
+from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
-from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, Inner
-from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.event import Event, Inside
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
     from fsm_agent.machine.process import Process
 
 
-class _Successor(NamedTuple):
+class _HandoffTarget(NamedTuple):
     """The wait for the agent that has the dialog; its call, a child, stands in for it."""
 
     key: str
     function: Function
 
 
-class _Own(AgentCall[Any]):
-    """The call without its children, on which their parent tries its own steps."""
+class DelegatingCall(Parent, AgentCall[Any]):
+    """An agent call with children: a parent whose own steps are those of an agent call.
 
-    __slots__ = ()
-
-    def overrun(self, at_s: float) -> None:
-        """End the call, as the calls inside of it have exceeded its budget."""
-        self.after, answer = self.record, Overrun(at_s=at_s)
-        MACHINE.events["over_budget"].trigger(self, self, answer, self.prompt)
-        self._commit("over_budget", "", answer, answer, "")  # type: ignore[arg-type]
-
-    def own_effects(self) -> tuple[Any, ...]:
-        r = self.record
-        if r.state is not State.HANDED_OVER:
-            return AgentCall.own_effects(self)
-        return (_Successor(self._successor(r), self.prompt.by_name[_first(r.governed_by)]),)
-
-    def _subject(self, key: str, outcome: Any) -> FunctionCall | None:
-        if type(outcome) is HandedOver:
-            asked = [effect.call for effect in self.effects if isinstance(effect, RunFunction) and effect.key == key]
-            return asked[0] if asked else None
-        return None if type(outcome) is Relayed else AgentCall._subject(self, key, outcome)
-
-
-class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, what is a parent's goes first
-    """An agent call with children.
+    What a child is seeded with and ended by belongs to the same advance as the step behind it, so the call takes its
+    own steps from records that it is not in yet, and its record changes when all of them are taken.
 
     Attributes:
         inners: The agents inside of it and their calls, present and former, by name; for listeners.
     """
 
-    steps: tuple[Event, ...] = ()  # type: ignore[assignment]
-
     def __init__(self, record: CallRecord, prompt: Any, **parts: Any) -> None:
         AgentCall.__init__(self, record, prompt, **parts)
-        self._own = _Own(record, prompt, **parts)
-        self._cells: dict[str, Process] = {}
-        self._looks = {}
+        self.forget_children()
         self.inners: dict[str, tuple[Delegate, Any]] = {}
+        self._ahead = record  # the newest that one of its own steps led to
+        self._parsed: Any = None  # the final reply of the present advance, if there is one
+        self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and what is waited for behind its last step
 
     outcome = AgentCall.outcome
     definition = AgentCall.definition
     __str__ = AgentCall.__str__
 
-    # The state is the record's alone: there is nothing to be committed beside it
-
     @property
-    def state(self) -> State:
-        state: State = self.record.state
-        return state
-
-    @state.setter
-    def state(self, state: State) -> None:
-        pass
-
-    @property
-    def step(self) -> Stepped:
-        return self.record.trace[-1] if self.record.trace else NEVER
-
-    @step.setter
-    def step(self, step: Stepped) -> None:
-        pass
+    def effects(self) -> tuple[Effect, ...]:
+        """The effects that the call and the agents inside of it wait for now."""
+        found: tuple[Any, ...] = Parent.effects.__get__(self)
+        return found
 
     def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
@@ -119,7 +85,7 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
     def own_effects(self) -> tuple[Effect, ...]:
         children = self.record.children
-        return tuple([effect for effect in self._at(self.record).effects if effect.key not in children])
+        return tuple([effect for effect in self._effects_alone(self.record) if effect.key not in children])
 
     @property
     def own_deadline_s(self) -> float | None:
@@ -138,10 +104,10 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def end_of(self, name: str, child: Any) -> Outcome | Relayed:
+    def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
         r: CallRecord = child.record
         if name.startswith(TAKES_OVER):
-            return Relayed(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
+            return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
         function, f = self._function(name)
         at_s = r.trace[-1].at_s
         if (why := r.failure) is None:
@@ -170,74 +136,98 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
             if type(outcome) is Injected and not key:  # for the agent that has the dialog
                 key = f"{name}{SEPARATOR}"
             elif key:
-                raise OutcomeError(Parent._unwanted(self, key))
+                raise OutcomeError(self._unwanted(key))
+            elif type(outcome) not in UNASKED:
+                raise OutcomeError(self._refusal_of(self.effects, key, outcome))
+        self._parsed = None
         Parent.advance(self, key, outcome)
-        self._output, self.problem = self._own._output, self._own.problem
+        if self._parsed is not None:
+            self._keep_parsed(self._parsed)
 
-    def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        own = self._at(record)
-        if record.state is State.HANDED_OVER and type(outcome) is not Relayed:  # its child has ended by it
+    def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
+        if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # its child has ended by it
             (key,) = record.children
-            own = self._at(record.changed(children={}))
-            outcome = self.end_of(key, self._cell(record, key))
-        own.advance(key, outcome)
-        steps.append(own.step)
-        if type(outcome) is Begun and record.governed_by and own.record.ending is None:
-            self._hand_over("", _first(record.governed_by), steps)
-        children = own.record.children
-        while (wanted := self._unseeded(children)) is not None:
-            function, key = wanted.function, wanted.key
-            if type(wanted) is _Successor:
-                r, is_own = own.record, self.system_args is None
+            outcome = self.result_of_child(key, self._child_process(record, key))
+            record = record.changed(children={})
+        r = self._step_alone(record, key, outcome, steps)
+        if type(outcome) is Begun and record.governed_by and r.ending is None:
+            r = self._hand_over(r, "", _first(record.governed_by), outcome.at_s, steps)
+        children = r.children
+        while (wanted := self._unseeded(r, children)) is not None:
+            function, name = wanted.function, wanted.key
+            if type(wanted) is _HandoffTarget:
                 path = r.governed_by.partition(SEPARATOR)[2]
-                child = function.delegate.succeeding(r, path, self.deps, is_own)
-                children = {**children, key: within(child, r)}
+                child = function.delegate.take_over(r, path, self.deps, self.system_args is None)
+                children = {**children, name: with_budget_left(child, r)}
                 continue
+            at_s = r.trace[-1].at_s
             if function.delegate.is_handoff:
-                self._hand_over(key, function.name, steps)
+                r = self._hand_over(r, name, function.name, at_s, steps)
                 continue
             try:
                 child = function.delegate.seeded(wanted.call, record.depth + 1, self.deps)
-                children = {**children, key: within(child, own.record)}
+                children = {**children, name: with_budget_left(child, r)}
             except UsageError as error:  # of the model, such as an empty task
-                own.advance(key, Returned(text=str(error), is_error=True, at_s=own.step.at_s))
-                steps.append(own.step)
-        return own.record if children is own.record.children else own.record.changed(children=children)
+                r = self._step_alone(r, name, Returned(text=str(error), is_error=True, at_s=at_s), steps)
+        return r if children is r.children else r.changed(children=children)
 
-    def _settled(self, record: Any, moved: list[str], steps: list[Event]) -> Any:
-        record = Parent._settled(self, record, moved, steps)
+    def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
+        """Return the record after a step that the call takes itself, which is added to ``steps``."""
+        about = self._subject(self._effects_alone(record), key, outcome)
+        trigger, answer = self._read(record, about, outcome)
+        if type(outcome) is Replied:
+            self._parsed = answer
+        return self._take(record, trigger, key, outcome, answer, steps)
+
+    def _take(
+        self, record: CallRecord, trigger: str, key: str, outcome: Any, answer: Any, steps: list[Event]
+    ) -> CallRecord:
+        self._ahead, step = take_step(record, trigger, key, outcome, answer, self.prompt)
+        steps.append(step)
+        return self._ahead
+
+    def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
+        record = Parent._settle_children(self, record, ended, steps)
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
-            own, newest = self._at(record), steps[-1]
+            newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
-            own.overrun(step.at_s)
-            steps.append(own.step)
-            return own.record
+            overrun = Overrun(at_s=step.at_s)
+            return self._take(record, "over_budget", "", overrun, overrun, steps)
         return record
 
-    def _hand_over(self, key: str, name: str, steps: list[Event]) -> None:
-        """Take the step by which another agent gets the dialog."""
-        own, delegate = self._own, self.prompt.by_name[name].delegate
+    def _hand_over(self, r: CallRecord, key: str, name: str, at_s: float, steps: list[Event]) -> CallRecord:
+        """Return the record after the step by which another agent gets the dialog."""
+        delegate = self.prompt.by_name[name].delegate
         assert delegate is not None
-        outcome: Any = HandedOver(name=name, agent=delegate.agent_name, at_s=own.step.at_s)
-        own.advance(key, outcome)
-        steps.append(own.step)
+        return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
 
-    def _unseeded(self, children: Mapping[str, Any]) -> Any:
+    def _unseeded(self, r: CallRecord, children: Mapping[str, Any]) -> Any:
         """Return the effect of an agent whose call has to be seeded; None: there is none."""
-        found: tuple[Any, ...] = self._own.effects
-        for effect in found:
+        for effect in self._effects_alone(r):
             is_run = type(effect) is RunFunction and effect.function.delegate is not None
-            if (is_run or type(effect) is _Successor) and effect.key not in children:
+            if (is_run or type(effect) is _HandoffTarget) and effect.key not in children:
                 return effect
         return None
 
-    def _at(self, record: CallRecord) -> _Own:
-        """Return the call without its children as it is in a record; their steps change nothing of its effects."""
-        own = self._own
-        if own.record.trace is not record.trace:
-            own._effects = None
-        own.record, own.state = record, record.state
-        return own
+    def _effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
+        """Return what the call itself waits for in a record, as if it had no children; their steps do not change it."""
+        if self._alone[0] is not r.trace:
+            if r.state is State.HANDED_OVER:
+                found: tuple[Any, ...] = (
+                    _HandoffTarget(self._successor(r), self.prompt.by_name[_first(r.governed_by)]),
+                )
+            else:
+                found = effects_of(self, r)
+            self._alone = r.trace, found
+        return self._alone[1]
+
+    def _subject(self, effects: Sequence[Any], key: str, outcome: Any) -> FunctionCall | None:
+        if type(outcome) is HandoffEnded:
+            return None
+        if type(outcome) is HandedOver:
+            asked = [effect.call for effect in effects if isinstance(effect, RunFunction) and effect.key == key]
+            return asked[0] if asked else None
+        return AgentCall._subject(self, effects, key, outcome)
 
     def _check(self, key: str, outcome: Any) -> None:
         """Leave it to the step, which refuses what nothing waits for."""
@@ -266,11 +256,11 @@ class DelegatingCall(Parent, AgentCall[Any]):  # type: ignore[misc]  # of both, 
 
     def return_to(self, record: CallRecord) -> None:
         AgentCall.return_to(self, record)
-        self._own.return_to(record)
+        self._ahead = record
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
         """Return the function whose work a child does, and the function call."""
-        for r in (self._own.record, self.record):  # the own one may be a step ahead
+        for r in (self._ahead, self.record):
             for f in r.round:
                 if name == f"{RunFunction.prefix}:{f.id}":
                     return self.prompt.by_name[f.name], f

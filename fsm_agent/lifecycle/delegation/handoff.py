@@ -19,7 +19,7 @@ class HandedOver(Value, frozen=True, kw_only=True):
     at_s: float
 
 
-class Relayed(Value, frozen=True, kw_only=True):
+class HandoffEnded(Value, frozen=True, kw_only=True):
     """The agent that took the dialog over has ended, and so does the call, in the same way."""
 
     kind: ClassVar[str] = "relayed"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fsm_agent.machine.pending_lines import PendingLines
 from fsm_agent.machine.process import Question
-from fsm_agent.machine.unwritten import Unwritten
 from fsm_agent.store.store import Lease, Post, Rest, Run
 
 
@@ -57,7 +57,7 @@ class StoredRun:
 
     def add(self, lines: Sequence[str]) -> None:
         """Add entries; when this is interrupted, all of them or none."""
-        self._unread += [(self.n, lines if type(lines) is Unwritten else tuple(lines))]
+        self._unread += [(self.n, lines if type(lines) is PendingLines else tuple(lines))]
         self.n += len(lines)
 
 

@@ -44,8 +44,8 @@ def test_every_step_has_a_line(driven: Driver, caplog: pytest.LogCaptureFixture)
         ("DEBUG", "call call-1: Seeded -> Calling: begun (begin)"),
         ("WARNING", f"call call-1: Calling -> Backoff: model_failed [may_recall] (model:0): {failed}"),
         ("DEBUG", "call call-1: Backoff -> Calling: slept (sleep:1)"),
-        ("DEBUG", "call call-1: Calling -> ToolInterrupt: functions_asked (model:1): look"),
-        ("DEBUG", "call call-1: ToolInterrupt -> Calling: returned [is_last] (run:2.0): look"),
+        ("DEBUG", "call call-1: Calling -> ToolInterrupt: functions_asked [some_to_run] (model:1): look"),
+        ("DEBUG", "call call-1: ToolInterrupt -> Calling: returned (run:2.0): look"),
         ("DEBUG", "call call-1: Calling -> Completed: answered (model:2)"),
     ]
 

@@ -13,9 +13,9 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Begun, Injected
-from fsm_agent.machine import journal, unwritten
+from fsm_agent.machine import journal, pending_lines
 from fsm_agent.machine.journal import Chain, Entry
-from fsm_agent.machine.unwritten import Unwritten
+from fsm_agent.machine.pending_lines import PendingLines
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
@@ -38,10 +38,10 @@ def entries(first: int, last: int) -> list[Entry]:
 def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: Any, signing_key: bytes | None):
     """In any number of batches, read from the last to the first; more batches than Python's stack has frames."""
     at_once, late = Chain(HEADER, signing_key), Chain(HEADER, signing_key)
-    lines, batches, n = list[str](), list[Unwritten](), 0
+    lines, batches, n = list[str](), list[PendingLines](), 0
     for size in sizes:
         lines += at_once.written(entries(n, n + size), 7)
-        batches.append(late.unwritten(entries(n, n + size), 7))
+        batches.append(late.pending(entries(n, n + size), 7))
         n += size
     assert [len(batch) for batch in batches] == list(sizes)
     assert (late.n, late.digest) == (at_once.n, at_once.digest)
@@ -53,7 +53,7 @@ def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: A
 def test_lines_keep_the_texts_of_entries_alone():
     """A record, which may refer to what its user changes, is not kept, nor is the list that was given."""
     given = entries(0, 2)
-    lines = Chain(HEADER).unwritten(given, 1)
+    lines = Chain(HEADER).pending(given, 1)
     given.clear()
     assert all(type(text) is str for part in lines._parts for text in part)
     assert list(lines) == Chain(HEADER).written(entries(0, 2), 1)
@@ -67,7 +67,7 @@ def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken():
     one.advance("", Injected((Message.of("user", "-").changed(parts=parts),), at_s=1.0))
     assert one.journal is not None
     assert all(type(entry.outcome) is str for entry in one.journal.entries)
-    lines = Chain(HEADER).unwritten(one.journal.entries, 1)
+    lines = Chain(HEADER).pending(one.journal.entries, 1)
     parts[:] = Message.of("user", "as it is now").parts
     assert "as it was" in lines[1]
     assert "as it is now" not in lines[1]
@@ -90,9 +90,9 @@ def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it
     store = MemoryStore()
     lease = held(store)
     with pytest.raises(error):
-        store.append(lease, 0, Chain(HEADER).unwritten([*entries(0, 1), entry], 1))
+        store.append(lease, 0, Chain(HEADER).pending([*entries(0, 1), entry], 1))
     assert store.load("r").lines == ()
-    assert store.append(lease, 0, Chain(HEADER).unwritten(entries(0, 1), 1)) == 0
+    assert store.append(lease, 0, Chain(HEADER).pending(entries(0, 1), 1)) == 0
     assert len(store.load("r").lines) == 1
 
 
@@ -100,20 +100,20 @@ def test_an_append_is_repeated_and_another_one_is_refused():
     store = MemoryStore()
     lease = held(store)
     chain = Chain(HEADER)
-    lines = chain.unwritten(entries(0, 2), 1)
+    lines = chain.pending(entries(0, 2), 1)
     store.append(lease, 0, lines)
-    store.append(lease, 0, Chain(HEADER).unwritten(entries(0, 2), 1))  # as nobody knows what became of the first
+    store.append(lease, 0, Chain(HEADER).pending(entries(0, 2), 1))  # as nobody knows what became of the first
     with pytest.raises(Exception, match="nothing was written"):
-        store.append(lease, 0, Chain(HEADER).unwritten(entries(1, 3), 1))
-    store.append(lease, 2, chain.unwritten(entries(2, 3), 1))
+        store.append(lease, 0, Chain(HEADER).pending(entries(1, 3), 1))
+    store.append(lease, 2, chain.pending(entries(2, 3), 1))
     assert list(store.load("r").lines) == Chain(HEADER).written(entries(0, 3), 1)
 
 
 def test_a_store_in_memory_digests_what_is_read_alone(monkeypatch: pytest.MonkeyPatch):
     """The first digest is that of the header."""
     made = list[bytes]()
-    real = unwritten.digest_of
-    for module in (journal, unwritten):
+    real = pending_lines.digest_of
+    for module in (journal, pending_lines):
         monkeypatch.setattr(module, "digest_of", lambda data, key: made.append(data) or real(data, key))
     agent = replace(agent_of(turns(100)), store=MemoryStore())  # in more batches than one
     agent.call(TASK, run_id="r")

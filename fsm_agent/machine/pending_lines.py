@@ -19,7 +19,7 @@ DIGEST_BYTES = 16  # against damage: 128 bits
 _encoder = msgspec.json.Encoder()
 
 
-class Unwritten(Sequence[str]):
+class PendingLines(Sequence[str]):
     """The next lines of a journal.  They are made of texts alone, so they are the same whenever they are written.
 
     Args:
@@ -35,7 +35,7 @@ class Unwritten(Sequence[str]):
     def __init__(
         self,
         n: int,
-        before: str | Unwritten,
+        before: str | PendingLines,
         parts: Sequence[tuple[str, str, str]],
         fence: int,
         signing_key: bytes | None,

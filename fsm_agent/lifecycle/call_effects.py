@@ -1,0 +1,148 @@
+"""The effects that an agent call waits for in each of its states, and the request to its model.
+
+All are functions of the call and of a record, which need not be the call's present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import declared
+from fsm_agent.lifecycle.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    Effect,
+    FindOut,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    StartFunction,
+)
+from fsm_agent.lifecycle.function_budgets import drafts, gone, has_to_finish, is_final, offered, ready
+from fsm_agent.lifecycle.record import ASKING, CallRecord, OnceRun, State
+from fsm_agent.messages.hosted_tool import merged
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.lifecycle.call import AgentCall
+
+_BEGINNING = (Begin("begin"),)
+_NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
+
+
+def effects_of(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    """Return the effects that a call itself waits for in a record, without those of agents inside."""
+    wanted = _WANTED.get(r.state)
+    return () if wanted is None else wanted(call, r)
+
+
+def effects_left(
+    call: AgentCall[Any], r: CallRecord, effects: tuple[Effect, ...], key: str
+) -> tuple[Effect, ...] | None:
+    """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
+    prompt = call.prompt
+    if prompt.depended_on or prompt.handoffs or prompt.in_order or r.limits.parallel is not None:
+        return None
+    for i, effect in enumerate(effects):
+        if effect.key == key:
+            return effects[:i] + effects[i + 1 :]
+    return effects
+
+
+def _beginning(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return _BEGINNING
+
+
+def _reply(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    request, is_priced = _request(call, r), r.limits.cost_usd is not None
+    refusal = call.view.refusal if call.view else None
+    return (CallModel(f"model:{r.turn}", request, r.attempt, is_priced, refusal),)
+
+
+def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+
+
+def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    """Return what is waited for of a round: the approvals of its function calls first, then their results."""
+    pending = r.pending
+    if asks := [AskApproval(f"ask:{f.id}", f) for f in pending if f.needs_approval]:
+        return tuple(asks)
+    wanted: list[Effect] = []
+    named = call.prompt.by_name
+    for f in ready(r, pending, call.prompt):
+        function = named.get(f.name) or gone(f.name)
+        if function.call is not None and (function.once or f.id in r.once):
+            wanted.append(_once(r, f, function))
+        else:
+            wanted.append(RunFunction(f"run:{f.id}", f, function))
+    return tuple(wanted)
+
+
+def _once(r: CallRecord, f: FunctionCall, function: Function) -> Effect:
+    """Return what is waited for of a function that must not run twice."""
+    run = r.once.get(f.id, _NOT_BEGUN)
+    attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
+    name = f.id if attempt == 1 else f"{f.id}:{attempt}"
+    if run.phase == "cleared":
+        return StartFunction(f"start:{name}", f)
+    if run.phase == "doubtful":
+        return FindOut(f"doubt:{name}", f, function, f"{r.id}/{f.id}")
+    return RunFunction(f"run:{name}", f, function, is_once=True)
+
+
+def _request(call: AgentCall[Any], r: CallRecord) -> Request:
+    """Return the request that the model gets next."""
+    prompt, settings = call.prompt, call.settings
+    functions: tuple[Function, ...] = ()
+    is_last = is_final(r, prompt)
+    if is_last or r.branch:
+        prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+    if is_last or prompt.settings or prompt.hosted_tools or call.args:
+        settings = _settings(call, prompt, is_last)
+    if not is_last and settings.tool_choice != "none":
+        functions = offered(r, prompt)
+        if settings.hosted_tools:
+            functions = declared(functions, settings.hosted_tools)
+    messages: Sequence[Message] = call.view(r) if call.view else r.dialog
+    if is_last and has_to_finish(r, call.prompt):  # said in requests alone, so no later turn reads it
+        messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
+    output, mode = prompt.expected, prompt.mode
+    if mode is not None:
+        output = TEXT if call.prompt.mode == "two_stage" and drafts(r, call.prompt) else output
+        mode = None if mode == "two_stage" else mode
+    return Request(
+        messages=(*messages, *r.branch) if r.branch else messages,
+        functions=functions,
+        tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
+        output=output,
+        mode=mode,
+        settings=settings,
+        branch_length=len(r.branch) if r.branch else 0,
+    )
+
+
+def _settings(call: AgentCall[Any], prompt: Prompt, is_last: bool) -> Settings:
+    """Return the settings of a request that this prompt governs."""
+    settings = call.settings
+    if prompt.settings or call.args:
+        settings = settings.override({**prompt.settings, **call.args})
+    if is_last:
+        return settings.override({"hosted_tools": ()}) if settings.hosted_tools else settings
+    if prompt.hosted_tools:
+        return settings.override({"hosted_tools": merged(settings.hosted_tools, prompt.hosted_tools)})
+    return settings
+
+
+_WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...]]] = {
+    State.SEEDED: _beginning,
+    **dict.fromkeys(ASKING, _reply),
+    State.TOOL_INTERRUPT: _round,
+    State.BACKOFF: _nap,
+}

@@ -1,0 +1,107 @@
+"""One step of an agent call: the row that is taken, and the changes that all rows have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import IllegalTrigger
+from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
+from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.function_budgets import rounds_used_up
+from fsm_agent.lifecycle.interpret import Answer, FinalReply
+from fsm_agent.lifecycle.outcomes import FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.lifecycle.table import MACHINE, at_round_limit
+from fsm_agent.machine.watching import STEP_WATCHES
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    import transitions
+
+    from fsm_agent.machine import rows
+else:
+    rows = deferred("fsm_agent.machine.rows")
+    transitions = deferred("transitions")
+
+OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
+_ROUND_LIMIT = at_round_limit.__name__
+
+
+def take_step(
+    before: CallRecord, trigger: str, key: str, outcome: Any, answer: Answer, prompt: Prompt
+) -> tuple[CallRecord, Stepped]:
+    """Return the record after a step, and the step.
+
+    Args:
+        before: The record before it.
+        trigger: What the outcome was read as; see `fsm_agent.lifecycle.interpret`.
+        key: Of the effect that the outcome is of.
+        outcome: The outcome.
+        answer: What the table needs to know of it.
+        prompt: The task's.
+
+    Raises:
+        IllegalTrigger: No row takes it; the call may have ended.
+    """
+    try:
+        row = rows.take_row(MACHINE, trigger, before, answer, prompt)
+    except transitions.MachineError as error:
+        legal = ", ".join(sorted(MACHINE.get_triggers(str(before.state)))) or "none: it has ended"
+        why = f"{trigger!r} is not possible in {before.state}: {error.value}"
+        raise IllegalTrigger(f"{why}; possible: {legal}") from error
+    after, state = row.after, row.state
+    changes: dict[str, Any] = {"state": state}
+    usage = served_by = None
+    limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
+    detail = limited if after.ending is None else after.ending.detail
+    kind = type(outcome)
+    if kind in CallModel.outcomes:
+        changes["turn"] = before.turn + 1
+        detail = detail or _problem(answer)
+    if kind is Replied:
+        reply = outcome.reply
+        usage, served_by = reply.usage, reply.served_by
+        changes["replies"] = before.replies + 1
+        changes["usage"] = before.usage + usage
+        changes["reply"] = reply
+        if reply.adapted or after.repairs:
+            detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
+    elif kind in OF_FUNCTIONS:
+        usage = _count_function(before, outcome, changes)
+    elif trigger == "handed_over":
+        detail = detail or outcome.agent
+    if trigger == "model_failed":  # a reply may say so, too
+        changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
+    step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by)
+    for watch in STEP_WATCHES.get():
+        watch(step)
+    changes["trace"] = before.trace.push(step)
+    return after.changed(**changes), step
+
+
+def _problem(answer: Answer) -> str:
+    """Return the problem of an outcome after which the call goes on all the same."""
+    if type(answer) is FinalReply:
+        return answer.problem
+    return answer.error.message if type(answer) is ModelFailed else ""
+
+
+def _count_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
+    """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
+    if type(outcome) is Returned and outcome.releases:
+        changes["released"] = (*before.released, *outcome.releases)
+    if outcome.usage is UNUSED:
+        return None
+    changes["usage"] = before.usage + outcome.usage
+    return outcome.usage  # type: ignore[no-any-return]
+
+
+def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:
+    """Return the report of a request that failed."""
+    delay_s = answer.delay_s if to is State.BACKOFF else None
+    number, report = before.rounds + 1, answer.error
+    return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)

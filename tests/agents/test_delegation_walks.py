@@ -1,0 +1,289 @@
+"""Do calls with agents inside take the steps, and write the journals and snapshots, that they did when recorded?
+
+Every scene is walked step by step, in several orders and to several ends, and each walk is compared byte by byte with
+`delegation_walks.json`.  After a change that is meant to show there, write it anew, and read the difference:
+
+    PYTHONPATH=tests python tests/agents/test_delegation_walks.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Limits, Message, function, handoff, snapshot
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.policy import Default
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction
+from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, Injected, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Stopped as Stop
+from fsm_agent.machine.journal import Chain
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.testing import Script, call
+from fsm_agent.testing.script import ScriptError
+
+RECORDED = Path(__file__).with_name("delegation_walks.json")
+MOST_STEPS = 60
+
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    raise NotImplementedError("the walk answers for it")
+
+
+@function
+def look(path: str) -> str:
+    """Look at a file."""
+    raise NotImplementedError("the walk answers for it")
+
+
+def spending(tokens: int, *what: Any) -> Reply:
+    return Reply.of(*what).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
+
+
+def agent_of(name: str, *replies: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies), name=name, system=f"You are {name}.", **options)
+
+
+def cleaner(name: str = "cleaner", *replies: Any, **options: Any) -> Agent[Any, Any]:
+    return agent_of(name, *(replies or (call("look", path="x"), "It is clean.")), functions=[look, erase], **options)
+
+
+def a_function() -> Agent[Any, Any]:
+    return agent_of("boss", call("cleaner", task="Clean."), "Done.", functions=[cleaner()])
+
+
+def nested_with_an_approval() -> Agent[Any, Any]:
+    inner = cleaner("cleaner", call("erase", path="x"), "It is gone.")
+    middle = agent_of("middle", call("cleaner", task="Clean."), "All gone.", functions=[inner])
+    return agent_of("boss", call("middle", task="Tidy up."), "Done.", functions=[middle])
+
+
+def several_at_once() -> Agent[Any, Any]:
+    inners = [cleaner(name, [call("look", path="x"), call("erase", path="x")], name) for name in ("one", "two")]
+    asked = [call("one", task="?"), call("look", path="y"), call("two", task="?"), call("one", task="again")]
+    return agent_of("boss", asked, "Done.", functions=[*inners, look])
+
+
+def a_failing_agent() -> Agent[Any, Any]:
+    asked = [call("look", path=path) for path in "xy"]
+    inner = agent_of("cleaner", *asked, limits=Limits(rounds=1), functions=[look])
+    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[inner])
+
+
+def a_failing_agent_with_a_default() -> Agent[Any, Any]:
+    inner = agent_of("cleaner", "?", output=int, limits=Limits(parse_retries=0))
+    made = inner.as_function(on_error=Default(7))
+    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[made])
+
+
+def a_failing_agent_that_ends_the_call() -> Agent[Any, Any]:
+    inner = agent_of("cleaner", "?", output=int, limits=Limits(parse_retries=0))
+    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[inner.as_function(on_error="fail")])
+
+
+def a_budget() -> Agent[Any, Any]:
+    inner = cleaner("cleaner", spending(60, call("look", path="x")), spending(60, "It is clean."))
+    asked = spending(10, call("cleaner", task="?"), call("look", path="y"))
+    return agent_of("boss", asked, "Done.", functions=[inner, look], limits=Limits(tokens=100))
+
+
+def a_task_that_is_refused() -> Agent[Any, Any]:
+    return agent_of("boss", call("cleaner", task=" "), "Done.", functions=[cleaner()])
+
+
+def a_handoff(**options: Any) -> Agent[Any, Any]:
+    other = cleaner("billing", call("erase", path="x"), "It is gone.", limits=Limits(deadline_s=1000.0))
+    asked = [call("look", path="y"), call("transfer_to_billing", reason="money")]
+    return agent_of("triage", asked, functions=[look, handoff(other)], **options)
+
+
+def a_handoff_to_and_fro() -> Agent[Any, Any]:
+    there = handoff(lambda: first, name="back", description="Back.")
+    second = agent_of("second", call("back", reason="?"), "It is done.", functions=[look, there])
+    first = agent_of(
+        "first", call("over", reason="?"), call("over", reason="again"), functions=[look, handoff(second, name="over")]
+    )
+    return first
+
+
+def handoffs_used_up() -> Agent[Any, Any]:
+    return a_handoff(limits=Limits(handoffs=0))
+
+
+def an_agent_inside_of_a_handoff() -> Agent[Any, Any]:
+    other = agent_of("billing", call("cleaner", task="Clean."), "It is gone.", functions=[cleaner()])
+    over = handoff(other, needs_approval=True)
+    return agent_of("triage", call("transfer_to_billing", reason="money"), functions=[over])
+
+
+def a_dialog_that_was_handed_over() -> Agent[Any, Any]:
+    return a_handoff()
+
+
+SCENES: dict[str, Callable[[], Agent[Any, Any]]] = {
+    scene.__name__: scene
+    for scene in (
+        a_function,
+        nested_with_an_approval,
+        several_at_once,
+        a_failing_agent,
+        a_failing_agent_with_a_default,
+        a_failing_agent_that_ends_the_call,
+        a_budget,
+        a_task_that_is_refused,
+        a_handoff,
+        a_handoff_to_and_fro,
+        handoffs_used_up,
+        an_agent_inside_of_a_handoff,
+        a_dialog_that_was_handed_over,
+    )
+}
+ENDS = {"cancelled": Cancelled(reason="Enough."), "stopped": Stop(reason="Enough."), "expired": Expired()}
+
+
+class Walk:
+    """A call on its way, and what is seen of it.
+
+    Args:
+        scene: Makes the agent.
+        takes: The index of the effect that is answered first, 0 or -1.
+        approves: Whether functions may be called.
+    """
+
+    def __init__(self, scene: str, takes: int, approves: bool) -> None:
+        self.agent = SCENES[scene]()
+        self.takes = takes
+        self.approves = approves
+        self.now_s = 0.0
+        self.seen: list[Any] = []
+        seed = self.agent.seed("Go.")
+        if scene == "a_dialog_that_was_handed_over":
+            seed.record = seed.record.changed(governed_by="transfer_to_billing")
+        self.call: AgentCall[Any] = seed.journaled()
+
+    def step(self) -> None:
+        """Answer an effect."""
+        effect = self.call.effects[self.takes]
+        self.now_s += 1.0
+        self.take(effect.key, self._outcome(effect))
+
+    def take(self, key: str, outcome: Any) -> None:
+        """Take an outcome, or see how it is refused."""
+        before = self.call.record
+        try:
+            self.call.advance(key, outcome)
+        except UsageError as error:
+            assert self.call.record is before
+            self.seen.append([key, f"{type(error).__name__}: {error}"])
+            return
+        call, journal = self.call, self.call.journal
+        assert journal is not None
+        (line,) = Chain("header").written(journal.since(journal.n - 1), 1)
+        told = getattr(call, "as_events", list)(call.steps)
+        wanted = [effect.key for effect in call.effects]
+        sent = [repr([*effect.request.messages]) for effect in call.effects if isinstance(effect, CallModel)]
+        digests = [_digest(text) for text in (snapshot(call), repr(told), *sent)]
+        steps = " and ".join([f"{path}: {trigger}" if path else trigger for path, trigger in json.loads(line)["steps"]])
+        about = [line, _change(call), call.deadline, repr(call.output), *digests]
+        self.seen.append([key, steps, f"{call.state}, waits for {', '.join(wanted) or 'nothing'}", *about])
+
+    def resume(self) -> None:
+        """Go on with the call that its snapshot holds."""
+        self.call = self.agent.restore(snapshot(self.call)).journaled()
+        self.seen.append([effect.key for effect in self.call.effects])
+
+    def undo(self) -> None:
+        """Take the last step back, and again."""
+        self.call.undo()
+        self.seen.append([effect.key for effect in self.call.effects])
+        self.call.redo()
+        self.seen.append([effect.key for effect in self.call.effects])
+
+    def _outcome(self, effect: Any) -> Any:
+        match effect:
+            case Begin():
+                return Begun(at_s=self.now_s, id="c")
+            case CallModel():
+                owner = self.call.owner(effect.key)
+                client: Any = owner.worlds[0].client if owner.worlds else self.agent.client
+                try:
+                    reply = client.complete(effect.request)
+                except ScriptError:  # it has said all that it has to say
+                    reply = Reply.of("Anything else?")
+                return Replied(reply=reply, at_s=self.now_s)
+            case AskApproval():
+                return Approved(at_s=self.now_s) if self.approves else Denied("No.", at_s=self.now_s)
+            case RunFunction():
+                return Returned(text=f"{effect.call.name} did it", at_s=self.now_s)
+        raise AssertionError(effect)
+
+
+def _change(call: AgentCall[Any]) -> Any:
+    change = call.change
+    return change and [change.gone, [effect.key for effect in change.new], change.has_moved_deadline]
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def walked(scene: str, takes: int, approves: bool, at: int = MOST_STEPS, then: str = "") -> Walk:
+    """Walk to the end, with something else at a step: an end, "injected", "resumed", "undone" or a wrong key."""
+    walk = Walk(scene, takes, approves)
+    for n in range(MOST_STEPS):
+        if n == at:
+            if then in ENDS:
+                walk.take("", ENDS[then].changed(at_s=walk.now_s))
+            elif then == "injected":
+                walk.take("", Injected((Message.of("user", "Hurry."),), at_s=walk.now_s))
+            elif then == "resumed":
+                walk.resume()
+            elif then == "undone":
+                walk.undo()
+            else:
+                walk.take(then, Returned(text="?", at_s=walk.now_s))
+        if not walk.call.effects:
+            return walk
+        walk.step()
+    raise AssertionError(f"{scene} takes more than {MOST_STEPS} steps")
+
+
+def recorded_of(scene: str) -> dict[str, Any]:
+    """What is kept of a scene: the walks step by step, and a digest of those on which something else happens."""
+    kept: dict[str, Any] = {}
+    for takes, approves in ((0, True), (-1, False)):
+        whole = walked(scene, takes, approves)
+        name = "from the first, approved" if approves else "from the last, denied"
+        kept[name] = [f"{'; '.join(map(str, step[:3]))} [{_digest(json.dumps(step))}]" for step in whole.seen]
+        inside = sorted({step[0].rpartition("/")[0] + "/" for step in whole.seen if "/" in step[0]})
+        for then in (*ENDS, "injected", "resumed", "undone", *inside, "run:2.0", "nothing/asked"):
+            first = 1 if then in ("resumed", "undone") else 0
+            ways = [walked(scene, takes, approves, at, then).seen for at in range(first, len(whole.seen))]
+            kept[f"{name}, {then}"] = f"{len(ways)} walks [{_digest(json.dumps(ways))}]"
+    return kept
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_steps_journals_and_snapshots_are_those_that_were_recorded(scene: str) -> None:
+    recorded, now = json.loads(RECORDED.read_text())[scene], recorded_of(scene)
+    assert now.keys() == recorded.keys()
+    for name, walk in now.items():
+        assert walk == recorded[name], name
+
+
+def test_the_walks_come_to_every_end() -> None:
+    text = RECORDED.read_text()
+    for end in ("Completed", "Failed", "HandedOver", "over_budget", "relayed", "function_failed"):
+        assert end in text, end
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps({scene: recorded_of(scene) for scene in SCENES}, indent=1) + "\n")
