@@ -14,7 +14,7 @@ from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import OutputMode
 from fsm_agent.prompts.parser import Output
-from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
+from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm
 from fsm_agent.providers.encoding import kept
 from fsm_agent.providers.schemas import output_in_words
 
@@ -25,9 +25,9 @@ _ALL = frozenset({*SAMPLING, *_SEED})
 _FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
 
 
-def asked(
+def choose_form(
     request: Request, profile: Profile, *, takes: Callable[[Output], bool] | None = None, can_force: bool = True
-) -> Asked:
+) -> RequestForm:
     """Decide how the model is asked for the output.
 
     The prompt's mode comes before the profile's.  What the model does not take is asked for in words.
@@ -40,21 +40,21 @@ def asked(
     """
     output = request.output
     if output.is_text:
-        return Asked(request)
+        return RequestForm(request)
     mode, problem = _mode(request, profile, takes)
     notes = (f"the schema was told in words: {problem}",) if problem else ()
     if mode == "native":
-        return Asked(request, mode)
+        return RequestForm(request, mode)
     if mode == "prompted":
         words = kept(output, output_in_words, bool(request.functions))
-        return Asked(request.changed(output=TEXT), mode, words, notes)
+        return RequestForm(request.changed(output=TEXT), mode, words, notes)
     if request.functions and request.tool_choice not in ("auto", "none"):  # that one first; the answer comes later
-        return Asked(request.changed(output=TEXT), mode)
+        return RequestForm(request.changed(output=TEXT), mode)
     functions = () if request.tool_choice == "none" else request.functions
     choice = "required" if can_force else "auto"
     notes = () if can_force else (_FREE.format(choice="required"),)
     changes = {"output": TEXT, "functions": (*functions, output.function), "tool_choice": choice}
-    return Asked(request.changed(**changes), mode, notes=notes)
+    return RequestForm(request.changed(**changes), mode, notes=notes)
 
 
 def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
@@ -110,23 +110,23 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
     return ("tool", "user") in pairwise([message.role for message in messages])
 
 
-def adaptations(asked: Asked, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
+def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
     """Return a description of each adaptation of the request.
 
     Args:
-        asked: The request, and how it asks for the output.
+        form: The request, and how it asks for the output.
         profile: The capabilities of the model.
         taken_settings: The sampling settings that its codec sends.
     """
-    request = asked.request
+    request = form.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
-    if not bridges and not asked.notes and choice == "auto" and len(taken_settings) == len(_ALL):
+    if not bridges and not form.notes and choice == "auto" and len(taken_settings) == len(_ALL):
         return ()  # as nearly always
     notes = []
     if bridges:
         notes.append("a word of the model's was put between results and a user's message: it takes no other order")
-    notes += asked.notes
+    notes += form.notes
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} {LEFT_OUT}")

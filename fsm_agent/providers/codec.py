@@ -75,7 +75,7 @@ class Profile(Value, frozen=True, kw_only=True):
         return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
 
 
-class Asked(NamedTuple):
+class RequestForm(NamedTuple):
     """A request as a model can take it, after the decision how the model is asked for the output.
 
     The request's own output remains only in the mode "native"; in the mode "function" a function takes its place.
@@ -132,7 +132,7 @@ class Codec(Protocol):
         """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
 
     @abstractmethod
-    def asked(self, request: Request, profile: Profile) -> Asked:
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
 
     @abstractmethod

@@ -26,9 +26,9 @@ from fsm_agent.messages.message import Document, FunctionResult, Image, Message,
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
-from fsm_agent.providers.adaptations import adaptations, asked, check_settings
+from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form
 from fsm_agent.providers.attachments import in_words
-from fsm_agent.providers.codec import LEFT_OUT, Asked, Profile
+from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm
 from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.hosted_tools import without_hints
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -178,7 +178,7 @@ class CommandClient(Closing):
             raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
 
     def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
-        decided = asked(request, _PROFILE)
+        decided = choose_form(request, _PROFILE)
         notes = self._adapted(decided)
         launch = self._launch(decided)
         seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
@@ -237,7 +237,7 @@ class CommandClient(Closing):
             while not has_ended:  # the command is ended at once
                 has_ended = await arrived.get() is None
 
-    def _adapted(self, decided: Asked) -> tuple[str, ...]:
+    def _adapted(self, decided: RequestForm) -> tuple[str, ...]:
         """Return what the command cannot be told, and refuse what nothing can replace."""
         request, settings = decided.request, decided.request.settings
         check_settings(settings, self.name, _PROFILE)
@@ -260,7 +260,7 @@ class CommandClient(Closing):
         warn_of_left_out(notes, self.name, self._warned)
         return notes
 
-    def _launch(self, decided: Asked) -> Launch:
+    def _launch(self, decided: RequestForm) -> Launch:
         messages = decided.request.messages
         systems = [_text(message) for message in messages if message.role == "system"]
         system = "\n\n".join(filter(None, [*systems, decided.words or ""]))

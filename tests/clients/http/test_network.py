@@ -176,6 +176,7 @@ class TestProxy:
         assert seen.headers["proxy-authorization"].startswith("Basic ")
         assert "4711" not in repr(network)
 
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     def test_what_it_says_of_its_password_is_not_shown(self, way: str) -> None:
         refusal = http({"error": {"message": "not with pass-4711"}}, status=403)
@@ -206,6 +207,7 @@ class TestProxy:
         assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
         assert len(here.requests) == 1
 
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize(
         "url", ["http://user:secret@host:x", "socks://user:secret@host", " http://user:secret@host"]
@@ -235,13 +237,13 @@ class TestNetwork:
             ({"proxy": "http://user:secret@host:x"}, "for 'host:x' is none"),
             ({"proxy": 5}, "'http://host:3128'"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
-            ({"transport": "quick"}, "'quick': a transport, 'httpx' or None"),
-            ({"proxy": PROXY, "transport": httpx.MockTransport(print)}, "transport=httpx.HTTPTransport(proxy=…) alone"),
-            (
-                {"proxy": PROXY, "async_transport": httpx.MockTransport(print)},
-                "async_transport would not use proxy: async_transport=httpx.AsyncHTTPTransport(proxy=…) alone would be",
-            ),
+            ({"client": "quick"}, "client is 'quick': an httpx.Client would be right"),
+            ({"client": httpx.AsyncClient()}, "an httpx.Client would be right"),
+            ({"async_client": httpx.Client()}, "an httpx.AsyncClient would be right"),
+            ({"client": httpx.Client(), "proxy": PROXY}, "client would not use proxy: give it to the httpx.Client"),
+            ({"async_client": httpx.AsyncClient(), "verify": False}, "async_client would not use verify: give it to"),
+            ({"client": httpx.Client(), "max_connections": 5}, "client would not use max_connections"),
+            ({"client": httpx.Client(), "http2": True}, "client would not use http2"),
             ({"max_connections": 0}, "1 or more"),
             ({"read_s": -1}, "read_s is -1: a number of seconds above 0"),
             ({"idle_s": float("nan")}, "idle_s is nan: a number"),

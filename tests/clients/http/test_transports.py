@@ -526,7 +526,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 
 base_url, over, child_does = sys.argv[1:]
-network = Network(transport=over or None, async_transport=over or None)
+network = Network(http2=over == "httpx")  # which is spoken over TLS alone, but needs httpx's own transport
 client, other = [
     HttpClient("openai-compatible", "m", base_url=base_url, api_key="k", network=network) for _ in range(2)
 ]
