@@ -1,6 +1,6 @@
 """HTTP under an `HttpClient`: two transports of httpx, over pools of connections on h11.
 
-Every request goes through an `httpx.Client` or an `httpx.AsyncClient`: one over these pools, or one that a user brings
+Every request goes through an `httpx.Client` or `httpx.AsyncClient`: one over these pools, or one that a user brings
 (`Network.client`, `Network.async_client`).  `PooledTransport` serves all threads of a client, `AsyncPooledTransport` its
 event loops; both can be used with httpx alone, and their errors are those of httpx.  They share all decisions: the
 framing (`http1`) and the bookkeeping (`ledger`); they differ only in how they wait.
@@ -15,7 +15,7 @@ closes nothing of it, and takes none of its locks.
 has been read, and had no byte behind it; neither side wanted the connection closed; a check just before reuse finds it
 open and without unsolicited bytes; and it was idle for no more than `ledger.IDLE_S`.  So a duplicate or unsolicited
 reply never answers another request, unless it arrives while that one is in flight, where HTTP/1.1 cannot tell them
-apart.  httpcore is less strict (1.0.9), so over httpx's own transport each HTTP/1.1 request has a connection of its own.
+apart.  httpcore is less strict (1.0.9), so over httpx's own transport each HTTP/1.1 request has its own connection.
 
 **Resending.**  A server may close an idle connection at the moment a request is sent over it.  When a reused
 connection ends within `http1.RESEND_WITHIN_S` of the request without a byte of a reply, the server has hardly read it,
@@ -27,9 +27,9 @@ connection.  The timeouts travel in the request's extension ``timeout``, as in a
 (`request.Deadline`) bounds them all together.  Each wait is bounded by the time left, so slow bytes cannot outlast it.
 The head, trailers and framing of a response are bounded by `http1.MAX_HEAD_BYTES`, interim responses by
 `http1.MAX_INTERIM_RESPONSES`, the decompressed body by `Network.max_reply_bytes` (`fsm_agent.clients.response_reader`),
-and its unread part by `http1.MAX_UNREAD_BYTES`.  After an error response to an upload the rest is not sent.  The request of a thread is ended
-from another thread by the `fsm_agent.runtime.abort.Abort` in its extension ``fsm_agent.abort``, and all requests of a
-client by closing it: wherever they wait, except for resolving a host's name.
+and its unread part by `http1.MAX_UNREAD_BYTES`.  After an error response to an upload the rest is not sent.  The
+request of a thread is ended from another thread by the `fsm_agent.runtime.abort.Abort` in its extension
+``fsm_agent.abort``, and all requests of a client by closing it: wherever they wait, except for resolving a host's name.
 
 **Over other transports** `watch` keeps deadlines, aborts and closing, as far as it can from outside: no HTTP/1.1
 connection is reused, as above; any number of interim responses is read; a response during an upload is read after it,

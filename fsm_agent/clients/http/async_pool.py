@@ -105,7 +105,10 @@ class AsyncPooledTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: There is no response.
             RuntimeError: The transport is closed.
         """
-        await request.aread()
+        if isinstance(request.stream, httpx.ByteStream):
+            request.read()
+        else:
+            await request.aread()
         pool = self._pools.get(asyncio.get_running_loop()) or self._add_pool()
         return await pool.send(PoolRequest(request))
 
