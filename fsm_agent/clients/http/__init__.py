@@ -1,8 +1,8 @@
 """HTTP under an `HttpClient`: two transports of httpx, over pools of connections on h11.
 
 Every request goes through an `httpx.Client` or `httpx.AsyncClient`: one over these pools, or one that a user brings
-(`Network.client`, `Network.async_client`).  `PooledTransport` serves all threads of a client, `AsyncPooledTransport` its
-event loops; both can be used with httpx alone, and their errors are those of httpx.  They share all decisions: the
+(`Network.client`, `Network.async_client`).  `PooledTransport` serves all threads of a client, `AsyncPooledTransport`
+its event loops; both can be used with httpx alone, and their errors are those of httpx.  They share all decisions: the
 framing (`http1`) and the bookkeeping (`ledger`); they differ only in how they wait.
 
 **Ownership of connections.**  An idle one belongs to its pool, any other to the one request that uses it; there is no

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import httpx
 
@@ -73,7 +73,7 @@ class _Waiter:
 
 
 class AsyncPooledTransport(httpx.AsyncBaseTransport):
-    """A transport of httpx: a pool of HTTP/1.1 connections for each event loop that uses it.
+    """A transport of httpx: a pool of HTTP/1.1 connections for each event loop that uses it, which ends with the loop.
 
     ``httpx.AsyncClient(transport=AsyncPooledTransport())`` has one.  Of a request's extensions it heeds ``timeout``,
     and ``fsm_agent.deadline`` of this package, a `Deadline` of the whole request.  The body of a request is read before
@@ -96,7 +96,7 @@ class AsyncPooledTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._idle_s = idle_s
         self._is_closed = False
-        self._pools = dict[asyncio.AbstractEventLoop, _Pool]()
+        self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, AsyncGenerator[None]]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; the response must be closed.
@@ -109,23 +109,25 @@ class AsyncPooledTransport(httpx.AsyncBaseTransport):
             request.read()
         else:
             await request.aread()
-        pool = self._pools.get(asyncio.get_running_loop()) or self._add_pool()
+        pool, _ = self._pools.get(asyncio.get_running_loop()) or await self._add_pool()
         return await pool.send(PoolRequest(request))
 
-    def _add_pool(self) -> _Pool:
+    async def _add_pool(self) -> tuple[_Pool, AsyncGenerator[None]]:
         if self._is_closed:
             raise RuntimeError("the pool is closed")
         for loop in list(self._pools):
             if loop.is_closed():
                 self._pools.pop(loop, None)
         pool = _Pool(self._verify, self._max_connections, self._idle_s)
-        self._pools[pool.loop] = pool
-        return pool
+        keeper = _keep(pool)
+        await anext(keeper)  # lets no other task of this loop run
+        self._pools[pool.loop] = pool, keeper
+        return pool, keeper
 
     async def aclose(self) -> None:
         """Close all connections; requests in flight fail.  Other event loops close theirs soon after."""
         self._is_closed = True
-        for loop, pool in list(self._pools.items()):
+        for loop, (pool, _) in list(self._pools.items()):
             if loop is asyncio.get_running_loop():
                 pool.close()
             elif loop.is_running():
@@ -215,6 +217,15 @@ class _Pool:
         if self._timer is not None:
             self._timer.cancel()
         self._ledger.close()
+
+
+async def _keep(pool: _Pool) -> AsyncGenerator[None]:
+    """Close a pool when nobody holds this, or its loop ends: `asyncio.run` and its like close all generators before."""
+    try:
+        yield
+    finally:
+        pool.close()
+        await asyncio.sleep(0)  # the loop closes the sockets now
 
 
 def _is_address(host: str) -> bool:

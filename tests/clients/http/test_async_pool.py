@@ -339,7 +339,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
         counted = 0
 
         async def main() -> None:
-            pool = AsyncPooledTransport()._add_pool()
+            pool, _ = await AsyncPooledTransport()._add_pool()
             origin = ORIGIN
             connections = [await _idle_connection(origin) for _ in range(number)]
             for connection in connections:

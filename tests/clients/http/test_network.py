@@ -107,6 +107,20 @@ class TestTLS:
             assert server.protocols == ["http/1.1", "h2", "http/1.1", "h2"]
 
     @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_http_2_of_a_users_client_is_spoken(self, authority: trustme.CA) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2"])
+        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        with (
+            http2_server(tls) as (base_url, seen),
+            httpx.Client(http2=True, verify=trust) as own,
+            client_of(base_url, Network(client=own)) as client,
+        ):
+            assert [text(ask(client, "complete")[-1]) for _ in range(2)] == ["hello", "hello"]
+        assert [request["connection"] for request in seen] == ["0", "0"]
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", ["complete", "acomplete"])
     def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
