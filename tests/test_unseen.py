@@ -106,13 +106,14 @@ def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
     assert "pa55" not in shown_by(caught.value) + written()
 
 
+@pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
-def test_addresses_in_the_logs_of_httpx(way: str, written: Any) -> None:
+def test_addresses_in_the_logs_of_httpx(way: str, http2: bool, written: Any) -> None:
     """It writes each, with its query, at INFO; those of others in the process stay as they are."""
     pytest.importorskip("h2")
     script: list[Step] = [http({"error": {"message": SAID}}, status=400, set_cookie=SAID)]
     with FaultServer(script, [http("")]) as server:
-        client = client_of(address(server), Network(http2=True), headers=HEADERS)
+        client = client_of(address(server), Network(http2=http2), headers=HEADERS)
         with client, pytest.raises(ProviderError):
             ask(client, way)
         httpx.post(f"{server.base_url}/?key=of-somebody-else", content=b"x")

@@ -24,7 +24,9 @@ else:
     urllib_parse, urllib_request = deferred("urllib.parse"), deferred("urllib.request")
 
 MASK = "***"
-EXTENSION = "fsm_agent.secrets"  # the extension of an httpx request that holds the secrets in it
+EXTENSION = (
+    "fsm_agent.secrets"  # the extension of an httpx request that holds a function, which returns the secrets in it
+)
 MIN_CHARS = 3  # shorter values hide nothing
 MIN_ANYWHERE_CHARS = 8  # shorter ones are masked as whole words only: they are parts of other words
 MIN_PIECE_CHARS = 4  # of a secret that was cut

@@ -12,7 +12,7 @@ import operator
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -28,8 +28,8 @@ from fsm_agent._internal.redaction import (
     shown_url,
 )
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.transports import httpx_options
+from fsm_agent.clients.http.network import OF_OWN_CLIENTS, Network
+from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import ConfigError
 from fsm_agent.runtime.private_files import write_private
@@ -84,8 +84,8 @@ class Cassette:
     def network(self, **options: Any) -> Network:
         """Return a network that this cassette serves; options are those of `Network`."""
         tape = _Tape(self, Network(**options))
-        # httpx prefers a proxy to a transport; the tape itself goes through it.
-        return Network(transport=tape, async_transport=tape, **{**options, "proxy": None})
+        others = {name: value for name, value in options.items() if name not in OF_OWN_CLIENTS}  # they are the tape's
+        return Network(client=httpx.Client(transport=tape), async_client=httpx.AsyncClient(transport=tape), **others)
 
     def play(self, request: httpx.Request) -> httpx.Response:
         """Return the next recorded response to ``request``.
@@ -194,8 +194,9 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
     def _masked(self, request: httpx.Request) -> AbstractContextManager[None]:
         """Mask logs, with the secrets of the network declared too."""
-        request.extensions[EXTENSION] = self._network.secrets.union(request.extensions.get(EXTENSION, ()))
-        return masked_logs(request)
+        secrets = self._network.secrets.union(_declared_secrets(request))
+        request.extensions[EXTENSION] = lambda: secrets
+        return masked_logs(Secrets(secrets))
 
 
 class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -223,10 +224,19 @@ def _response(recorded: Mapping[str, Any]) -> httpx.Response:
     return httpx.Response(recorded["status"], headers=recorded["headers"], stream=_Pieces(pieces))
 
 
+def _declared_secrets(request: httpx.Request) -> Iterable[str]:
+    """Return the secrets of a request that its sender declared."""
+    find = request.extensions.get(EXTENSION)
+    return find() if find is not None else ()
+
+
 def _request_secrets(request: httpx.Request) -> list[str]:
     """Return the secrets of a request: those its sender declared, and those under names known for secrets."""
-    declared = request.extensions.get(EXTENSION, ())
-    return [*declared, *secrets_in_headers(request.headers.multi_items()), *secrets_in_url(str(request.url))]
+    return [
+        *_declared_secrets(request),
+        *secrets_in_headers(request.headers.multi_items()),
+        *secrets_in_url(str(request.url)),
+    ]
 
 
 def _recorded_form(request: httpx.Request, secrets: Secrets) -> dict[str, Any]:

@@ -6,19 +6,17 @@ cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from contextlib import aclosing, closing, nullcontext
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.exchange import Exchange
+from fsm_agent.clients.exchange import HttpExchange
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import Deadline
-from fsm_agent.clients.http.transports import Transports
 from fsm_agent.clients.response_reader import ResponseReader
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
@@ -32,16 +30,10 @@ if TYPE_CHECKING:
     import asyncio
 
     import httpx
-
-    from fsm_agent.clients.http.transport import AsyncResponse, Response
 else:
     asyncio, httpx = deferred("asyncio"), deferred("httpx")
 
 __all__ = ["Client", "HttpClient", "Network", "client_for"]
-
-T = TypeVar("T")
-
-_UNBOUNDED = nullcontext()
 
 REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 
@@ -118,8 +110,10 @@ class HttpClient(Closing):
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
         check("network", network, isinstance(network, Network | None), "Network(read_s=60), say,", ConfigError)
+        from fsm_agent.clients.httpx_clients import HttpxClients  # with httpx
+
         self._network = network or Network()
-        self._transports = Transports(self._network)
+        self._clients = HttpxClients(self._network)
         self._is_closed = False
         self._warned = set[str]()
 
@@ -184,36 +178,12 @@ class HttpClient(Closing):
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
-        self._check_open()
-        endpoint = await self._alocate()
-        if _is_guided(request, endpoint):
-            return _last([item async for item in self._aguided(request, endpoint, timeout_s, is_stream=False)])
-        exchange = self._exchange(request, endpoint, timeout_s, is_stream=False)
-        failure: ProviderError | None = None
-        response: AsyncResponse | None = None
-        try:
-            async with _UNBOUNDED if timeout_s is None else asyncio.timeout(exchange.deadline.time_left()):
-                response = await self._asend(exchange)
-                reader = _reader(exchange, response)
-                while data := await response.read():
-                    reader.feed(data)
-        except (httpx.TransportError, TimeoutError) as error:
-            if response is None:
-                raise exchange.failure(error, has_begun=False) from error
-            failure = exchange.failure(error, has_begun=True)
-            failure.__cause__ = error
-        finally:
-            if response is not None:
-                await response.aclose()
-        try:
-            return reader.finish(failure)
-        finally:
-            del failure  # raised, it holds this frame
+        return _last([item async for item in self._aask(request, stream=False, timeout_s=timeout_s)])
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
         self._check_open()
-        return self._aask(request, timeout_s=timeout_s)
+        return self._aask(request, stream=True, timeout_s=timeout_s)
 
     def _ask(self, request: Request, *, stream: bool, timeout_s: float | Deadline | None) -> Generator[Delta | Reply]:
         self._check_open()
@@ -224,58 +194,62 @@ class HttpClient(Closing):
     def _ask_once(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> Generator[Delta | Reply]:
-        self._check_open()
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
-        with closing(self._send(exchange)) as response:
-            reader = _reader(exchange, response)
-            try:
-                while data := response.read():
-                    yield from reader.feed(data)
-                    if reader.has_failed:
-                        break
-                    if reader.is_done:
-                        exchange.linger()
-            except httpx.TransportError as error:
-                if not reader.is_done:
-                    failure = exchange.failure(error, has_begun=True)
-                    failure.__cause__ = error
+        response = self._send(exchange)
+        try:
+            reader = ResponseReader(exchange, response)
+            for data in _pieces(response):
+                yield from reader.feed(data)
+                if reader.has_failed:
+                    break
+                if reader.is_done:
+                    exchange.linger()
+        except httpx.TransportError as error:
+            if not reader.is_done:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
+        finally:
+            response.close()
+            del response.stream  # which holds the response
         try:
             yield from reader.end()
             yield reader.finish(failure)
         finally:
-            del failure
+            del failure  # raised, it holds this frame
 
-    async def _aask(self, request: Request, *, timeout_s: float | Deadline | None) -> AsyncGenerator[Delta | Reply]:
+    async def _aask(
+        self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
+    ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
         endpoint = await self._alocate()
         ask = self._aguided if _is_guided(request, endpoint) else self._aask_once
-        async with aclosing(ask(request, endpoint, timeout_s, is_stream=True)) as items:
+        async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
             async for item in items:
                 yield item
 
     async def _aask_once(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
-        self._check_open()
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
-        response = await self._abegun(exchange)
+        response = await self._asend(exchange)
         try:
-            reader = _reader(exchange, response)
-            while data := await _in_time(exchange, response.read()):
+            reader = ResponseReader(exchange, response)
+            async for data in _pieces(response):
                 for delta in reader.feed(data):
                     yield delta
                 if reader.has_failed:
                     break
                 if reader.is_done:
                     exchange.linger()
-        except (httpx.TransportError, TimeoutError) as error:
+        except httpx.TransportError as error:
             if not reader.is_done:
                 failure = exchange.failure(error, has_begun=True)
                 failure.__cause__ = error
         finally:
             await response.aclose()
+            del response.stream  # which holds the response
         try:
             for delta in reader.end():
                 yield delta
@@ -317,34 +291,36 @@ class HttpClient(Closing):
 
     def _exchange(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-    ) -> Exchange:
-        exchange = Exchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
+    ) -> HttpExchange:
+        self._check_open()
+        exchange = HttpExchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
+        exchange.encode()
         if exchange.adapted:
             warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
 
-    def _send(self, exchange: Exchange) -> Response:
+    def _send(self, exchange: HttpExchange) -> httpx.Response:
         try:
-            return self._transports.for_threads(exchange.head.url).send(exchange)
+            return self._clients.for_threads(exchange.url).send(exchange)
+        except httpx.HTTPStatusError as error:  # of an event hook that calls `raise_for_status`
+            return error.response
         except httpx.TransportError as error:
             raise exchange.failure(error, has_begun=False) from error
         except RuntimeError:
             self._check_open()
             raise
 
-    async def _asend(self, exchange: Exchange) -> AsyncResponse:
-        transport = self._transports.mine or await self._transports.make_mine(exchange.head.url)
+    async def _asend(self, exchange: HttpExchange) -> httpx.Response:
+        clients = self._clients
         try:
-            return await transport.send(exchange)
+            return await (clients.mine or await clients.make_mine(exchange.url)).send(exchange)
+        except httpx.HTTPStatusError as error:
+            return error.response
+        except httpx.TransportError as error:
+            raise exchange.failure(error, has_begun=False) from error
         except RuntimeError:
             self._check_open()
             raise
-
-    async def _abegun(self, exchange: Exchange) -> AsyncResponse:
-        try:
-            return await _in_time(exchange, self._asend(exchange))
-        except (httpx.TransportError, TimeoutError) as error:
-            raise exchange.failure(error, has_begun=False) from error
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -355,12 +331,12 @@ class HttpClient(Closing):
     def close(self) -> None:
         """Close all connections; running event loops close their own, soon after.  Safe to repeat."""
         self._is_closed = True
-        self._transports.close()
+        self._clients.close()
 
     async def aclose(self) -> None:
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
-        await self._transports.aclose()
+        await self._clients.aclose()
 
 
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
@@ -427,29 +403,8 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
     return reply
 
 
-def _reader(exchange: Exchange, response: Response | AsyncResponse) -> ResponseReader:
-    exchange.begin_body()
-    return ResponseReader(exchange, response.status, _headers(response.headers, response.is_decoded))
-
-
-def _headers(raw: Sequence[tuple[bytes, bytes]], is_decoded: bool) -> dict[str, str]:
-    """Return headers by lower-case name, without ``content-encoding`` if the transport has decoded the body."""
-    texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
-    headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
-    if len(headers) < len(raw):  # a name is repeated
-        headers = {}
-        for raw_name, raw_value in raw:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if is_decoded:
-        headers.pop("content-encoding", None)
-    return headers
-
-
-def _in_time(exchange: Exchange, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    return step if exchange.deadline.timeout_s is None else _bounded(exchange.deadline, step)
-
-
-async def _bounded(deadline: Deadline, step: Coroutine[Any, Any, T]) -> T:
-    async with asyncio.timeout(deadline.time_left()):
-        return await step
+def _pieces(response: httpx.Response) -> Any:
+    """Return the body as it arrives, to be iterated over; as a whole if a mock or an event hook has read it."""
+    if response.is_closed:
+        return httpx.ByteStream(response.content if response.is_stream_consumed else b"")
+    return response.stream

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Value
-from fsm_agent.clients.http.request import RequestHead
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import Profile
@@ -55,13 +54,13 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return self.provider.profile_of(self.model)
 
     @cached_property
-    def _heads(self) -> dict[bool, RequestHead]:
+    def _addresses(self) -> dict[bool, tuple[httpx.URL, httpx.Headers]]:
         return {}
 
-    def head(self, stream: bool) -> RequestHead:
-        """Return the head that all requests share; made once."""
-        if (head := self._heads.get(stream)) is not None:
-            return head
+    def address(self, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
+        """Return the URL and the headers that all requests share; made once."""
+        if (address := self._addresses.get(stream)) is not None:
+            return address
         url = self.url(self.provider.codec.path(self.model, stream=stream))
         closes = stream and self.provider.closes_after_stream
         headers = {
@@ -73,7 +72,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
             "accept-encoding": "identity" if stream else "gzip",
             **self.headers,
         }
-        return self._heads.setdefault(stream, RequestHead(url, httpx.Headers(headers)))
+        return self._addresses.setdefault(stream, (url, httpx.Headers(headers)))
 
     def url(self, path: str) -> httpx.URL:
         """Return the URL of ``path``, which may have a query of its own."""

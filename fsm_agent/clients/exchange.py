@@ -5,18 +5,19 @@ Threads and asyncio share it; `HttpClient` moves the bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.redaction import Secrets
+from fsm_agent._internal.redaction import EXTENSION, Secrets
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.request import Deadline, RequestHead
+from fsm_agent.clients.http.request import ABORT, DEADLINE, Deadline
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.hosted_tool import secrets_of
 from fsm_agent.messages.message import Opaque
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import OutputMode, Reply
+from fsm_agent.providers.codec import Codec
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.runtime.abort import abort_in_force
 
@@ -31,8 +32,10 @@ MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 
 
-class Exchange:
-    """A request to a model as its transport sees it (`OutgoingRequest`), and the errors of its failures.
+class HttpExchange:
+    """A request to a model as HTTP sends it, and the errors of its failures.
+
+    `encode` comes first: what is sent has no value before.
 
     Args:
         endpoint: Its destination.
@@ -42,82 +45,92 @@ class Exchange:
         is_stream: True to have the reply streamed.
 
     Attributes:
+        url: Where it goes.
+        headers: Those of the request, without ``content-length``.
+        content: Its body.
+        codec: The format in which it is written.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
-
-    Raises:
-        UsageError: The request cannot be expressed in this format or for this model.
-        TimedOut: The deadline has passed already.
+        limits: Seconds for each piece of the steps connect, read, write and pool.
+        deadline: A deadline of its own, which `linger` moves.
+        abort: The means to end it from another thread.
     """
 
-    __slots__ = (
-        "_endpoint",
-        "_lingers",
-        "_request",
-        "abort",
-        "adapted",
-        "codec",
-        "content",
-        "deadline",
-        "head",
-        "is_stream",
-        "limits",
-        "network",
-        "output_mode",
-    )
+    url: httpx.URL
+    headers: httpx.Headers
+    content: bytes
+    codec: Codec
+    adapted: tuple[str, ...]
+    output_mode: OutputMode | None
 
     def __init__(
         self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
     ) -> None:
-        provider = endpoint.provider
-        choice: tuple[str, ...] = ()
-        encoding = Once(provider.name)
-        try:
-            body = provider.codec.encode(
-                request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
-            )
-        except UsageError as refusal:
-            from fsm_agent.clients.wires import expressed  # seldom
-
-            endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
-        codec, profile = endpoint.provider.codec, endpoint.profile
-        head = endpoint.head(is_stream)
-        if more := codec.request_headers(request, profile):
-            headers = head.headers.copy()
-            for name, value in more.items():
-                headers[name] = f"{headers[name]},{value}" if headers.get(name) else value
-            head = RequestHead(head.url, headers)
         self._endpoint = endpoint
         self._request = request
         self.network = network
-        self.deadline = deadline
+        self.deadline = deadline.copy()
         self.is_stream = is_stream
-        self.codec = codec
-        self.head = head
-        self.content = as_json(body)
-        self.adapted: tuple[str, ...] = choice + codec.adapted(request, profile)
-        self.output_mode = None if request.output.is_text else codec.asked(request, profile).mode
         self.limits = {
             "connect": network.connect_s,
             "read": network.read_s,
             "write": network.write_s,
             "pool": network.pool_s,
         }
-        self._lingers = False
         self.abort = abort_in_force()
+        self._lingers = False
+
+    def encode(self) -> None:
+        """Write the request, over the first wire of the provider that expresses it.
+
+        Raises:
+            UsageError: The request cannot be expressed in this format or for this model.
+            TimedOut: The deadline has passed already.
+            Aborted: The request was aborted.
+        """
+        endpoint, request, is_stream = self._endpoint, self._request, self.is_stream
+        choice: tuple[str, ...] = ()
+        provider = endpoint.provider
+        try:
+            body = provider.codec.encode(
+                request,
+                model=endpoint.model,
+                profile=endpoint.profile,
+                stream=is_stream,
+                encoding=Once(provider.name),
+            )
+        except UsageError as refusal:
+            from fsm_agent.clients.wires import expressed  # seldom
+
+            endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
+        codec, profile = endpoint.provider.codec, endpoint.profile
+        self.url, self.headers = endpoint.address(is_stream)
+        if more := codec.request_headers(request, profile):
+            self.headers = self.headers.copy()
+            for name, value in more.items():
+                self.headers[name] = f"{self.headers[name]},{value}" if self.headers.get(name) else value
+        self._endpoint = endpoint
+        self._request = request
+        self.codec = codec
+        self.content = as_json(body)
+        self.adapted = choice + codec.adapted(request, profile)
+        self.output_mode = None if request.output.is_text else codec.request_form(request, profile).mode
         if self.abort is not None:
             self.abort.check()
-        if deadline.is_over:
+        if self.deadline.is_over:
             raise self.late()
+
+    def extensions(self) -> dict[str, Any]:
+        """Return the extensions of its `httpx.Request`: what a transport has to know."""
+        return {"timeout": self.limits, DEADLINE: self.deadline, ABORT: self.abort, EXTENSION: self.find_secrets}
 
     @property
     def shown_url(self) -> str:
         """The URL of the request as messages show it: without query and secrets."""
-        return self.mask(str(self.head.url.copy_with(query=None)))
+        return self.mask(str(self.url.copy_with(query=None)))
 
-    @property
-    def secrets(self) -> frozenset[str]:
-        """Texts that no message may show."""
+    def find_secrets(self) -> frozenset[str]:
+        """Return the texts that no message may show."""
         hosted = secrets_of(self._request.settings.hosted_tools)
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
@@ -130,9 +143,9 @@ class Exchange:
         """Bound the wait for the end of a complete stream by `Network.linger_s`, from the first call on."""
         if not self._lingers:
             self._lingers = True
-            self.deadline = Deadline(self.deadline.within(self.network.linger_s))
+            self.deadline.end_within(self.network.linger_s)
 
-    def failure(self, error: httpx.TransportError | TimeoutError, *, has_begun: bool) -> ProviderError:
+    def failure(self, error: httpx.TransportError, *, has_begun: bool) -> ProviderError:
         """Return the error for a transport that failed before or after the reply had begun.
 
         Raises:
@@ -143,7 +156,7 @@ class Exchange:
             self.abort.check()
         if self.deadline.is_over:
             return self.late()
-        if isinstance(error, httpx.TimeoutException | TimeoutError):
+        if isinstance(error, httpx.TimeoutException):
             return self._too_slow(error, has_begun=has_begun)
         reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
@@ -158,7 +171,7 @@ class Exchange:
                 return BadReply(f"{self.shown_url!r} gave no HTTP reply: {reason}")
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
-    def _too_slow(self, error: httpx.TimeoutException | TimeoutError, *, has_begun: bool) -> TimedOut:
+    def _too_slow(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
         match error:
             case httpx.ConnectTimeout():
                 return TimedOut(f"no connection to {self.shown_url!r} in {self.limits['connect']:g} s")
@@ -190,7 +203,7 @@ class Exchange:
 
     def mask(self, text: str) -> str:
         """Return ``text`` without secrets."""
-        return Secrets(self.secrets).mask(text)
+        return Secrets(self.find_secrets()).mask(text)
 
     def _mask_causes(self, error: BaseException | None) -> None:
         """Mask secrets in the causes that a traceback shows: h11 quotes lines that it cannot parse."""

@@ -8,16 +8,12 @@ for other code in the process is unchanged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING
 
-from fsm_agent._internal.redaction import EXTENSION, Secrets, shown_url
-
-if TYPE_CHECKING:
-    import httpx
+from fsm_agent._internal.redaction import Secrets, shown_url
 
 # Filters of a logger do not see the records of its children.
 _CORE = ("connection", "http11", "http2", "proxy", "socks")
@@ -35,16 +31,17 @@ LOGGERS = (
     "client",  # of mcp.client.session
 )
 _PLAIN = logging.Formatter()
-_current: ContextVar[Secrets | None] = ContextVar("secrets of the request under way", default=None)
+_current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the request under way", default=None)
 
 
 class _Masking(logging.Filter):
     """Masks log records while a request of this package is under way in this context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        secrets = _current.get()
-        if secrets is None:
+        find_secrets = _current.get()
+        if find_secrets is None:
             return True
+        secrets = find_secrets()
         if record.name.startswith("hpack."):  # it logs headers in Huffman code too
             return False
         if isinstance(record.args, tuple):
@@ -63,15 +60,14 @@ def _install() -> None:
 
 
 @contextmanager
-def masked_logs(secrets: Secrets | httpx.Request) -> Iterator[None]:
+def masked_logs(secrets: Secrets | Callable[[], Iterable[str]]) -> Iterator[None]:
     """Mask what the libraries log inside the block, in this context and in tasks started in it.
 
     Args:
-        secrets: The secrets, or a request whose extension declares them.
+        secrets: The secrets, or a function that returns them, which is called when something is logged.
     """
     _install()
-    hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets.extensions.get(EXTENSION, ()))
-    token = _current.set(hidden)
+    token = _current.set((lambda: secrets) if isinstance(secrets, Secrets) else (lambda: Secrets(secrets())))
     try:
         yield
     finally:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.clients.exchange import MAX_SHOWN_CHARS, Exchange
+from fsm_agent.clients.exchange import MAX_SHOWN_CHARS, HttpExchange
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
@@ -14,6 +14,8 @@ from fsm_agent.providers.codec import Decoder, request_id
 
 if TYPE_CHECKING:
     import zlib
+
+    import httpx
 else:
     zlib = deferred("zlib")
 
@@ -28,17 +30,17 @@ class ResponseReader:
 
     Args:
         exchange: The request.
-        status: Of the response.
-        headers: Of the response; names in lower case.
+        response: The response, whose head has arrived.
 
     Raises:
         ProviderError: The status or headers rule out a reply, whatever the body.
     """
 
-    def __init__(self, exchange: Exchange, status: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, exchange: HttpExchange, response: httpx.Response) -> None:
+        exchange.begin_body()
         self._exchange = exchange
-        self._status = status
-        self._headers = headers
+        self._status = status = response.status_code
+        self._headers = headers = _headers(response)
         self._size_bytes = 0
         self._max_bytes = exchange.network.max_reply_bytes
         self._pieces: list[bytes] = []
@@ -158,3 +160,18 @@ class ResponseReader:
             raise failure
         finally:
             del failure  # which holds this frame now
+
+
+def _headers(response: httpx.Response) -> dict[str, str]:
+    """Return headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
+    raw = response.headers.raw
+    texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+    headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
+    if len(headers) < len(raw):  # a name is repeated
+        headers = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    if response.is_stream_consumed:
+        headers.pop("content-encoding", None)
+    return headers

@@ -25,7 +25,7 @@ _ALL = frozenset({*SAMPLING, *_SEED})
 _FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
 
 
-def asked(
+def choose_form(
     request: Request, profile: Profile, *, takes: Callable[[Output], bool] | None = None, can_force: bool = True
 ) -> RequestForm:
     """Decide how the model is asked for the output.
@@ -110,23 +110,23 @@ def _has_user_after_results(messages: Iterable[Message]) -> bool:
     return ("tool", "user") in pairwise([message.role for message in messages])
 
 
-def adaptations(asked: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
+def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
     """Return a description of each adaptation of the request.
 
     Args:
-        asked: The request, and how it asks for the output.
+        form: The request, and how it asks for the output.
         profile: The capabilities of the model.
         taken_settings: The sampling settings that its codec sends.
     """
-    request = asked.request
+    request = form.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
-    if not bridges and not asked.notes and choice == "auto" and len(taken_settings) == len(_ALL):
+    if not bridges and not form.notes and choice == "auto" and len(taken_settings) == len(_ALL):
         return ()  # as nearly always
     notes = []
     if bridges:
         notes.append("a word of the model's was put between results and a user's message: it takes no other order")
-    notes += asked.notes
+    notes += form.notes
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} {LEFT_OUT}")

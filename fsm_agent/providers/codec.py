@@ -132,7 +132,7 @@ class Codec(Protocol):
         """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
 
     @abstractmethod
-    def asked(self, request: Request, profile: Profile) -> RequestForm:
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.adaptations import adaptations, asked, taken_settings
+from fsm_agent.providers.adaptations import adaptations, choose_form, taken_settings
 from fsm_agent.providers.chunks import ChunkDecoder, ReplyParts
 from fsm_agent.providers.codec import Codec, Profile, RequestForm, read_json
 from fsm_agent.providers.failures import failure, unreadable
@@ -23,13 +23,13 @@ class JsonCodec(Codec):
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyParts:
         """Return what collects the reply of one response."""
 
-    def asked(self, request: Request, profile: Profile) -> RequestForm:
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
-        return asked(request, profile)
+        return choose_form(request, profile)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model needs."""
-        return adaptations(self.asked(request, profile), profile, taken_settings=taken_settings(profile))
+        return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return {}: most APIs need no more than `headers`."""

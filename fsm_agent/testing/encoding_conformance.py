@@ -234,7 +234,7 @@ class EncodingConformance(DecodingConformance):
     ) -> None:
         """By a schema, by a function that takes the answer, or in words; never by two of them."""
         request = Request(messages=(_USER,), functions=functions, output=TOWN, mode=mode)
-        asked = self.codec.asked(request, self.profile)
+        asked = self.codec.request_form(request, self.profile)
         texts = [*_strings(self.encode(functions=functions, output=TOWN, mode=mode))]
         assert asked.mode == mode or asked.notes, f"{asked.mode!r} takes the place of {mode!r} silently"
         assert any(ANSWER in text for text in texts) is (asked.mode == "function")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
@@ -40,7 +40,7 @@ class TestGemini(OverHttp, ClientConformance):
 
 
 class TestOverHttpx(OverHttp, ClientConformance):
-    options: ClassVar[dict[str, Any]] = {"transport": "httpx", "async_transport": "httpx"}
+    is_over_httpx = True
 
 
 class TestFallback(OverHttp, ClientConformance):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
-from support.http_clients import KEY, ROOMY, chosen
+from support.http_clients import KEY, ROOMY, chosen, over_httpx
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.client import HttpClient, Network
@@ -40,7 +40,7 @@ def asked(
     """The deltas that somebody who listens is given, and what comes behind them."""
     options = {"base_url": server.base_url, "api_key": KEY, "network": network}
     if chosen and way == "astream":
-        options["network"] = Network(max_reply_bytes=network.max_reply_bytes, async_transport=chosen[-1])
+        options["network"] = over_httpx(network, server.base_url)
     client, deltas = HttpClient(provider, "m", **options), list[Delta]()
 
     async def listen() -> Reply:

@@ -95,7 +95,7 @@ def test_streams_come_as_they_were(way: str, tmp_path: Path) -> None:
     assert [event[:5] for event in kept[1:]] == ["data:"] * (len(kept) - 1)
     with Cassette(path) as tape:
         request = httpx.Request("POST", f"{url}/chat/completions", json=_asked_in(path))
-        pieces = [piece.decode() for piece in tape.network().transport.handle_request(request).iter_raw()]
+        pieces = [piece.decode() for piece in tape.network().client.send(request, stream=True).iter_raw()]
     assert pieces == kept
     with Cassette(path) as tape, asker(tape, url) as client:
         assert ask(client, way) == recorded
@@ -224,10 +224,10 @@ def test_a_difference_of_method_or_place_or_shape_is_named(tmp_path: Path) -> No
     path = written(tmp_path / "tape.json", exchange("hi", url="http://127.0.0.1:8/v1", extra={"a": [1, True]}))
     with pytest.raises(CassetteError, match=r"url: recorded .*:8/v1.*, asked .*:9/v1.*; .*extra.a\[0\]: recorded 1"):
         asker(Cassette(path)).complete(asking("hi"))
-    transport = Cassette(path).network().transport
-    assert transport is not None
+    client = Cassette(path).network().client
+    assert client is not None
     with pytest.raises(CassetteError, match='method: recorded "POST", asked "GET"'):
-        transport.handle_request(httpx.Request("GET", "http://127.0.0.1:8/v1/chat/completions"))
+        client.get("http://127.0.0.1:8/v1/chat/completions")
 
 
 def test_what_it_names_is_bounded(tmp_path: Path) -> None:
@@ -279,14 +279,14 @@ def test_what_nobody_asked_for_fails_the_test(tmp_path: Path) -> None:
 def test_bodies_are_compared_as_json(recorded: Any, same: bool, tmp_path: Path) -> None:
     kept = exchange("hi")
     kept["request"] |= {"url": "http://x.invalid/", "json": recorded}
-    transport = Cassette(written(tmp_path / "tape.json", kept)).network().transport
-    assert transport is not None
+    client = Cassette(written(tmp_path / "tape.json", kept)).network().client
+    assert client is not None
     request = httpx.Request("POST", "http://x.invalid/", content=b'{ "a": 1, "b": [{"x": 1,\n"y": 2}] }')
     if same:
-        assert transport.handle_request(request).status_code == 200
+        assert client.send(request).status_code == 200
     else:
         with pytest.raises(CassetteError, match="differs in json"):
-            transport.handle_request(request)
+            client.send(request)
 
 
 def test_a_recording_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:

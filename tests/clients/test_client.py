@@ -47,6 +47,7 @@ from support.http_clients import (
     client_of,
     completion,
     good,
+    over_transport,
     refused,
     text,
 )
@@ -236,7 +237,7 @@ def test_a_certificate_that_is_not_trusted_is_not_worth_a_retry() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("certificate verify failed") from ssl.SSLCertVerificationError("self-signed")
 
-    network = Network(transport=httpx.MockTransport(refuse))
+    network = over_transport(httpx.MockTransport(refuse))
     with client_of("https://example.invalid/v1", network) as client, pytest.raises(TimedOut) as caught:
         client.complete(REQUEST)
     assert not caught.value.retryable
@@ -301,12 +302,9 @@ def test_what_comes_behind_a_complete_stream_makes_it_no_late_one() -> None:
         lingered.wait(0.05)  # longer than the connection may linger
         yield b": still here\n\n"
 
-    network = Network(
-        linger_s=0.01,
-        transport=httpx.MockTransport(
-            lambda _: httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
-        ),
-    )
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=body()))
+    network = over_transport(transport, linger_s=0.01)
     with client_for("openai-chat:m", api_key=KEY, network=network) as client:
         assert text(list(client.stream(Request(messages=(Message.of("user", "hi"),))))[-1]) == "hello"
 
@@ -448,10 +446,7 @@ class TestRequests:
             client.complete(request)
 
     def test_a_transport_of_ones_own(self) -> None:
-        network = Network(
-            transport=httpx.MockTransport(lambda _: httpx.Response(200, json=completion("own"))),
-            async_transport=httpx.MockTransport(lambda _: httpx.Response(200, json=completion("own"))),
-        )
+        network = over_transport(httpx.MockTransport(lambda _: httpx.Response(200, json=completion("own"))))
         with client_of("https://example.invalid/v1", network) as client:
             assert [text(ask(client, way)[-1]) for way in WAYS] == ["own"] * 4
 
@@ -461,7 +456,7 @@ class TestRequests:
             raise httpx.ReadError("gone")
 
         asked: list[httpx.Request] = []
-        with client_of("https://example.invalid/v1", Network(transport=httpx.MockTransport(fail))) as client:
+        with client_of("https://example.invalid/v1", over_transport(httpx.MockTransport(fail))) as client:
             assert isinstance(outcomes(client, "complete", None)[0], TimedOut)
         assert len(asked) == 1
 
@@ -480,7 +475,7 @@ class TestRequests:
         def fail(request: httpx.Request) -> httpx.Response:
             raise failure
 
-        network = Network(transport=httpx.MockTransport(fail), async_transport=httpx.MockTransport(fail))
+        network = over_transport(httpx.MockTransport(fail))
         with client_of("https://example.invalid/v1", network) as client:
             for way in WAYS:
                 outcome = outcomes(client, way, None)[0]
@@ -494,7 +489,7 @@ class TestRequests:
             client.close()
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
-        network = Network(transport=httpx.MockTransport(close), async_transport=httpx.MockTransport(close))
+        network = over_transport(httpx.MockTransport(close))
         client = client_of("https://example.invalid/v1", network)
         with pytest.raises(UsageError, match="is closed"):
             ask(client, way)
@@ -504,13 +499,13 @@ class TestRequests:
         def fail(request: httpx.Request) -> httpx.Response:
             raise RuntimeError("a bug")
 
-        network = Network(transport=httpx.MockTransport(fail), async_transport=httpx.MockTransport(fail))
+        network = over_transport(httpx.MockTransport(fail))
         with client_of("https://example.invalid/v1", network) as client, pytest.raises(RuntimeError, match="a bug"):
             ask(client, way)
 
     def test_a_transport_that_decompresses(self) -> None:
         body, headers = gzip.compress(json.dumps(completion("own")).encode()), {"content-encoding": "gzip"}
-        network = Network(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body, headers=headers)))
+        network = over_transport(httpx.MockTransport(lambda _: httpx.Response(200, content=body, headers=headers)))
         with client_of("https://example.invalid/v1", network) as client:
             assert client.complete(REQUEST).message.text == "own"
 
@@ -528,7 +523,7 @@ class TestRequests:
 
         headers = {"content-type": "text/event-stream"}
         transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Pieces()))
-        network = Network(transport=transport, async_transport=transport)
+        network = over_transport(transport)
         with client_of("https://example.invalid/v1", network) as client:
             assert text(ask(client, way)[-1]) == "hello"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.http_clients import over_transport
 
 from fsm_agent import (
     Agent,
@@ -34,7 +35,6 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.clients.http.network import Network
 from fsm_agent.lifecycle import Returned
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages import ComputerUse, HostedMCP
@@ -130,7 +130,7 @@ class Provider:
 
     def client(self, model: str) -> Any:
         transport = httpx.MockTransport(self)
-        return client_for(model, api_key="k", network=Network(transport=transport, async_transport=transport))
+        return client_for(model, api_key="k", network=over_transport(transport))
 
 
 def events(reply: dict[str, Any]) -> Iterator[dict[str, Any]]:

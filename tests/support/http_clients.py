@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
+
+from fsm_agent._internal.values import differing
 from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.clients.http.network import OF_OWN_CLIENTS
+from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing.client_requests import STREAMED
 from support.copies import replace
@@ -41,13 +46,26 @@ trusted: list[str] = []  # whom it says that they shall trust
 
 
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
-    if chosen and network.transport is None and network.async_transport is None:
-        network = replace(network, transport=chosen[-1], async_transport=chosen[-1])
+    base_url = server if isinstance(server, str) else server.base_url
     if trusted and network.verify is True:
         network = replace(network, verify=trusted[-1])
-    base_url = server if isinstance(server, str) else server.base_url
+    if chosen and chosen[-1] == "httpx" and network.client is None and network.async_client is None:
+        network = over_httpx(network, base_url)
     options = {"api_key": KEY, **options}
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)
+
+
+def over_httpx(network: Network, base_url: str) -> Network:
+    """The same network, over clients of a user, which stand on httpx's own transport."""
+    options = httpx_options(network, httpx.URL(base_url))
+    others = {name: value for name, value in differing(network).items() if name not in OF_OWN_CLIENTS}
+    return Network(client=httpx.Client(**options), async_client=httpx.AsyncClient(**options), **others)
+
+
+def over_transport(transport: Any, **options: Any) -> Network:
+    """A network over clients of a user with this transport, which serves threads and asyncio."""
+    client, async_client = httpx.Client(transport=transport), httpx.AsyncClient(transport=transport)
+    return Network(client=client, async_client=async_client, **options)
 
 
 def text(reply: Any) -> str:

@@ -15,7 +15,7 @@ from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer
 from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
-from support.http_clients import KEY
+from support.http_clients import KEY, over_httpx
 
 OFTEN = 30  # requests of one test
 
@@ -27,12 +27,14 @@ class OverHttp:
         provider: Whose client it is.
         dialect: What the server speaks.
         options: Of the client's `Network`.
+        is_over_httpx: True to send over a user's clients of httpx.
     """
 
     secret = KEY
     provider = "openai-chat"
     dialect: Any = ChatDialect()
     options: ClassVar[dict[str, Any]] = {}
+    is_over_httpx = False
 
     @contextmanager
     def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
@@ -41,6 +43,7 @@ class OverHttp:
 
         with FaultServer(*map(script, answers)) as self.server:
             network = Network(**self.options)
+            network = over_httpx(network, self.server.base_url) if self.is_over_httpx else network
             client = HttpClient(self.provider, "m", api_key=KEY, base_url=self.server.base_url, network=network)
             with client:
                 yield client

@@ -26,7 +26,7 @@ from fsm_agent.messages.message import Document, FunctionResult, Image, Message,
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
-from fsm_agent.providers.adaptations import adaptations, asked, check_settings
+from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form
 from fsm_agent.providers.attachments import in_words
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm
 from fsm_agent.providers.failures import failure, reported
@@ -178,7 +178,7 @@ class CommandClient(Closing):
             raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
 
     def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
-        decided = asked(request, _PROFILE)
+        decided = choose_form(request, _PROFILE)
         notes = self._adapted(decided)
         launch = self._launch(decided)
         seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)

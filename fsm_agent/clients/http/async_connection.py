@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import httpx
 
-from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1
-from fsm_agent.clients.http.request import Headers, Origin, OutgoingRequest
+from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1, ResponseHead
+from fsm_agent.clients.http.request import Origin, PoolRequest
 from fsm_agent.clients.http.sockets import is_readable
 
 
@@ -48,31 +48,31 @@ class AsyncConnection(asyncio.Protocol):
         """True if the server did not read the last request: see `Http1.was_ignored`."""
         return self._http1.was_ignored
 
-    async def send(self, request: OutgoingRequest) -> tuple[int, Headers]:
-        """Send a request; return the status and the headers of its response.
+    async def send(self, request: PoolRequest) -> ResponseHead:
+        """Send a request; return the head of its response.
 
         Raises:
             httpx.TransportError: There is no response.
         """
         transport, http1 = self._transport, self._http1
-        data = http1.begin(request.head, request.content)
+        data = http1.begin(request)
         self.check()
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection is closed")
         self._is_busy = True
-        http1.is_sent = await self._write(transport, data, request.limits["write"])
+        http1.is_sent = await self._write(transport, data, request)
         while http1.head is None:
             self.check()
-            await self._wait(request.limits["read"], httpx.ReadTimeout)
+            await self._wait(request, "read", httpx.ReadTimeout)
         return http1.head
 
-    async def _write(self, transport: asyncio.Transport, data: bytes, timeout_s: float) -> bool:
+    async def _write(self, transport: asyncio.Transport, data: bytes, request: PoolRequest) -> bool:
         """Send piece by piece; return True if the server took all of it."""
         transport.write(data[:PIECE_BYTES])
         rest = memoryview(data)[PIECE_BYTES:]
         while not (transport.is_closing() or self._http1.refuses_rest):
             if not self._is_writable:
-                await self._wait(timeout_s, httpx.WriteTimeout)
+                await self._wait(request, "write", httpx.WriteTimeout)
             elif not rest:
                 return True
             elif not self._is_paused and _has_come(transport):  # a write that fails would throw it away
@@ -83,7 +83,7 @@ class AsyncConnection(asyncio.Protocol):
                 rest = rest[PIECE_BYTES:]
         return not rest
 
-    async def read(self, timeout_s: float) -> bytes:
+    async def read(self, request: PoolRequest) -> bytes:
         """Return the next bytes of the response's body; b"" at its end.
 
         Raises:
@@ -94,16 +94,18 @@ class AsyncConnection(asyncio.Protocol):
             if http1.is_complete:
                 return b""
             self.check()
-            await self._wait(timeout_s, httpx.ReadTimeout)
+            await self._wait(request, "read", httpx.ReadTimeout)
         if self._is_paused:
             self._is_paused = False
             assert self._transport is not None
             self._transport.resume_reading()
         return http1.take()
 
-    async def _wait(self, timeout_s: float, kind: type[httpx.TimeoutException]) -> None:
+    async def _wait(self, request: PoolRequest, step: str, late: type[httpx.TimeoutException]) -> None:
+        if request.deadline.is_over:
+            raise late("")
         self._waiter = self._loop.create_future()
-        self._late, self._late_s = kind, self._loop.time() + timeout_s
+        self._late, self._late_s = late, self._loop.time() + request.timeout_s(step)
         if self._timer is None or self._timer.when() > self._late_s:
             self._look_again(self._late_s)
         try:

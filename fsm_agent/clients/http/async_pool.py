@@ -9,38 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import httpx
 
 from fsm_agent.clients.http.async_connection import AsyncConnection, expire
-from fsm_agent.clients.http.ledger import Ledger
-from fsm_agent.clients.http.request import Headers, Origin, OutgoingRequest
-from fsm_agent.clients.http.trust import check_protocol
+from fsm_agent.clients.http.http1 import ResponseHead
+from fsm_agent.clients.http.ledger import IDLE_S, MAX_CONNECTIONS, Ledger
+from fsm_agent.clients.http.request import Origin, PoolRequest
+from fsm_agent.clients.http.trust import check_protocol, http1_context
 
 HAPPY_EYEBALLS_S = 0.25  # RFC 8305 recommends it
 
 
-class PooledResponse:
-    """A response over a connection of the pool; see `AsyncResponse`."""
+class _Body(httpx.AsyncByteStream):
+    """The body of a response over a connection of the pool.
 
-    __slots__ = ("_connection", "_pool", "_request", "headers", "status")
+    It is its own iterator: a generator that is not read to its end has to be closed by a task of the event loop.
+    """
 
-    is_decoded = False
-
-    def __init__(
-        self, pool: AsyncPool, connection: AsyncConnection, head: tuple[int, Headers], request: OutgoingRequest
-    ) -> None:
+    def __init__(self, pool: _Pool, connection: AsyncConnection, request: PoolRequest) -> None:
         self._pool = pool
         self._connection: AsyncConnection | None = connection
-        self.status, self.headers = head
         self._request = request
 
-    async def read(self) -> bytes:
-        """Return the next bytes of the body; b"" at its end."""
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
         if self._connection is None:
             raise httpx.StreamClosed
-        return await self._connection.read(self._request.limits["read"])
+        data = await self._connection.read(self._request)
+        if not data:
+            raise StopAsyncIteration
+        return data
 
     async def aclose(self) -> None:
         """Give the connection back; safe to repeat."""
@@ -70,48 +72,103 @@ class _Waiter:
             self.granted.set_exception(RuntimeError("the pool is closed"))
 
 
-class AsyncPool:
-    """The connections of one event loop; see `AsyncTransport`.
+class AsyncPooledTransport(httpx.AsyncBaseTransport):
+    """A transport of httpx: a pool of HTTP/1.1 connections for each event loop that uses it, which ends with the loop.
+
+    ``httpx.AsyncClient(transport=AsyncPooledTransport())`` has one.  Of a request's extensions it heeds ``timeout``,
+    and ``fsm_agent.deadline`` of this package, a `Deadline` of the whole request.  The body of a request is read before
+    it is sent.
 
     Args:
-        ssl_context: Returns the TLS context; called for the first https connection.
-        max_connections: At once; further requests wait, first come, first served.
+        verify: Trusted certificates, as in `Network`.
+        max_connections: At once, for each event loop; further requests wait, first come, first served.
         idle_s: Seconds that an unused connection stays open.
     """
 
-    def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, max_connections: int, idle_s: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ssl_context = ssl_context
-        self._ledger = Ledger(AsyncConnection, max_connections=max_connections, idle_s=idle_s)
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(
+        self,
+        *,
+        verify: bool | str | ssl.SSLContext = True,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._verify = verify
+        self._max_connections = max_connections
+        self._idle_s = idle_s
+        self._is_closed = False
+        self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, AsyncGenerator[None]]] = {}
 
-    async def send(self, request: OutgoingRequest) -> PooledResponse:
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; the response must be closed.
 
         Raises:
             httpx.TransportError: There is no response.
-            RuntimeError: The pool is closed.
+            RuntimeError: The transport is closed.
         """
-        origin, ledger = request.head.origin, self._ledger
-        connection = ledger.borrow(origin) or await self._turn(origin, request.limits["pool"])
+        if isinstance(request.stream, httpx.ByteStream):
+            request.read()
+        else:
+            await request.aread()
+        pool, _ = self._pools.get(asyncio.get_running_loop()) or await self._add_pool()
+        return await pool.send(PoolRequest(request))
+
+    async def _add_pool(self) -> tuple[_Pool, AsyncGenerator[None]]:
+        if self._is_closed:
+            raise RuntimeError("the pool is closed")
+        for loop in list(self._pools):
+            if loop.is_closed():
+                self._pools.pop(loop, None)
+        pool = _Pool(self._verify, self._max_connections, self._idle_s)
+        keeper = _keep(pool)
+        await anext(keeper)  # lets no other task of this loop run
+        self._pools[pool.loop] = pool, keeper
+        return pool, keeper
+
+    async def aclose(self) -> None:
+        """Close all connections; requests in flight fail.  Other event loops close theirs soon after."""
+        self._is_closed = True
+        for loop, (pool, _) in list(self._pools.items()):
+            if loop is asyncio.get_running_loop():
+                pool.close()
+            elif loop.is_running():
+                loop.call_soon_threadsafe(pool.close)
+        await asyncio.sleep(0)  # the loop closes the sockets now
+
+
+class _Pool:
+    """The connections of one event loop."""
+
+    def __init__(self, verify: bool | str | ssl.SSLContext, max_connections: int, idle_s: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._verify = verify
+        self._ledger = Ledger(AsyncConnection, max_connections=max_connections, idle_s=idle_s)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def send(self, request: PoolRequest) -> httpx.Response:
+        """Send a request; the response must be closed."""
+        origin, ledger = request.origin, self._ledger
+        connection = ledger.borrow(origin) or await self._turn(request)
         try:
             if connection.is_open:
                 try:
-                    return PooledResponse(self, connection, await connection.send(request), request)
+                    return self._respond(connection, await connection.send(request), request)
                 except (httpx.NetworkError, httpx.RemoteProtocolError):
                     if ledger.is_closed or not connection.was_ignored:
                         raise
                 connection = ledger.replace(connection, origin)
-            await self._connect(connection, request.limits["connect"])
-            return PooledResponse(self, connection, await connection.send(request), request)
+            await self._connect(connection, request.timeout_s("connect"))
+            return self._respond(connection, await connection.send(request), request)
         except BaseException:
             self.give_back(connection)
             raise
 
-    async def _turn(self, origin: Origin, timeout_s: float) -> AsyncConnection:
-        turn = _Waiter(origin)
+    def _respond(self, connection: AsyncConnection, head: ResponseHead, request: PoolRequest) -> httpx.Response:
+        return head.response(_Body(self, connection, request))
+
+    async def _turn(self, request: PoolRequest) -> AsyncConnection:
+        turn = _Waiter(request.origin)
         self._ledger.wait(turn)
-        timer = self._loop.call_later(timeout_s, expire, turn.granted, httpx.PoolTimeout)
+        timer = self.loop.call_later(request.timeout_s("pool"), expire, turn.granted, httpx.PoolTimeout)
         try:
             return await turn.granted
         except BaseException:
@@ -125,11 +182,11 @@ class AsyncPool:
 
     async def _connect(self, connection: AsyncConnection, timeout_s: float) -> None:
         scheme, host, port = connection.origin
-        context = self._ssl_context() if scheme == "https" else None
+        context = http1_context(self._verify) if scheme == "https" else None
         eyeballs_s = None if _is_address(host) else HAPPY_EYEBALLS_S
         try:
             async with asyncio.timeout(timeout_s) as connection.connecting:
-                transport, _ = await self._loop.create_connection(
+                transport, _ = await self.loop.create_connection(
                     lambda: connection, host, port, ssl=context, happy_eyeballs_delay=eyeballs_s
                 )
         except TimeoutError as error:
@@ -151,15 +208,23 @@ class AsyncPool:
     def _expire(self) -> None:
         self._ledger.expire()
         left_s = self._ledger.expires_in_s()
-        self._timer = None if left_s is None else self._loop.call_later(left_s, self._expire)
+        self._timer = None if left_s is None else self.loop.call_later(left_s, self._expire)
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close all connections; requests in flight fail."""
         if self._ledger.is_inherited:  # and so is the loop's selector, which the parent shares
             return
         if self._timer is not None:
             self._timer.cancel()
         self._ledger.close()
+
+
+async def _keep(pool: _Pool) -> AsyncGenerator[None]:
+    """Close a pool when nobody holds this, or its loop ends: `asyncio.run` and its like close all generators before."""
+    try:
+        yield
+    finally:
+        pool.close()
         await asyncio.sleep(0)  # the loop closes the sockets now
 
 

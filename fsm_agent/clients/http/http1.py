@@ -5,13 +5,14 @@ One request after the other, no pipelining.  It does no I/O, so asyncio and thre
 
 from __future__ import annotations
 
+from functools import lru_cache
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
 import httpx
 
-from fsm_agent.clients.http.request import Headers, RequestHead
+from fsm_agent.clients.http.request import Headers, PoolRequest
 
 MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
 MAX_INTERIM_RESPONSES = 100  # before a response
@@ -19,17 +20,35 @@ MAX_UNREAD_BYTES = 256 * 1024  # of an unread body, at which reading pauses; app
 PIECE_BYTES = 65_536  # of a request, each of which has its own time to be taken
 RESEND_WITHIN_S = 0.2  # more than a round trip to most servers, less than the work of most models
 
-# What h11 has to know of a request to read its response: the bytes are ours.
-_NOT_LAST = h11.Request(method="POST", target="/", headers=[("host", "h"), ("content-length", "0")])
-_LAST = h11.Request(method="POST", target="/", headers=[*_NOT_LAST.headers, ("connection", "close")])
 _END = h11.EndOfMessage()
+
+
+@lru_cache(maxsize=32)
+def _known_request(method: str, is_last: bool) -> h11.Request:
+    """Return what h11 has to know of a request to read its response: the bytes are ours."""
+    headers = [("host", "h"), ("content-length", "0"), *([("connection", "close")] if is_last else [])]
+    return h11.Request(method=method, target="/", headers=headers)
+
+
+class ResponseHead(NamedTuple):
+    """The head of a response."""
+
+    status: int
+    headers: Headers
+    version: bytes
+    reason: bytes
+
+    def response(self, body: httpx.SyncByteStream | httpx.AsyncByteStream) -> httpx.Response:
+        """Return the response that has this head."""
+        extensions = {"http_version": b"HTTP/" + self.version, "reason_phrase": self.reason}
+        return httpx.Response(self.status, headers=self.headers, stream=body, extensions=extensions)
 
 
 class Http1:
     """Framing of one connection, on h11.
 
     Attributes:
-        head: Status and headers of the response to the last request; None until they have arrived.
+        head: Of the response to the last request; None until it has arrived.
         is_sent: The last request was sent completely; set by the connection.
         is_complete: Its response is complete.
     """
@@ -39,26 +58,26 @@ class Http1:
         self._begin()
 
     def _begin(self) -> None:
-        self.head: tuple[int, Headers] | None = None
+        self.head: ResponseHead | None = None
         self.is_sent = self.is_complete = False
         self._may_go_on = False
         self._parts: list[bytes] = []
         self._n_unread_bytes = self._n_head_bytes = self._n_interim = 0
         self._sent_at_s = monotonic()
 
-    def begin(self, head: RequestHead, content: bytes) -> bytes:
+    def begin(self, request: PoolRequest) -> bytes:
         """Return the bytes of the next request.
 
         Raises:
-            httpx.LocalProtocolError: The head is invalid, or the connection cannot take a request.
+            httpx.LocalProtocolError: The method is none, or the connection cannot take a request.
         """
         self._begin()
         try:
-            for event in (_LAST if head.is_last else _NOT_LAST, _END):
+            for event in (_known_request(request.method, request.is_last), _END):
                 self._state.send(event)
         except h11.LocalProtocolError as error:
             raise httpx.LocalProtocolError(str(error)) from error
-        return head.before(content)
+        return request.data
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes.
@@ -82,7 +101,7 @@ class Http1:
                 elif kind is h11.EndOfMessage:
                     self._complete()
                 elif kind is h11.Response:
-                    self.head = (event.status_code, list(event.headers))
+                    self.head = ResponseHead(event.status_code, list(event.headers), event.http_version, event.reason)
                 elif kind is h11.InformationalResponse:
                     self._n_interim += 1
                 else:
@@ -131,7 +150,7 @@ class Http1:
     @property
     def refuses_rest(self) -> bool:
         """True after an error response: the server does not want the rest of the request."""
-        return self.head is not None and self.head[0] >= 300
+        return self.head is not None and self.head.status >= 300
 
     @property
     def is_reusable(self) -> bool:

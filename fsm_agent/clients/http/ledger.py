@@ -18,6 +18,9 @@ from weakref import WeakSet
 
 from fsm_agent.clients.http.request import Origin
 
+MAX_CONNECTIONS = 1000  # at once
+IDLE_S = 30.0  # for an unused connection to stay open
+
 
 class Lendable(Protocol):
     """A connection of a pool.

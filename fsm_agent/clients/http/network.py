@@ -1,15 +1,15 @@
-"""Settings of the network: timeouts, limits, proxies, TLS and transports."""
+"""Settings of the network: timeouts, limits, proxies, TLS and clients of httpx."""
 
 from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import Explained, check
 
@@ -23,8 +23,11 @@ else:
     httpx, ipaddress, urllib_request = deferred("httpx"), deferred("ipaddress"), deferred("urllib.request")
 
 
+OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
+
+
 class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
-    """Timeouts, limits and transports of requests.
+    """How requests travel: timeouts, limits, and the clients of httpx that send them.
 
     Attributes:
         connect_s: Timeout of connecting, in seconds like all that follow.
@@ -40,10 +43,11 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
         verify: Trusted certificates: True (those of certifi or ``SSL_CERT_FILE``), the path of a PEM file or of a
             folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
-        transport: Replaces the package's own pool: a transport of httpx, which is closed with the client, or
-            ``"httpx"`` for that library's default, which a proxy or HTTP/2 always selects.  Over any of them each
-            HTTP/1.1 request opens a connection; see `fsm_agent.clients.http`.  It has its own proxy, if any.
-        async_transport: The same for asyncio.
+        client: An `httpx.Client` of your own, which sends the requests of threads with all that is its own: event
+            hooks, authentication, headers, proxies, transport.  The timeouts are those of this network, and no redirect
+            is followed.  It is not closed with the client of the model.  Over a transport of httpx's own each HTTP/1.1
+            request opens a connection; over a `PooledTransport` it does not: see `fsm_agent.clients.http`.
+        async_client: An `httpx.AsyncClient` of your own, the same for asyncio.
 
     Raises:
         ConfigError: A value is invalid, or its extra is not installed.
@@ -62,8 +66,8 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
     proxy: str | None = None
     verify: bool | str | ssl.SSLContext = True
     http2: bool = False
-    transport: httpx.BaseTransport | Literal["httpx"] | None = None
-    async_transport: httpx.AsyncBaseTransport | Literal["httpx"] | None = None
+    client: httpx.Client | None = None
+    async_client: httpx.AsyncClient | None = None
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):
@@ -78,18 +82,20 @@ class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
             check(name, value := getattr(self, name), is_whole(value, 1), "1 or more", ConfigError)
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
-        for name in ("transport", "async_transport"):
-            wrong = getattr(self, name)
-            if isinstance(wrong, str) and wrong != "httpx":
-                raise ConfigError(f"{name} is {wrong!r}: a transport, 'httpx' or None would be right")
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
             raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
         if self.proxy is not None:
             _check_proxy(self.proxy, "the proxy")
-            for name in ("transport", "async_transport"):
-                if getattr(self, name) not in (None, "httpx"):
-                    kind = "HTTPTransport" if name == "transport" else "AsyncHTTPTransport"
-                    raise ConfigError(f"{name} would not use proxy: {name}=httpx.{kind}(proxy=…) alone would be right")
+        self._check_clients()
+
+    def _check_clients(self) -> None:
+        for name, kind in (("client", "Client"), ("async_client", "AsyncClient")):
+            own = getattr(self, name)
+            if own is None:
+                continue
+            check(name, own, isinstance(own, getattr(httpx, kind)), f"an httpx.{kind}", ConfigError)
+            if unused := OF_OWN_CLIENTS.intersection(differing(self)):
+                raise ConfigError(f"{name} would not use {min(unused)}: give it to the httpx.{kind} alone")
 
     @property
     def secrets(self) -> frozenset[str]:

@@ -14,8 +14,8 @@ from time import monotonic
 
 import httpx
 
-from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1
-from fsm_agent.clients.http.request import Deadline, Headers, Origin, OutgoingRequest
+from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1, ResponseHead
+from fsm_agent.clients.http.request import Deadline, Origin, PoolRequest
 from fsm_agent.clients.http.sockets import is_readable, shut_down
 from fsm_agent.clients.http.trust import check_protocol
 
@@ -50,14 +50,14 @@ class SyncConnection:
         """True if the server did not read the last request: see `Http1.was_ignored`."""
         return self._hung_up is None and self._http1.was_ignored
 
-    def connect(self, request: OutgoingRequest, context: ssl.SSLContext | None) -> None:
+    def connect(self, request: PoolRequest, context: ssl.SSLContext | None) -> None:
         """Connect to the origin, with TLS if there is a context.
 
         Raises:
             httpx.ConnectError: The connection failed.
             httpx.ConnectTimeout: It was not established in time.
         """
-        timeout_s = request.deadline.within(request.limits["connect"])
+        timeout_s = request.timeout_s("connect")
         deadline = Deadline(timeout_s)
         try:
             sock = self._dial(deadline, timeout_s)
@@ -96,13 +96,13 @@ class SyncConnection:
         self._socket = sock
         self._check()
 
-    def send(self, request: OutgoingRequest) -> tuple[int, Headers]:
-        """Send a request; return the status and the headers of its response.
+    def send(self, request: PoolRequest) -> ResponseHead:
+        """Send a request; return the head of its response.
 
         Raises:
             httpx.TransportError: There is no response.
         """
-        data = self._http1.begin(request.head, request.content)
+        data = self._http1.begin(request)
         sock = self._ready(request, "write", httpx.WriteTimeout)
         if (n_sent := _send(sock, data[:PIECE_BYTES])) is not None:
             self._http1.is_sent = n_sent == len(data) or self._upload(sock, memoryview(data)[n_sent:], request)
@@ -110,10 +110,10 @@ class SyncConnection:
             self._receive(self._ready(request, "read", httpx.ReadTimeout))
         return self._http1.head
 
-    def _upload(self, sock: socket.socket, rest: memoryview, request: OutgoingRequest) -> bool:
+    def _upload(self, sock: socket.socket, rest: memoryview, request: PoolRequest) -> bool:
         """Send the rest of the request; return True if the server took all of it."""
         http1 = self._http1
-        until_s = monotonic() + request.deadline.within(request.limits["write"])
+        until_s = monotonic() + request.timeout_s("write")
         sock.settimeout(0)
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -130,10 +130,10 @@ class SyncConnection:
                     break
                 elif n_sent > 0:
                     rest = rest[n_sent:]
-                    until_s = monotonic() + request.deadline.within(request.limits["write"])
+                    until_s = monotonic() + request.timeout_s("write")
         return not rest
 
-    def read(self, request: OutgoingRequest) -> bytes:
+    def read(self, request: PoolRequest) -> bytes:
         """Return the next bytes of the response's body; b"" at its end.
 
         Raises:
@@ -146,13 +146,13 @@ class SyncConnection:
             self._receive(self._ready(request, "read", httpx.ReadTimeout))
         return http1.take()
 
-    def _ready(self, request: OutgoingRequest, step: str, late: type[httpx.TimeoutException]) -> socket.socket:
+    def _ready(self, request: PoolRequest, step: str, late: type[httpx.TimeoutException]) -> socket.socket:
         """Return the socket, with its timeout set for the next piece."""
         if self._socket is None:
             raise httpx.WriteError("the connection is closed")
         if request.deadline.is_over:
             raise late("")
-        self._socket.settimeout(request.deadline.within(request.limits[step]))
+        self._socket.settimeout(request.timeout_s(step))
         return self._socket
 
     def _receive(self, sock: socket.socket) -> None:

@@ -10,43 +10,41 @@ from __future__ import annotations
 import queue
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import httpx
 
-from fsm_agent.clients.http.ledger import Ledger
-from fsm_agent.clients.http.request import Deadline, Headers, Origin, OutgoingRequest
+from fsm_agent.clients.http.http1 import ResponseHead
+from fsm_agent.clients.http.ledger import IDLE_S, MAX_CONNECTIONS, Ledger
+from fsm_agent.clients.http.request import Deadline, Origin, PoolRequest
 from fsm_agent.clients.http.sync_connection import SyncConnection
+from fsm_agent.clients.http.trust import http1_context
 
 LOOK_AGAIN_S = 0.25  # between looks for a slot that was freed but not handed over, as after Ctrl-C
 
 
-class PooledResponse:
-    """A response over a connection of the pool; see `Response`."""
+class _Body(httpx.SyncByteStream):
+    """The body of a response over a connection of the pool."""
 
-    __slots__ = ("_connection", "_pool", "_request", "headers", "status")
-
-    is_decoded = False
-
-    def __init__(
-        self, pool: SyncPool, connection: SyncConnection, head: tuple[int, Headers], request: OutgoingRequest
-    ) -> None:
-        self._pool = pool
+    def __init__(self, transport: PooledTransport, connection: SyncConnection, request: PoolRequest) -> None:
+        self._transport = transport
         self._connection: SyncConnection | None = connection
-        self.status, self.headers = head
         self._request = request
 
-    def read(self) -> bytes:
-        """Return the next bytes of the body; b"" at its end."""
-        if self._connection is None:
-            raise httpx.StreamClosed
-        return self._connection.read(self._request)
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            if self._connection is None:
+                raise httpx.StreamClosed
+            data = self._connection.read(self._request)
+            if not data:
+                return
+            yield data
 
     def close(self) -> None:
         """Give the connection back; safe to repeat."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.give_back(connection, self._request)
+            self._transport._give_back(connection, self._request)
 
 
 class _Waiter:
@@ -78,46 +76,70 @@ class _Waiter:
         return True
 
 
-class SyncPool:
-    """A pool of connections for threads; see `Transport`.
+class PooledTransport(httpx.BaseTransport):
+    """A transport of httpx: a pool of HTTP/1.1 connections for any number of threads.
+
+    ``httpx.Client(transport=PooledTransport())`` has one.  Of a request's extensions it heeds ``timeout``, and two of
+    this package: ``fsm_agent.deadline``, a `Deadline` of the whole request, and ``fsm_agent.abort``, an `Abort` that
+    ends it from another thread.  The body of a request is read before it is sent.  In a forked child it begins anew.
 
     Args:
-        ssl_context: Returns the TLS context; called for each https connection.
+        verify: Trusted certificates, as in `Network`.
         max_connections: At once; further requests wait, first come, first served.
         idle_s: Seconds that an unused connection may be reused; it is closed at the next request after that.
     """
 
-    def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, max_connections: int, idle_s: float) -> None:
-        self._ssl_context = ssl_context
-        self._lock = threading.Lock()  # held for moments, never while bytes move
-        self._ledger = Ledger(SyncConnection, max_connections=max_connections, idle_s=idle_s)
+    def __init__(
+        self,
+        *,
+        verify: bool | str | ssl.SSLContext = True,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._verify = verify
+        self._max_connections = max_connections
+        self._idle_s = idle_s
+        self._inherited: list[object] = []  # referenced, because destructors would close connections of the parent
+        self._begin()
 
-    def send(self, request: OutgoingRequest) -> PooledResponse:
+    def _begin(self) -> None:
+        self._lock = threading.Lock()  # held for moments, never while bytes move
+        self._ledger = Ledger(SyncConnection, max_connections=self._max_connections, idle_s=self._idle_s)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; the response must be closed.
 
         Raises:
             httpx.TransportError: There is no response.
-            RuntimeError: The pool is closed.
+            RuntimeError: The transport is closed.
         """
-        connection = self._borrow(request)
+        if self._ledger.is_inherited:
+            self._inherited.append(self._ledger)
+            self._begin()
+        request.read()
+        own = PoolRequest(request)
+        connection = self._borrow(own)
         try:
-            _watch(connection, request)
+            _watch(connection, own)
             if connection.is_open:
                 try:
-                    return PooledResponse(self, connection, connection.send(request), request)
+                    return self._respond(connection, connection.send(own), own)
                 except (httpx.NetworkError, httpx.RemoteProtocolError):
                     if not connection.was_ignored:
                         raise
-                connection = self._replace(connection, request)
-                _watch(connection, request)
-            connection.connect(request, self._ssl_context() if connection.origin[0] == "https" else None)
-            return PooledResponse(self, connection, connection.send(request), request)
+                connection = self._replace(connection, own)
+                _watch(connection, own)
+            connection.connect(own, http1_context(self._verify) if connection.origin[0] == "https" else None)
+            return self._respond(connection, connection.send(own), own)
         except BaseException:
-            self.give_back(connection, request)
+            self._give_back(connection, own)
             raise
 
-    def _borrow(self, request: OutgoingRequest) -> SyncConnection:
-        origin = request.head.origin
+    def _respond(self, connection: SyncConnection, head: ResponseHead, request: PoolRequest) -> httpx.Response:
+        return head.response(_Body(self, connection, request))
+
+    def _borrow(self, request: PoolRequest) -> SyncConnection:
+        origin = request.origin
         with self._lock:
             connection = self._ledger.borrow(origin)
             if connection is not None:
@@ -133,8 +155,8 @@ class SyncPool:
                     self._ledger.give_back(turn.connection)
             raise
 
-    def _wait(self, turn: _Waiter, request: OutgoingRequest) -> SyncConnection:
-        deadline, abort = Deadline(request.deadline.within(request.limits["pool"])), request.abort
+    def _wait(self, turn: _Waiter, request: PoolRequest) -> SyncConnection:
+        deadline, abort = Deadline(request.timeout_s("pool")), request.abort
         try:
             if abort is not None:
                 abort.add(turn.end)
@@ -160,13 +182,13 @@ class SyncPool:
                 turn.connection = connection
         return turn.connection is not None
 
-    def _replace(self, connection: SyncConnection, request: OutgoingRequest) -> SyncConnection:
+    def _replace(self, connection: SyncConnection, request: PoolRequest) -> SyncConnection:
         if request.abort is not None:
             request.abort.discard(connection.hang_up)
         with self._lock:
             return self._ledger.replace(connection, connection.origin)
 
-    def give_back(self, connection: SyncConnection, request: OutgoingRequest) -> None:
+    def _give_back(self, connection: SyncConnection, request: PoolRequest) -> None:
         """Take back a connection that is no longer used."""
         if self._ledger.is_inherited:  # and so are the locks, perhaps held by a thread that is not here
             return
@@ -183,6 +205,6 @@ class SyncPool:
             self._ledger.close()
 
 
-def _watch(connection: SyncConnection, request: OutgoingRequest) -> None:
+def _watch(connection: SyncConnection, request: PoolRequest) -> None:
     if request.abort is not None:
         request.abort.add(connection.hang_up)

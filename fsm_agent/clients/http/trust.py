@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     httpx, ssl = deferred("httpx"), deferred("ssl")
 
-HTTP1 = ["http/1.1"]  # all that our own connections speak, by its name in ALPN
+_HTTP1 = ["http/1.1"]  # all that our own connections speak, by its name in ALPN
 
 
 @lru_cache(maxsize=16)
@@ -39,8 +39,16 @@ def context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
         except OSError as error:
             raise ConfigError(f"verify is {verify!r}, and holds no certificates in PEM: {error}") from error
     if not http2:
-        context.set_alpn_protocols(HTTP1)
+        context.set_alpn_protocols(_HTTP1)
     return context
+
+
+def http1_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext:
+    """Return the context of the package's own pools; it offers HTTP/1.1 only."""
+    if not isinstance(verify, ssl.SSLContext):
+        return context_for(verify, http2=False)
+    verify.set_alpn_protocols(_HTTP1)  # as httpx does with a caller's context
+    return verify
 
 
 def check_protocol(agreed: str | None) -> None:

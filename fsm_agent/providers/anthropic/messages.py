@@ -11,7 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import adaptations, asked, check_settings, offered_functions
+from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
@@ -54,7 +54,7 @@ class Anthropic(JsonCodec):
             UsageError: By the profile, the model does not support a need of the request.
         """
         own = _own(profile)
-        request, _, words, _ = self.asked(request, own)
+        request, _, words, _ = self.request_form(request, own)
         settings, limits = request.settings, SchemaLimits()
         if request.output.schema is not None:
             _takes(request.output, limits)
@@ -79,15 +79,15 @@ class Anthropic(JsonCodec):
             body = with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
         return merged(body, extra)
 
-    def asked(self, request: Request, profile: Profile) -> RequestForm:
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
         can_force = not _reasons_by_budget(request, _own(profile))
-        return asked(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
+        return choose_form(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
-        return adaptations(self.asked(request, own), own, taken_settings=_accepted(request.settings, own))
+        return adaptations(self.request_form(request, own), own, taken_settings=_accepted(request.settings, own))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the headers of beta tools."""

@@ -64,7 +64,7 @@ class Gemini(JsonCodec):
         Raises:
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
-        request, _, words, _ = self.asked(request, profile)
+        request, _, words, _ = self.request_form(request, profile)
         own = _own(profile)
         whole, (system, rest) = encoding.dialog(
             request.messages, DialogInContents, model, own.images, own.media_in_results, words

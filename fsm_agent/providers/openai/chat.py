@@ -47,7 +47,7 @@ class OpenAIChat(JsonCodec):
         Raises:
             UsageError: By the profile, the model does not support a need of the request.
         """
-        request, _, words, _ = self.asked(request, profile)
+        request, _, words, _ = self.request_form(request, profile)
         entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
         body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
         if request.functions:

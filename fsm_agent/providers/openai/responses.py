@@ -58,7 +58,7 @@ class OpenAIResponses(JsonCodec):
             UsageError: The API or, by the profile, the model does not support a need of the request.
         """
         extra = merged(profile.extra_body, request.settings.extra_body)
-        request, _, words, _ = self.asked(request, profile)
+        request, _, words, _ = self.request_form(request, profile)
         items, rest = encoding.dialog(request.messages, InputItems, model, profile, bool(extra.get("store")), words)
         body: dict[str, Any] = {"model": model, "input": [*items, *rest], "store": False}
         if request.functions or request.settings.hosted_tools:
@@ -72,7 +72,7 @@ class OpenAIResponses(JsonCodec):
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
-        return adaptations(self.asked(request, profile), profile, taken_settings=_accepted(profile))
+        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted(profile))
 
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
         """Return what collects the reply of one response."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -18,54 +17,44 @@ from support.uncollected import uncollected
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http.async_connection import AsyncConnection
-from fsm_agent.clients.http.async_pool import AsyncPool, PooledResponse
-from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES
-from fsm_agent.clients.http.request import Deadline, Headers, RequestHead
+from fsm_agent.clients.http.async_pool import AsyncPooledTransport
+from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES, ResponseHead
+from fsm_agent.clients.http.request import PoolRequest
 from fsm_agent.errors import ProviderError
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, aask
 
 ORIGIN = ("http", "h", 80)
 SOON_S = LIMIT_S / 2  # before the server gives up
-TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def run(main: Callable[[AsyncPool], Coroutine[Any, Any, None]], *, max_connections: int = 10, **more: float) -> None:
+def run(
+    main: Callable[[AsyncPooledTransport], Coroutine[Any, Any, None]], *, max_connections: int = 10, **more: float
+) -> None:
     """``main`` with a pool."""
 
     async def go() -> None:
-        pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=max_connections, **{"idle_s": 30.0, **more})
-        async with aclosing(pool):
+        async with AsyncPooledTransport(max_connections=max_connections, **more) as pool:
             await main(pool)
 
     asyncio.run(go())
 
 
-async def post(pool: AsyncPool, server: FaultServer, content: bytes = b"{}") -> bytes:
+async def post(pool: AsyncPooledTransport, server: FaultServer, content: bytes = b"{}") -> bytes:
     """The body of the answer to one request."""
-    async with aclosing(await pool.send(asked(server, content))) as response:
-        return b"".join([data async for data in pieces(response)])
+    async with aclosing(await pool.handle_async_request(asked(server, content))) as response:
+        return b"".join([data async for data in response.aiter_raw()])
 
 
-async def pieces(response: PooledResponse) -> AsyncGenerator[bytes]:
-    while data := await response.read():
-        yield data
+def asked(server: FaultServer | str, content: bytes = b"{}", **timeouts: float) -> httpx.Request:
+    """A request; a step without a timeout has 5 seconds."""
+    url = server if isinstance(server, str) else f"{server.base_url}/x"
+    limits = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0, **timeouts}
+    return httpx.Request("POST", url, content=content, extensions={"timeout": limits})
 
 
-class Asked:
-    """A request on its way."""
-
-    abort = None
-    secrets = frozenset[str]()
-
-    def __init__(self, url: str, content: bytes = b"", **limits: float) -> None:
-        self.head = RequestHead(httpx.URL(url), httpx.Headers({"host": "h"}))
-        self.content = content
-        self.limits = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0, **limits}
-        self.deadline = Deadline(None)
-
-
-def asked(server: FaultServer, content: bytes) -> Asked:
-    return Asked(f"{server.base_url}/x", content)
+def made(content: bytes = b"x", **timeouts: float) -> PoolRequest:
+    """A request as a connection is given it."""
+    return PoolRequest(asked("http://h/", content, **timeouts))
 
 
 class Wiretap:
@@ -97,7 +86,7 @@ class Wiretap:
 
 
 def test_the_one_used_last_is_used_next() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         await asyncio.gather(*[post(pool, server) for _ in range(3)])
         for _ in range(4):
             await post(pool, server)
@@ -109,7 +98,7 @@ def test_the_one_used_last_is_used_next() -> None:
 
 
 def test_who_comes_first_is_served_first() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         await asyncio.gather(*[post(pool, server, b"%d" % number) for number in range(8)])
 
     with FaultServer(WHOLE) as server:
@@ -122,7 +111,7 @@ def test_who_comes_first_is_served_first() -> None:
 def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
     """The first of them is on its way, the others wait."""
 
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         tasks = [asyncio.create_task(post(pool, server, b"%d" % number)) for number in range(4)]
         assert await asyncio.to_thread(server.wait_for_requests, 1)
         tasks[number].cancel()
@@ -137,8 +126,8 @@ def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
 
 
 def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> None:
-    async def main(pool: AsyncPool) -> None:
-        holder = await pool.send(asked(server, b"0"))
+    async def main(pool: AsyncPooledTransport) -> None:
+        holder = await pool.handle_async_request(asked(server, b"0"))
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
         await asyncio.sleep(0)
         await holder.aclose()  # gives the first its turn, before it can see it
@@ -150,7 +139,7 @@ def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> N
 
 
 def test_a_place_is_taken_from_one_that_idles_elsewhere() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         for server in (here, there, here):
             await post(pool, server)
 
@@ -160,7 +149,7 @@ def test_a_place_is_taken_from_one_that_idles_elsewhere() -> None:
 
 
 def test_a_place_goes_to_whoever_waits_for_another_server() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         first = asyncio.create_task(post(pool, here))
         await asyncio.sleep(0)
         await asyncio.gather(first, post(pool, there))
@@ -171,7 +160,7 @@ def test_a_place_goes_to_whoever_waits_for_another_server() -> None:
 
 
 def test_one_whose_server_wants_it_closed_is_not_used_again() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         for _ in range(2):
             await post(pool, server)
         assert server.n_connections == 2
@@ -181,7 +170,7 @@ def test_one_whose_server_wants_it_closed_is_not_used_again() -> None:
 
 
 def test_one_that_failed_gives_its_place_back() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         for _ in range(3):
             with pytest.raises(httpx.RemoteProtocolError):
                 await post(pool, server)
@@ -191,7 +180,7 @@ def test_one_that_failed_gives_its_place_back() -> None:
 
 
 def test_idle_ones_are_closed_after_their_time() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         await post(pool, server)
         assert await asyncio.to_thread(server.wait_until_all_closed)
         await post(pool, server)
@@ -202,7 +191,7 @@ def test_idle_ones_are_closed_after_their_time() -> None:
 
 
 def test_one_that_the_server_closed_is_not_used() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         await post(pool, server)
         assert await asyncio.to_thread(server.wait_until_all_closed)
         await post(pool, server)  # nothing here sends twice
@@ -213,8 +202,8 @@ def test_one_that_the_server_closed_is_not_used() -> None:
 
 
 def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
-    async def main(pool: AsyncPool) -> None:
-        await (await pool.send(asked(server, b"{}"))).aclose()
+    async def main(pool: AsyncPooledTransport) -> None:
+        await (await pool.handle_async_request(asked(server))).aclose()
         await post(pool, server)
         assert server.n_connections == 2
 
@@ -223,7 +212,7 @@ def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
 
 
 def test_who_waits_when_it_is_closed_is_told() -> None:
-    async def main(pool: AsyncPool) -> None:
+    async def main(pool: AsyncPooledTransport) -> None:
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
         assert await asyncio.to_thread(server.wait_for_requests, 1)
         await pool.aclose()
@@ -236,10 +225,9 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
         run(main, max_connections=1)
 
 
-async def send(connection: AsyncConnection, **limits: float) -> tuple[int, Headers]:
+async def send(connection: AsyncConnection, **timeouts: float) -> ResponseHead:
     """Send something."""
-    request = Asked("http://h/", b"x", **limits)
-    return await connection.send(request)
+    return await connection.send(made(**timeouts))
 
 
 def test_no_more_is_read_than_is_taken() -> None:
@@ -250,13 +238,13 @@ def test_no_more_is_read_than_is_taken() -> None:
         sent = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n")
-        assert (await sent)[0] == 200
+        assert (await sent).status == 200
         for _ in range(3):
             connection.data_received(b"x" * (MAX_UNREAD_BYTES // 2))
             assert transport.done[-1] != "pause"
             connection.data_received(b"x" * MAX_UNREAD_BYTES)
             assert transport.done[-1] == "pause"
-            assert len(await connection.read(5.0)) == MAX_UNREAD_BYTES * 3 // 2
+            assert len(await connection.read(made())) == MAX_UNREAD_BYTES * 3 // 2
             assert transport.done[-1] == "resume"
 
     asyncio.run(main())
@@ -276,7 +264,7 @@ def test_a_short_wait_behind_a_long_one() -> None:
         connection = AsyncConnection(ORIGIN)
         await answered(connection, read=60.0)
         with pytest.raises(httpx.ReadTimeout):
-            await asyncio.wait_for(connection.read(0.01), 5.0)
+            await asyncio.wait_for(connection.read(made(read=0.01)), 5.0)
 
     asyncio.run(main())
 
@@ -286,9 +274,9 @@ def test_a_long_wait_behind_a_short_one() -> None:
         connection = AsyncConnection(ORIGIN)
         await answered(connection, read=0.02)
         asyncio.get_running_loop().call_later(0.06, connection.data_received, b"x")
-        assert await connection.read(60.0) == b"x"
+        assert await connection.read(made(read=60.0)) == b"x"
         with pytest.raises(httpx.ReadTimeout):
-            await asyncio.wait_for(connection.read(0.01), 5.0)
+            await asyncio.wait_for(connection.read(made(read=0.01)), 5.0)
 
     asyncio.run(main())
 
@@ -313,7 +301,7 @@ def test_a_server_that_answers_before_it_has_taken_all() -> None:
         sending = asyncio.create_task(send(connection))
         await asyncio.sleep(0)
         connection.data_received(b"HTTP/1.1 413 Too big\r\ncontent-length: 0\r\n\r\n")
-        assert (await sending)[0] == 413
+        assert (await sending).status == 413
 
     asyncio.run(main())
 
@@ -351,7 +339,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
         counted = 0
 
         async def main() -> None:
-            pool = AsyncPool(lambda: TRUSTS_NOBODY, max_connections=1000, idle_s=30.0)
+            pool, _ = await AsyncPooledTransport()._add_pool()
             origin = ORIGIN
             connections = [await _idle_connection(origin) for _ in range(number)]
             for connection in connections:
@@ -372,7 +360,7 @@ def test_many_at_once_take_time_in_proportion() -> None:
                         pool.give_back(got)
                 finally:
                     sys.settrace(None)
-            await pool.aclose()
+            pool.close()
 
         await main()
         return counted

@@ -11,13 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, MAX_INTERIM_RESPONSES, Http1
-from fsm_agent.clients.http.request import RequestHead
+from fsm_agent.clients.http.request import PoolRequest
 
-ASKED = RequestHead(httpx.URL("http://h:8/v1/x?a=b"), httpx.Headers({"host": "h:8", "x-one": "1"}))
-CONTENT = b'{"a":1}'
 HEAD = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\n"
 LENGTH = HEAD + b"content-length: 5\r\n\r\nhello"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nx-trailer: t\r\n\r\n"
+
+
+def asked(url: str = "http://h:8/v1/x?a=b", method: str = "POST", **options: Any) -> PoolRequest:
+    """A request as a connection is given it."""
+    request = httpx.Request(method, url, **options)
+    request.read()
+    return PoolRequest(request)
+
+
+ASKED = asked(headers={"x-one": "1"}, content=b'{"a":1}')
 
 
 def fed(wire: Http1, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, bytes, bool, bool]:
@@ -26,38 +34,67 @@ def fed(wire: Http1, data: bytes, cuts: tuple[int, ...] = ()) -> tuple[Any, byte
     for begin, end in pairwise(bounds):
         if end > begin:
             wire.feed(data[begin:end])
-    status, headers = wire.head or (0, [])
+    status, headers = wire.head[:2] if wire.head else (0, [])
     said = [(name.lower(), value) for name, value in headers]
     return (status, said), wire.take(), wire.is_complete, wire.is_reusable
 
 
 def begun() -> Http1:
     wire = Http1()
-    wire.begin(ASKED, CONTENT)
+    wire.begin(ASKED)
     wire.is_sent = True
     return wire
 
 
 def test_what_is_sent() -> None:
-    head, _, body = Http1().begin(ASKED, CONTENT).partition(b"\r\n\r\n")
+    head, _, body = Http1().begin(ASKED).partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     assert first == b"POST /v1/x?a=b HTTP/1.1"
     assert {line.lower() for line in lines} >= {b"host: h:8", b"x-one: 1", b"content-length: 7"}
     assert body == b'{"a":1}'
 
 
+def test_a_body_that_comes_in_pieces_is_sent_as_a_whole() -> None:
+    data = asked(content=iter([b"ab", b"c"])).data
+    assert data.endswith(b"\r\ncontent-length: 3\r\n\r\nabc")
+    assert b"transfer-encoding" not in data.lower()
+
+
+def test_a_request_without_a_body_says_nothing_of_its_length() -> None:
+    assert asked(method="GET").data.startswith(b"GET /v1/x?a=b HTTP/1.1\r\n")
+    assert b"content-length" not in asked(method="GET").data.lower()
+    assert asked().data.lower().endswith(b"content-length: 0\r\n\r\n")
+
+
+def test_the_host_is_always_named() -> None:
+    request = httpx.Request("POST", "http://h:8/", stream=httpx.ByteStream(b"x"))
+    request.read()
+    assert b"\r\nhost: h:8\r\n" in PoolRequest(request).data
+
+
+def test_the_response_to_head_has_no_body() -> None:
+    wire = Http1()
+    wire.begin(asked(method="HEAD"))
+    wire.is_sent = True
+    assert fed(wire, HEAD + b"content-length: 5\r\n\r\n")[1:] == (b"", True, True)
+
+
+def test_a_method_that_is_none() -> None:
+    with pytest.raises(httpx.LocalProtocolError):
+        Http1().begin(asked(method="GO ON"))
+
+
 def test_who_says_that_it_was_the_last_one_is_the_last_one() -> None:
     wire = Http1()
-    wire.begin(RequestHead(httpx.URL("http://h/"), httpx.Headers({"connection": "close"})), b"")
+    wire.begin(asked(headers={"connection": "close"}))
     wire.is_sent = True
     assert fed(wire, LENGTH)[2:] == (True, False)
 
 
 @pytest.mark.parametrize("value", ["1\r\nx-two: 2", "1\nx-two: 2", "1\rx-two: 2"])
 def test_no_header_smuggles_another_one_in(value: str) -> None:
-    asked = RequestHead(httpx.URL("http://h/"), httpx.Headers({"x-one": value}))
     with pytest.raises(httpx.LocalProtocolError):
-        Http1().begin(asked, b"")
+        asked(headers={"x-one": value})
 
 
 @pytest.mark.parametrize("response", [LENGTH, CHUNKED])
@@ -72,7 +109,7 @@ def test_the_cuts_do_not_matter(response: bytes, cuts: list[int]) -> None:
 def test_one_request_after_the_other() -> None:
     wire = Http1()
     for response in (LENGTH, CHUNKED, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 103 H\r\nx: y\r\n\r\n" + LENGTH):
-        wire.begin(ASKED, CONTENT)
+        wire.begin(ASKED)
         wire.is_sent = True
         assert wire.head is None
         assert fed(wire, response)[2:] == (True, True)

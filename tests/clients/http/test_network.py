@@ -107,6 +107,20 @@ class TestTLS:
             assert server.protocols == ["http/1.1", "h2", "http/1.1", "h2"]
 
     @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_http_2_of_a_users_client_is_spoken(self, authority: trustme.CA) -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        tls.set_alpn_protocols(["h2"])
+        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        with (
+            http2_server(tls) as (base_url, seen),
+            httpx.Client(http2=True, verify=trust) as own,
+            client_of(base_url, Network(client=own)) as client,
+        ):
+            assert [text(ask(client, "complete")[-1]) for _ in range(2)] == ["hello", "hello"]
+        assert [request["connection"] for request in seen] == ["0", "0"]
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", ["complete", "acomplete"])
     def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -176,6 +190,7 @@ class TestProxy:
         assert seen.headers["proxy-authorization"].startswith("Basic ")
         assert "4711" not in repr(network)
 
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     def test_what_it_says_of_its_password_is_not_shown(self, way: str) -> None:
         refusal = http({"error": {"message": "not with pass-4711"}}, status=403)
@@ -206,6 +221,7 @@ class TestProxy:
         assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
         assert len(here.requests) == 1
 
+    @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize(
         "url", ["http://user:secret@host:x", "socks://user:secret@host", " http://user:secret@host"]
@@ -235,13 +251,13 @@ class TestNetwork:
             ({"proxy": "http://user:secret@host:x"}, "for 'host:x' is none"),
             ({"proxy": 5}, "'http://host:3128'"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"async_transport": "quick"}, "'quick': a transport, 'httpx' or None"),
-            ({"transport": "quick"}, "'quick': a transport, 'httpx' or None"),
-            ({"proxy": PROXY, "transport": httpx.MockTransport(print)}, "transport=httpx.HTTPTransport(proxy=…) alone"),
-            (
-                {"proxy": PROXY, "async_transport": httpx.MockTransport(print)},
-                "async_transport would not use proxy: async_transport=httpx.AsyncHTTPTransport(proxy=…) alone would be",
-            ),
+            ({"client": "quick"}, "client is 'quick': an httpx.Client would be right"),
+            ({"client": httpx.AsyncClient()}, "an httpx.Client would be right"),
+            ({"async_client": httpx.Client()}, "an httpx.AsyncClient would be right"),
+            ({"client": httpx.Client(), "proxy": PROXY}, "client would not use proxy: give it to the httpx.Client"),
+            ({"async_client": httpx.AsyncClient(), "verify": False}, "async_client would not use verify: give it to"),
+            ({"client": httpx.Client(), "max_connections": 5}, "client would not use max_connections"),
+            ({"client": httpx.Client(), "http2": True}, "client would not use http2"),
             ({"max_connections": 0}, "1 or more"),
             ({"read_s": -1}, "read_s is -1: a number of seconds above 0"),
             ({"idle_s": float("nan")}, "idle_s is nan: a number"),

@@ -7,7 +7,6 @@ import linecache
 import os
 import signal
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -22,39 +21,50 @@ import httpx
 import pytest
 from support.fault_server import BARRIER, CLOSE, STALL, FaultServer, Step, http
 from support.http_clients import JSON_HEAD, WHOLE, client_of
-from test_async_pool import Asked
+from test_async_pool import asked
 from test_pools import in_threads
 
 from fsm_agent.clients.client import Network
 from fsm_agent.clients.http import ledger, sync_connection, sync_pool
-from fsm_agent.clients.http.sync_pool import PooledResponse, SyncPool
+from fsm_agent.clients.http.request import ABORT
+from fsm_agent.clients.http.sync_pool import PooledTransport
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing.client_requests import REQUEST
 
-TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 LIMIT_S = 5.0
 
 
 @contextmanager
-def pool_of(max_connections: int = 10, idle_s: float = 30.0) -> Iterator[SyncPool]:
+def pool_of(max_connections: int = 10, idle_s: float = 30.0) -> Iterator[PooledTransport]:
     """A pool that is closed at the end."""
-    pool = SyncPool(lambda: TRUSTS_NOBODY, max_connections=max_connections, idle_s=idle_s)
-    with closing(pool):
+    with PooledTransport(max_connections=max_connections, idle_s=idle_s) as pool:
         yield pool
 
 
-def begin(connections: SyncPool, server: FaultServer, content: bytes = b"{}", **limits: float) -> PooledResponse:
+class Answer:
+    """The response to a request, and its body piece by piece."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.close = response.close
+        self._pieces = iter(response.stream)  # type: ignore[arg-type]
+
+    def read(self) -> bytes:
+        """The next piece; b"" at the end."""
+        return next(self._pieces, b"")
+
+
+def begin(transport: PooledTransport, server: FaultServer, content: bytes = b"{}", **timeouts: float) -> Answer:
     """The response to one request, not read."""
-    return connections.send(Asked(f"{server.base_url}/x", content, **limits))
+    return Answer(transport.handle_request(asked(server, content, **timeouts)))
 
 
-def read(response: PooledResponse) -> bytes:
+def read(answer: Answer) -> bytes:
     """The body, to its end."""
-    with closing(response):
-        return b"".join(iter(response.read, b""))
+    with closing(answer):
+        return b"".join(iter(answer.read, b""))
 
 
-def post(pool: SyncPool, server: FaultServer, content: bytes = b"{}") -> bytes:
+def post(pool: PooledTransport, server: FaultServer, content: bytes = b"{}") -> bytes:
     """The body of the answer to one request."""
     return read(begin(pool, server, content))
 
@@ -88,7 +98,7 @@ class Worker:
 class Waiter(Worker):
     """One that is in the queue, behind those that wait already."""
 
-    def __init__(self, pool: SyncPool, function: Callable[[], Any]) -> None:
+    def __init__(self, pool: PooledTransport, function: Callable[[], Any]) -> None:
         before = len(pool._ledger._turns)
         super().__init__(function)
         while len(pool._ledger._turns) == before and self._thread.is_alive():
@@ -241,10 +251,10 @@ def test_one_that_is_granted_to_whoever_gives_up_at_that_moment_is_lent_again() 
                 waiting.set()
                 raise Aborted
 
-        request = Asked(f"{server.base_url}/x", b"{}")
-        request.abort = Leaving()
+        request = asked(server)
+        request.extensions[ABORT] = Leaving()
         with pytest.raises(Aborted):
-            pool.send(request)
+            pool.handle_request(request)
         assert waiting.is_set()
         assert post(pool, server)
         assert server.n_connections == 1, "it is as good as before"

@@ -520,13 +520,18 @@ class TestAborting:
 
 FORKING = """
 import asyncio, atexit, os, sys, threading
+import httpx
 from contextlib import closing
+from fsm_agent.clients.http import PooledTransport
 from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 
 base_url, over, child_does = sys.argv[1:]
-network = Network(transport=over or None, async_transport=over or None)
+if over == "pooled":
+    network = Network(client=httpx.Client(transport=PooledTransport()), async_client=httpx.AsyncClient())
+else:
+    network = Network(http2=over == "httpx")  # which is spoken over TLS alone, but needs httpx's own transport
 client, other = [
     HttpClient("openai-compatible", "m", base_url=base_url, api_key="k", network=network) for _ in range(2)
 ]
@@ -632,3 +637,10 @@ print("done")
             self.run(code, server, over, "asks")
             used = [request.connection for request in server.requests]
         assert used == ([0, 1, 0] if over is None else [0, 1, 2])
+
+    @pytest.mark.parametrize("over", ["own"], indirect=True)
+    def test_a_users_pool_begins_anew_in_a_child(self) -> None:
+        code = "client.complete(request), fork(), client.complete(request)"
+        with FaultServer(WHOLE) as server:
+            self.run(code, server, "pooled", "asks")
+            assert [request.connection for request in server.requests] == [0, 1, 0]

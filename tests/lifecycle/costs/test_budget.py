@@ -10,7 +10,7 @@ from support.walks import asked, function_call, seeded
 
 from fsm_agent.errors import CallFailed, OutcomeError
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.costs.budget import exceeded, within
+from fsm_agent.lifecycle.costs.budget import exceeded, with_budget_left
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned
 from fsm_agent.lifecycle.record import CallRecord, Reason, State
@@ -119,12 +119,12 @@ def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left():
 
     used = Usage(input_tokens=30, cost_pico_usd=300_000_000_000)
     outer = record(used, tokens=100, cost_usd=1.0)
-    inner = within(record(tokens=80), outer)
+    inner = with_budget_left(record(tokens=80), outer)
     assert (inner.limits.tokens, inner.limits.cost_usd, inner.lent) == (70, 0.7, ("tokens", "cost_usd"))
-    inner = within(record(tokens=60, cost_usd=0.1), outer)
+    inner = with_budget_left(record(tokens=60, cost_usd=0.1), outer)
     assert (inner.limits.tokens, inner.limits.cost_usd, inner.lent) == (60, 0.1, ())
-    assert within(inner, record(used)) is inner
-    assert within(record(), record(used, tokens=10)).limits.tokens == 0, "nothing is left, and not less"
+    assert with_budget_left(inner, record(used)) is inner
+    assert with_budget_left(record(), record(used, tokens=10)).limits.tokens == 0, "nothing is left, and not less"
     assert exceeded(record(used, tokens=30)) is None
     assert exceeded(record(used, tokens=29, cost_usd=0.1)) == "tokens"
     assert exceeded(record(used, tokens=30, cost_usd=0.1)) == "cost_usd"
