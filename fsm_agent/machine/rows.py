@@ -26,7 +26,7 @@ class Cursor:
 
     Attributes:
         record: The record before the step.
-        state: The name of the state.  `transitions` reads the name of a member of an enum a dozen times a step, at two
+        state: The name of the state.  `transitions` reads the name of a member of an enum eight times a step, at two
             calls of functions each; that of a text costs none.
         after: The record that the row's action returned.
         guard: The name of the guard that let the row be taken; ``""`` if it has none.
