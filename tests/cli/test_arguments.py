@@ -62,11 +62,6 @@ class TestLoadFunction:
         with pytest.raises(UsageError, match="'module:name' would"):
             load_function(named)
 
-    @pytest.mark.parametrize("named", ["no_such_module:f", "no_such_package.tools:f", "json.nothing:f"])
-    def test_a_missing_module(self, here, named):
-        with pytest.raises(ConfigError, match="there is no module"):
-            load_function(named)
-
     def test_a_missing_name_is_guessed(self, here):
         with pytest.raises(ConfigError, match="no 'dump_s' in 'json:dump_s': did you mean 'dumps'"):
             load_function("json:dump_s")
@@ -107,11 +102,6 @@ class TestLoadFunction:
             with pytest.raises(ConfigError, match="names a file: its module would be right, as 'tools_here:f'"):
                 load_function(named)
 
-    def test_a_file_without_a_suffix_hides_no_module(self, here):
-        (here / "tools_here").write_text("a script")
-        (here / "tools_here.py").write_text("def f(): ...")
-        assert load_function("tools_here:f").name == "f"
-
     def test_a_module_nearly_named(self, here):
         (here / "tools_here.py").write_text("")
         with pytest.raises(ConfigError, match=r"no module 'tool_here' .* did you mean 'tools_here'"):
@@ -122,19 +112,10 @@ class TestLoadFunction:
         with pytest.raises(ConfigError, match=r"names no module: 'module' or 'package.module' would"):
             load_function(named)
 
-    def test_a_module_that_ends_the_process(self, here):
-        (here / "ending_here.py").write_text("raise SystemExit(3)")
-        with pytest.raises(ConfigError, match="SystemExit: 3"):
-            load_function("ending_here:f")
-
     def test_what_it_imports_is_missing(self, here):
         (here / "needy_here.py").write_text("import no_such_module")
         with pytest.raises(ConfigError, match="'needy_here:f' cannot be imported: No module named 'no_such_module'"):
             load_function("needy_here:f")
-
-    def test_a_value_is_no_function(self, here):
-        with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
-            load_function("math:pi")
 
     def test_a_value_that_cannot_be_shown(self, here):
         (here / "odd_here.py").write_text("class Odd:\n    def __repr__(self): 1 / 0\n\nodd = Odd()")
@@ -151,10 +132,6 @@ class TestPairs:
         with pytest.raises(UsageError, match="'name=value' would"):
             pairs([option])
 
-    def test_twice(self):
-        with pytest.raises(UsageError, match="'a' is set twice: to '1' and '2'"):
-            pairs(["a=1", "a=2"])
-
 
 class TestSettingsAndLimits:
     def test_each_goes_where_it_belongs(self):
@@ -170,9 +147,6 @@ class TestSettingsAndLimits:
             Settings(temperature=0, max_tokens=99, tool_choice="add", stop=("x",)),
             Limits(rounds=3, wait_s=None),
         )
-
-    def test_nothing_said(self):
-        assert settings_and_limits({}) == (Settings(), Limits())
 
     def test_an_unknown_name_is_guessed(self):
         with pytest.raises(UsageError, match="'temprature' is no setting or limit: did you mean 'temperature'"):

@@ -74,7 +74,7 @@ class TestList:
             line.startswith(name) and line.rstrip().endswith("ask:3.0 (approval)") for line in runs("list").splitlines()
         )
 
-    @pytest.mark.parametrize("columns", [200, 80, 40])
+    @pytest.mark.parametrize("columns", [80, 40])
     @pytest.mark.parametrize("words", [("list",), ("list", "--asked"), ("diff", "an_order_of_" + "9" * 30, "B" * 50)])
     def test_at_a_terminal_no_name_is_broken(self, store, monkeypatch, columns, words):
         names = ("an_order_of_" + "9" * 30, "B" * 50)
@@ -173,10 +173,6 @@ class TestList:
     def test_no_store_is_made_by_looking(self, tmp_path):
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
         assert os.listdir(tmp_path) == []
-
-    def test_a_number_too_large_is_a_wrong_command_line(self, store):
-        begin(store, "one")
-        assert "Invalid value for '--limit'" in refused("list", "--limit", "9" * 30, code=2)
 
     @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
     def test_a_device_is_no_store_and_keeps_its_mode(self, tmp_path):
@@ -321,11 +317,6 @@ class TestDiff:
         said = json.loads(runs("diff", "one", "two", "--json"))
         assert (said["n"], said["entry"][0]) == (5, {"where": "outcome.kind", "values": ["approved", "denied"]})
 
-    def test_one_that_goes_further(self, store):
-        begin(store, "one", "two")
-        finish(store, "one", Approved())
-        assert json.loads(runs("diff", "two", "one", "--json"))["n"] == 5
-
     def test_the_same(self, store):
         begin(store, "one", "two")
         finish(store, "one", Approved(at_s=1.0))
@@ -387,18 +378,6 @@ class TestExport:
         finally:
             os.close(reader)
         assert (tmp_path / "device").is_fifo()
-
-    @pytest.mark.skipif(sys.platform == "win32", reason="links need no rights on POSIX")
-    def test_a_link_stays_one(self, store, tmp_path):
-        begin(store, "one")
-        (tmp_path / "link").symlink_to(tmp_path / "target")
-        runs("export", "one", "--output", "link")
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "target").read_text() == runs("export", "one")
-
-    def test_what_is_no_function(self, store):
-        begin(store, "one")
-        assert "'json' names no function" in refused("export", "one", "--redact", "json", code=2)
 
 
 class TestAnswer:

@@ -264,10 +264,3 @@ class TestScreen:
             screen.tell("it waits")
         screen.tell("interrupted")
         assert screen.err.file.getvalue() == "\x1b[2mit waits\x1b[0m\n\x1b[2minterrupted\x1b[0m\n"
-
-    def test_quiet_says_nothing_of_it(self, streams):
-        with screen_on(streams, err_is_terminal=True, quiet=True) as screen:
-            agent = Agent(Script("3"))
-            agent.run(agent.seed("1 + 2?"), screen.take)
-            screen.tell("more")
-        assert streams[1].getvalue() == ""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support.own_functions import add
 from support.stub_server import StubServer
 from typer.testing import CliRunner
@@ -25,7 +21,6 @@ from fsm_agent.errors import UsageError
 from fsm_agent.testing import Script
 
 STUB = ("--model", "openai-compatible:stub")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 @pytest.fixture(autouse=True)
@@ -70,40 +65,6 @@ def test_a_limit_that_is_used_up_is_named_as_it_is_set():
 
 def test_a_limit_of_a_configuration_keeps_its_name():
     assert explained(UsageError("limits.rounds=3 are used up")) == "limits.rounds=3 are used up"
-
-
-def test_what_waits_is_told_without_code(here: Path):
-    (here / "waiting.py").write_text(
-        "from fsm_agent import function\n@function(needs_approval=True)\ndef erase() -> str: ...\n"
-    )
-    call = {"id": "c1", "type": "function", "function": {"name": "erase", "arguments": "{}"}}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    with StubServer([message]) as stub:
-        given = ["--base-url", stub.base_url, "--function", "waiting:erase"]
-        ended = CliRunner().invoke(app, ["ask", "?", *STUB, *given])
-    assert ended.exit_code == 3
-    assert ended.stderr.splitlines()[-1].endswith("waits in ToolInterrupt for 'ask:1.0' (approval of erase({}))")
-
-
-class TestNarrow:
-    @pytest.mark.parametrize("columns", [40, 58])
-    @pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["runs", "answer", "--help"], ["demo", "-x"]])
-    def test_help_and_errors(self, arguments: list[str], columns: int):
-        launched = [sys.executable, "-m", "fsm_agent", *arguments]
-        environment = {**ENVIRONMENT, "COLUMNS": str(columns)}
-        ended = subprocess.run(launched, capture_output=True, text=True, env=environment, check=False)
-        said = ended.stdout + ended.stderr
-        assert said
-        assert "│" not in said
-        assert "…" not in said
-        assert [line for line in said.splitlines() if len(line) > columns] == []
-
-    def test_nothing_is_coloured_where_nobody_sees_it(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("NO_COLOR", "1")
-        assert not Console().color_system
-        for arguments in (["providers", "list"], ["models", "list"], ["--help"], ["ask", "--nonsense"]):
-            ended = CliRunner().invoke(app, arguments)
-            assert "\x1b" not in ended.output
 
 
 class TestAgentsOfTheSmallModel:
