@@ -353,7 +353,7 @@ def cut(data: st.DataObject, text: str) -> list[str]:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_given_only_grows_into_the_answer(data):
     kind = data.draw(TYPES.filter(lambda kind: kind.type is not str))  # whose answers are no JSON
     value = data.draw(kind.values)
@@ -414,7 +414,7 @@ JUNK = st.lists(
 
 
 @given(st.data(), JUNK, st.sampled_from([Plan, list[Plan], list[Any], dict[str, Any], Plan | Step, int | Plan, Any]))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
     for opening in ("", "<answer>"):
         found = arrived(Arriving(Output(kind), opening), cut(data, text))

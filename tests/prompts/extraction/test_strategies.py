@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import pickle
-import time
-from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
@@ -337,7 +335,7 @@ JSON = st.recursive(
 
 @pytest.mark.spec("2.5: valid JSON is never altered")
 @given(JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_valid_json_is_never_altered(value):
     document = json.dumps(value)
     for kind in (Any, object) if isinstance(value, dict | list) else (Any,):
@@ -401,55 +399,6 @@ class TestTags:
             "No python block found, it should be provided as ```python\n…\n```\n"
             "No done signal found, it should be provided as <done/>"
         )
-
-
-UNITS = [
-    *(
-        "{",
-        "[",
-        "<",
-        "(",
-        '"',
-        "\\",
-        "`",
-        "\n",
-        "[<",
-        "[[]<",
-        '{"a":',
-        '{"',
-        "```\n",
-        "```json\n",
-        "<a ",
-        "<a>",
-        "<a />",
-    ),
-    *("</a>", '<a x="', "<a x='\"", '[<{[<("\\`\n', '{\\"', "~~~x\n", "<answer>{", "``` ", '{[<("\\`\n'),
-]
-PARSERS: dict[str, Any] = {
-    "tags": TagParser(xml=["a", "b"], md=["python"], signals=["done"], required=["a"]),
-    "extract_json": lambda text: extract_json(text, Review),
-    "all": first_of(tagged("a"), json_block, json_anywhere, code("python"), verbatim, expect=Review),
-    "a type": Output(Review).parse,
-    "a literal": Output(Literal["yes", "no"]).parse,
-    "code": code("python"),
-    "keyword": keyword("yes", "no"),
-}
-
-
-@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_megabyte_takes_at_most_two_seconds(unit):
-    text = unit * (10**6 // len(unit))
-    for name, parser in PARSERS.items():
-        took_s = []
-        for _ in range(3):  # the machine may be busy
-            start = time.thread_time()
-            with suppress(ParseError):
-                parser(text)
-            took_s.append(time.thread_time() - start)
-            if took_s[-1] < 2:
-                break
-        assert min(took_s) < 2, name
 
 
 def test_validators_get_the_arguments_of_the_parser():

@@ -237,14 +237,16 @@ class TestInItsFrame:
         assert harmless == ["an answer"]
 
     @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
-    @pytest.mark.parametrize("attempt", ATTEMPTS)
-    def test_a_users_text_stays_in_it(self, attempt):
-        text = ATTEMPTS[attempt]
+    def test_a_users_text_stays_in_it(self):
+        for attempt, text in ATTEMPTS.items():
+            self.assert_stays_in_it(attempt, text)
+
+    def assert_stays_in_it(self, attempt, text):
         wrapped = FRAME.wrap(text)
         assert wrapped.startswith("<user_query>")
         assert wrapped.endswith("</user_query>")
         inside = wrapped[len("<user_query>") : -len("</user_query>")]
-        assert re.search(r"</userquery|<userquery|</?intent\b", seen(inside)) is None
+        assert re.search(r"</userquery|<userquery|</?intent\b", seen(inside)) is None, attempt
         with pytest.raises(TagNotFound):
             FRAME.extract_intent(inside)
         assert FRAME.unwrap(wrapped) == text
@@ -284,7 +286,7 @@ PIECES = st.sampled_from(
 
 @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
 @given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join))
-@settings(max_examples=1500)
+@settings(max_examples=300)
 def test_every_text_can_be_had_back(text):
     wrapped = FRAME.wrap(text)
     assert FRAME.unwrap(wrapped) == text
@@ -299,7 +301,9 @@ MEGABYTES = [
 ]
 
 
-@pytest.mark.parametrize("unit", [*MEGABYTES, "nested"])
+@pytest.mark.parametrize(
+    "unit", ["<intent>", "</", "nested", *[pytest.param(unit, marks=pytest.mark.long) for unit in MEGABYTES]]
+)
 def test_a_megabyte_takes_at_most_two_seconds(unit):
     text = unit * (10**6 // len(unit))
     if unit == "nested":
