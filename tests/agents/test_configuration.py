@@ -438,12 +438,6 @@ class TestClients:
         assert agent("Write.") == "Done."
         assert asked == ["big"]
 
-    def test_an_unknown_one_is_named_with_those_there_are(self):
-        register_client("cabin", lambda model: Script())
-        agent = build_agent({"agent_type": "paper", "model": "cabn:big"})
-        with pytest.raises(ConfigError, match=r"no provider or client 'cabn' is registered: did you mean 'cabin'\?"):
-            agent("Write.")
-
     @pytest.mark.parametrize(
         ("name", "says"),
         [
@@ -455,11 +449,6 @@ class TestClients:
     def test_a_name_that_cannot_be_used_is_refused(self, name, says):
         with pytest.raises(ConfigError, match=says):
             register_client(name, lambda model: Script())
-
-    def test_what_is_no_client_is_refused(self):
-        register_client("cabin", lambda model: "x")
-        with pytest.raises(ConfigError, match="what the client 'cabin' was made as is 'x': a Client would be right"):
-            build_agent({"agent_type": "paper", "model": "cabin:big"})("Write.")
 
 
 class TestReferences:
@@ -537,20 +526,6 @@ class TestBounds:
         assert says in str(caught.value)
         assert str(tmp_path / "a.yml") in str(caught.value)
 
-    @pytest.mark.timeout(20)
-    def test_a_key_of_toml_has_a_bounded_number_of_parts(self, tmp_path):
-        (tmp_path / "a.toml").write_text("x = 1\na" + ".a" * 400_000 + " = 1")
-        with pytest.raises(ConfigError, match=r"is not TOML: a key has more than 1000 parts \(at line 2\)"):
-            build_agent(tmp_path / "a.toml")
-
-    def test_aliases_and_merges_within_them_are_taken(self, tmp_path):
-        (tmp_path / "a.yaml").write_text(
-            "agent_type: paper\nmodel: x:y\nagent_configs:\n  author: &a {limits: {rounds: 1}, system: Write.}\n"
-            "  editor:\n    <<: *a\n    system: 2026-11-22\n"
-        )
-        near = build_agent(tmp_path / "a.yaml").agents["editor"]
-        assert (near.limits.rounds, near.system) == (1, "2026-11-22")
-
     def test_a_message_shows_a_bounded_number_of_problems(self):
         with pytest.raises(ConfigError) as caught:
             AgentConfig.of({"x" * 100_000 + str(index): "y" * 100_000 for index in range(100)})
@@ -576,12 +551,6 @@ class TestBounds:
 
 
 class TestLines:
-    def test_a_value_of_several_lines_begins_on_its_first(self):
-        text = '# one\n\nsystem = """\na = 1\n\n[b]\n"""\n\nstop = [\n  "a",\n\n  "b",\n]\n[limits] # x\nrounds = 3\n'
-        lines = {key: Lines(text, tomllib.loads).find(key) for key in [("system",), ("stop",), ("limits", "rounds")]}
-        assert lines == {("system",): 3, ("stop",): 9, ("limits", "rounds"): 15}
-        assert Lines(text, tomllib.loads).find(("a",)) is None
-
     @pytest.mark.timeout(40)
     def test_a_big_file_is_not_searched_for_long(self, tmp_path):
         text = "".join([f'x{index} = "{"y" * 90}"\n' for index in range(9000)])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import pickle
 from threading import Event, Thread
 
 import pytest
-from support.walks import erase, parse
+from support.walks import parse
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Metrics, Price, Prompt, function
+from fsm_agent import Agent, CallFailed, Context, Limits, Metrics, Price, Prompt, function
 from fsm_agent.agents.metrics import FunctionMetrics
 from fsm_agent.errors import Overloaded
-from fsm_agent.messages.event import Done, ReplyCompleted, Stepped
+from fsm_agent.messages.event import ReplyCompleted
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
@@ -152,41 +151,6 @@ def test_nor_is_it_when_they_are_added_up():
     one.on_event(ReplyCompleted(said("x", input_tokens=3)))
     other.on_event(ReplyCompleted(said("x", output_tokens=4)))
     assert (one + other).unpriced_tokens == sum([one, other], Metrics()).unpriced_tokens == 7
-
-
-def test_a_cost_is_rounded_once():
-    metrics = Metrics({"*": Price(input_micro_usd=1, output_micro_usd=0)})
-    for _ in range(3):
-        metrics.on_event(ReplyCompleted(said("x", input_tokens=500_000)))
-    assert (metrics.cost_pico_usd, metrics.cost_micro_usd) == (1_500_000, 2)
-
-
-def test_a_step_of_an_unknown_time_costs_nothing(script):
-    metrics = Metrics()
-    one = script(call("erase", path="x"), Delayed(3, "done"))
-    agent = Agent(one, functions=[erase], hooks=[metrics])
-    with pytest.raises(CallSuspended) as caught:
-        agent.call("go")
-    assert (metrics.calls, metrics.states) == (0, {})
-    caught.value.call.advance("ask:1.0", Approved())
-    one.clock.advance(60)
-    agent.run(caught.value.call)
-    assert metrics.states == {"Calling": 3.0, "ToolInterrupt": 60.0}
-
-
-@pytest.mark.parametrize(("odd_s", "waited_s"), [(90.0, 5.0), (0.0, 0.0), (math.nan, 0.0), (math.inf, 0.0)])
-def test_a_clock_that_was_set_back_or_does_not_know_costs_nothing(odd_s, waited_s):
-    class Result:
-        trace = (
-            Stepped("Seeded", "begun", "Calling", "begin", 100.0),
-            Stepped("Calling", "functions_asked", "ToolInterrupt", "model:0", odd_s),
-            Stepped("ToolInterrupt", "returned", "Calling", "run:2.0", 95.0),
-        )
-        ending = type("Ending", (), {"reason": "answered"})
-
-    metrics = Metrics()
-    metrics.on_event(Done(Result()))
-    assert metrics.states == {"Calling": 0.0, "ToolInterrupt": waited_s}
 
 
 def test_no_event_is_counted_in_the_middle_of_another():

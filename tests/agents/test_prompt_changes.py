@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 
@@ -62,31 +61,11 @@ class TestResume:
         assert (loaded.posts, loaded.run.holder, str(loaded.run.state)) == ((), None, "ToolInterrupt")
         assert agent.resume("r1", open_questions, prompt=OLD).output == "done"
 
-    def test_under_asyncio(self, agent):
-        with pytest.raises(PromptChanged):
-            asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW, on_change="error"))
-        result = asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW))
-        assert result.prompt_change.after == NEW.fingerprint
-
-    def test_of_a_run_that_has_ended(self, agent):
-        agent.resume("r1", answers(agent), prompt=OLD)
-        assert agent.resume("r1", prompt=NEW).prompt_change.before == OLD.fingerprint
-
-    def test_a_run_that_goes_on_by_its_name(self, agent, caplog):
-        with pytest.raises(CallSuspended) as caught:
-            agent.call(NEW, n=5, run_id="r1")
-        assert caught.value.call.prompt_change.before == OLD.fingerprint
-        assert "has changed since" in caplog.text
-
     def test_a_worker_goes_on_with_it(self, agent, caplog):
         agent.runs.answer("r1", answers(agent))
         assert Worker([agent], agent.runs, prompts=[NEW]).run(once=True) >= 1
         assert agent.runs.store.load("r1", after=None).run.is_ended
         assert "has changed since" in caplog.text
-
-    def test_other_choices_are_refused(self, agent):
-        with pytest.raises(UsageError, match="on_change is 'ignore': 'report' or 'error' would be right"):
-            agent.resume("r1", answers(agent), prompt=NEW, on_change="ignore")  # type: ignore[arg-type]
 
 
 class TestRestore:

@@ -6,16 +6,13 @@ import pytest
 
 from fsm_agent import (
     Agent,
-    AgentCall,
     CodeExecution,
-    Dialog,
     HostedMCP,
     Limits,
     Message,
     Prompt,
     PromptError,
     Settings,
-    Toolset,
     UsageError,
     WebSearch,
     function,
@@ -67,12 +64,6 @@ class TestHostedTools:
             agent.call("y")
         assert hosted(script) == [(CodeExecution(), WebSearch(), DOCS), (CodeExecution(),)]
 
-    def test_of_two_of_one_name_the_prompts_is_offered(self):
-        with Script("one") as script:
-            agent = Agent(script, settings=Settings(hosted_tools=(WebSearch(), CodeExecution())))
-            agent.call(Prompt("x", hosted_tools=[WebSearch(max_uses=3)]))
-        assert hosted(script) == [(WebSearch(max_uses=3), CodeExecution())]
-
     def test_the_last_request_has_none(self):
         with Script(call("look", where="a"), "done") as script:
             prompt = Prompt(
@@ -116,11 +107,6 @@ class TestHostedTools:
             result = agent.call(Prompt("x", hosted_tools=[WebSearch()]))
             agent.call(result.dialog.append(Message.of("user", "more")))
         assert hosted(script) == [(WebSearch(),), (WebSearch(),)]
-
-    def test_without_an_agent(self):
-        prompt = Prompt("x", hosted_tools=[WebSearch()], settings={"temperature": 0})
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), prompt, args={"temperature": 1})
-        assert (made.prompt, made.args) == (prompt, {"temperature": 1})
 
     @pytest.mark.parametrize(
         ("tools", "problem"),
@@ -195,11 +181,6 @@ class TestServers:
             ["ask"],
         ]
 
-    def test_beside_functions(self):
-        prompt = Prompt("x", functions=[len, Server(look), Toolset([ask])]).for_call()
-        assert [f.name for f in prompt.offers] == ["len", "look", "ask"]
-        assert prompt.for_call() is prompt
-
     def test_their_names_are_checked_when_they_are_asked(self):
         prompt = Prompt("x", path="p", functions=[look, Server(look)])
         with Script() as script, pytest.raises(PromptError, match="two functions of prompt 'p' have one name: look"):
@@ -213,7 +194,3 @@ class TestServers:
         with Script("five", "5") as script:
             Agent(script).call(prompt)
         assert [[f.name for f in request.functions] for request in script.requests] == [["look"], ["look"]]
-
-    def test_without_an_agent(self):
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), Prompt("x", functions=[Server(look)]))
-        assert [f.name for f in made.prompt.offers] == ["look"]

@@ -26,7 +26,6 @@ from fsm_agent import (
     function,
     handoff,
 )
-from fsm_agent.agents.agent import as_agent
 from fsm_agent.cli.options import load_agents
 from fsm_agent.flows import Flow, call_chosen, call_whole, end
 from fsm_agent.flows import call as asks
@@ -230,13 +229,6 @@ class TestWithoutACallItIsItsAgent:
         runs.answer("r1", {"ask:1.0": Approved()})
         assert Worker([pair], runs).run(once=True) == 1
         assert pair.agents["one"].resume("r1").output == "3"
-
-    def test_it_is_the_same_agent_each_time(self):
-        teller = Teller(client=Script())
-        assert teller.as_agent() is as_agent(teller)
-        other = teller.changed(limits={"rounds": 0})
-        assert other.as_agent().limits.rounds == 0
-        assert as_agent(3) == 3
 
 
 def test_whose_runs_a_store_has_the_command_line_finds(monkeypatch, tmp_path):

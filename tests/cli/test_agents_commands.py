@@ -121,15 +121,6 @@ def test_what_cannot_be_written_is_refused(tmp_path, arguments, says):
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("folder", ["taken", "taken/inside"])
-def test_a_file_is_no_folder_for_a_project(tmp_path, folder):
-    (tmp_path / "taken").touch()
-    done = run("new", "weather", "--folder", folder)
-    assert done.exit_code == 1
-    assert "'taken" in done.stderr
-    assert "another --folder would be right" in done.stderr
-
-
 def test_check_says_what_is_right_and_what_is_missing(weather):
     done = run("check", "weather/weather.toml")
     assert (done.exit_code, done.stdout) == (
@@ -186,18 +177,3 @@ def test_run_does_a_task(weather, monkeypatch, is_async):
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {"text": "Two.", "confidence": 0.5}
     assert "Calling → Completed (answered)" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--profile", "wild"), "profile: no preset is called 'wild'"),
-        (("--var", "x=1"), "'x'"),
-        (("--module", "nowhere"), "there is no module 'nowhere'"),
-        (("--model", "opnai:m"), "did you mean 'openai'?"),
-    ],
-)
-def test_run_names_what_is_wrong(weather, arguments, says):
-    done = run("run", "weather/weather.toml", "How many?", *arguments)
-    assert done.exit_code != 0
-    assert says in done.stderr.replace("\n", " ")

@@ -82,12 +82,6 @@ class TestNames:
         assert words("fsm-agent runs diff tidy to") == ["told"]
         assert words("fsm-agent runs list --agent ") == ["ask"]
 
-    def test_prompts(self, here: Path):
-        (here / "prompts/shop").mkdir(parents=True)
-        (here / "prompts/shop/count.jinja").write_text("How many?")
-        assert words("fsm-agent ask --prompt sh") == ["shop/count"]
-        assert words("fsm-agent prompts show ") == ["shop/count"]
-
     def test_what_cannot_be_looked_up_is_none(self, here: Path):
         (here / "runs.db").write_text("no store")
         assert words("fsm-agent runs show --store runs.db ") == []

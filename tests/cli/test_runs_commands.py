@@ -155,15 +155,6 @@ class TestList:
         assert "r1" in runs("list", "--store", f"{module}:kept")
         assert not (tmp_path / f"{module}:kept").exists()
 
-    def test_code_that_makes_no_store(self, tmp_path):
-        (tmp_path / "kept_as_nothing.py").write_text("kept = 3")
-        assert "store is 3" in refused("list", "--store", "kept_as_nothing:kept")
-        assert "there is no module 'nowhere'" in refused("list", "--store", "nowhere:kept")
-
-    def test_a_file_with_a_colon_in_its_name_is_a_file(self, tmp_path):
-        begin(tmp_path / "a:b", "r1")
-        assert "r1" in runs("list", "--store", "a:b")
-
     def test_nothing_is_said_on_stderr(self, store):
         Runs(store).close()
         ended = run("runs", "list")
@@ -173,13 +164,6 @@ class TestList:
     def test_no_store_is_made_by_looking(self, tmp_path):
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
         assert os.listdir(tmp_path) == []
-
-    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
-    def test_a_device_is_no_store_and_keeps_its_mode(self, tmp_path):
-        os.mkfifo(tmp_path / "device")
-        (tmp_path / "device").chmod(0o666)
-        assert "a regular file would be right" in refused("list", "--store", "device")
-        assert (tmp_path / "device").stat().st_mode & 0o777 == 0o666
 
     def test_what_is_no_store_is_refused(self, tmp_path):
         (tmp_path / "notes.txt").write_text("Buy milk. " * 1000)
@@ -287,12 +271,6 @@ class TestReplay:
         error = refused("replay", "waits", "--agents", "new_shop:AGENT")
         assert "after entry 4 the run was in 'ToolInterrupt' then, and would be in 'Calling' now" in error
 
-    def test_an_agent_that_is_not_there(self, store):
-        begin(store, "one")
-        assert "the run is one of agent 'shop'" in refused("replay", "one", "--agents", "support.shop:OTHER")
-        assert "there is no module 'no_such'" in refused("replay", "one", "--agents", "no_such")
-        assert "has no Agent" in refused("replay", "one", "--agents", "json", code=2)
-
 
 class TestDiagram:
     def test_the_path_is_drawn(self, store, tmp_path):
@@ -367,18 +345,6 @@ class TestExport:
         with pytest.raises(ValueError, match="this is no header of a journal"):
             header_of(text.splitlines()[0])
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="a FIFO is POSIX")
-    def test_what_is_no_regular_file_is_written_to_and_stays(self, store, tmp_path):
-        begin(store, "one")
-        os.mkfifo(tmp_path / "device", 0o666)
-        reader = os.open(tmp_path / "device", os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            runs("export", "one", "--output", "device")
-            assert os.read(reader, 65536).decode() == runs("export", "one")
-        finally:
-            os.close(reader)
-        assert (tmp_path / "device").is_fifo()
-
 
 class TestAnswer:
     def test_a_post_without_code_and_lease(self, store):
@@ -420,12 +386,6 @@ class TestAnswer:
         assert run("worker", "--agents", "support.shop", "--once").exit_code == 0
         assert runs("list", "--ended").splitlines()[1].split()[:3] == ["one", "shop", "Failed"]
         assert "a duplicate" in runs("show", "one")
-
-    def test_other_arguments(self, store):
-        begin(store, "one")
-        runs("answer", "one", "ask:3.0", "--arguments", '{"order": "B-2", "amount": 1}')
-        assert run("worker", "--agents", "support.shop", "--once").exit_code == 0
-        assert "1.00 EUR for B-2" in runs("show", "one")
 
 
 class TestWorker:

@@ -74,12 +74,6 @@ def test_functions_are_counted_and_those_that_failed(capsys: pytest.CaptureFixtu
     assert err[:2] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
 
 
-@pytest.mark.parametrize("options", [{"quiet": True}, {"overview": False, "steps": False}])
-def test_nobody_has_to_see_it(options: dict[str, bool], capsys: pytest.CaptureFixture[str]):
-    Agent(Script("Hello."), hooks=[TerminalHook(**options)]).call("Hi")
-    assert capsys.readouterr() == ("Hello.\n", "")
-
-
 def test_a_call_that_fails_has_its_overview_and_no_answer(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(CallFailed):
         Agent(Script(*[Overloaded("busy")] * 9), hooks=[TerminalHook()], world={"backoff": lambda *_: 0.0}).call("Hi")

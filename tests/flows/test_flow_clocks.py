@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,36 +30,11 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.machine.process import wakes_at_s
-from fsm_agent.messages.reply import Reply
-from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing import call as asked
 
 over, late = end("over"), end("late")
-
-
-class Slow(Script):
-    """A model whose replies take some real time."""
-
-    def __init__(self, *entries: Any, took_s: float) -> None:
-        super().__init__(*entries)
-        self.took_s = took_s
-
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        time.sleep(self.took_s)
-        return super().complete(request)
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        await asyncio.sleep(self.took_s)
-        return super().complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        yield self.complete(request)
-
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-        yield await self.acomplete(request)
 
 
 def by_call(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
@@ -155,27 +130,6 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert run.state == "Expired"
         assert len(model.requests) == 1, "it was not asked again before its time"
-
-    @LOOPS
-    def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
-        """A lone request goes on, and is not sent again, when the time of somebody else is up."""
-        person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
-        brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
-        model = Slow("fine", took_s=0.1)
-        asking = call(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
-        either = race("either", brief, asking)
-        flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": SystemClock()})
-        run = flow.seed(1)
-        driven(flow, run)
-        assert (run.state, len(model.requests)) == ("over", 1)
-
-    @LOOPS
-    def test_so_it_is_by_the_clock_of_the_system(self, driven: Driver) -> None:
-        nap, limits = pause("nap", 30), FlowLimits(deadline_s=0.05)
-        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": SystemClock()})
-        run = flow.seed(1)
-        driven(flow, run)
-        assert run.state == "Expired"
 
     @LOOPS
     def test_a_clock_that_is_set_back_while_it_sleeps(self, driven: Driver) -> None:
@@ -302,15 +256,6 @@ class TestWorker:
         assert at_rest.due_s == clock.now() + 30
         assert Worker([flow], flow.runs).run(once=True) == 0, "it is not due before"
 
-    def test_a_time_within_it_is_waited_for(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow, clock = self.napping(30, make(folder))
-        with pytest.raises(FlowSuspended):
-            flow.call(1, run_id="r")
-        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
-        assert Worker([flow], flow.runs, patience_s=40).run(once=True) == 1
-        assert (flow.runs.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
-
     def test_it_is_taken_up_at_its_moment_by_another_worker(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
         (folder := tmp_path / "runs").mkdir()
         flow, clock = self.napping(30, make(folder))
@@ -357,24 +302,6 @@ class TestTogether:
             clock.advance(100)
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", -28, [])
-
-    @LOOPS
-    @pytest.mark.parametrize("clock", [FakeClock, SystemClock])
-    def test_those_that_are_waited_for(self, clock: Any, driven: Driver) -> None:
-        flow = self.flow_of(20, 0.001, clock())
-        run = flow.seed(20)
-        driven(flow, run)
-        assert (run.state, run.data) == ("over", -190)
-
-    def test_a_worker_takes_them_up(self) -> None:
-        clock = FakeClock(time.time() - 1000)
-        flow = self.flow_of(8, 100, clock, store=MemoryStore())
-        with pytest.raises(FlowSuspended):
-            flow.call(8, run_id="r")
-        for _ in range(3):
-            clock.advance(100)
-            Worker([flow], flow.runs).advance()
-        assert flow.resume("r").data == -28
 
 
 def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():

@@ -35,7 +35,6 @@ from fsm_agent import (
     Retries,
     Returned,
     RunAgain,
-    RunExists,
     SnapshotError,
     SqliteStore,
     Stopped,
@@ -51,7 +50,6 @@ from fsm_agent.flows import (
     FlowLimits,
     FlowSuspended,
     call,
-    call_chosen,
     end,
     execute,
     pause,
@@ -197,13 +195,6 @@ class TestTime:
         assert run.deadline == (160.0, "sleep:ask#1")
         run.give(ask, "x", at_s=150.0)
         assert run.deadline == (3750.0, "sleep:person#2")
-
-    def test_a_clock_that_is_set_back_does_no_harm(self) -> None:
-        run = asking.seed(Word(), clients={ask: Script("x")})
-        run.advance("begin", Begun(at_s=100.0, id="r"))
-        run.advance("ask#1/model:0", Replied(reply=Reply.of("x"), at_s=50.0))
-        assert run.record.entered_at_s == 100.0
-        assert run.record.trace[-1].at_s == 100.0
 
 
 class TestEnds:
@@ -469,17 +460,6 @@ class TestInside:
         assert outer.run(run).data.text == name
         assert asked == [f"{name} may look", f"{name} knows person"]
 
-    def test_an_agent_is_chosen_by_the_data(self) -> None:
-        one, two = Agent(Script("one"), name="one"), Agent(Script("two"), name="two")
-
-        def choose(d: Word) -> Agent[Any, Any]:
-            return two if d.n else one
-
-        chosen = call_chosen(choose, str, name="chosen")(lambda d: "?")
-        flow = Flow("f", Word, start=chosen, rows=[chosen.done(over, do=put)])
-        assert flow.call(Word(n=1)).data.text == "two"
-        assert flow.call(Word(n=0)).data.text == "one"
-
     def test_hooks_of_the_flow_and_of_its_agents(self) -> None:
         class Hook:
             def __init__(self) -> None:
@@ -497,17 +477,6 @@ class TestInside:
         flow.call(Word(), clients={heard: Script("hi")})
         assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
         assert inner.seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
-
-    @LOOPS
-    def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:
-        async def here(question: Any) -> str:
-            return f"answer to {question.shown}"
-
-        for answer, state in [(here, "over"), (lambda question: None, "person")]:
-            flow = replace(asking, answer=answer, world={"clock": FakeClock()})
-            run = flow.seed(Word(), clients={ask: Script("x")})
-            driven(flow, run)
-            assert run.state == state
 
     def test_an_operator_may_speak_for_any_state(self) -> None:
         run = asking.seed(Word())
@@ -557,17 +526,6 @@ class TestStores:
         with pytest.raises((NotAsked, AlreadyAnswered, OutcomeError)):
             flow.resume("t1", {s.review: s.Approve("late")})
 
-    def test_the_same_name_goes_on_with_the_same_run(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow = replace(asking, store=make(folder))
-        client = Script("hello")
-        for _ in range(2):
-            with pytest.raises(FlowSuspended):
-                flow.call(Word("a"), run_id="w", clients={ask: client})
-        assert len(client.requests) == 1
-        with pytest.raises(RunExists):
-            flow.call(Word("b"), run_id="w", clients={ask: client})
-
     def test_a_nested_approval_days_later(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
         (folder := tmp_path / "runs").mkdir()
         teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
@@ -597,15 +555,6 @@ class TestStores:
         clock.advance(7200)
         assert Worker([flow], flow.runs).run(once=True) >= 2
         assert [flow.resume(name).state for name in ("answered", "left")] == ["over", "late"]
-
-    def test_cancelled_by_post(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow = replace(asking, store=make(folder))
-        with pytest.raises(FlowSuspended):
-            flow.call(Word("a"), run_id="w", clients={ask: Script("x")})
-        flow.runs.cancel("w", "called off")
-        with pytest.raises(FlowFailed, match="called off"):
-            flow.resume("w")
 
 
 class TestVersions:

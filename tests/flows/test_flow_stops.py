@@ -20,7 +20,6 @@ from fsm_agent import (
     Context,
     MemoryStore,
     Overloaded,
-    Returned,
     RunAgain,
     RunBusy,
     SqliteStore,
@@ -34,7 +33,6 @@ from fsm_agent.flows import (
     FlowFailed,
     FlowLimits,
     call,
-    each,
     end,
     execute,
     pause,
@@ -208,40 +206,6 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     assert time.monotonic() - began < 30
     assert ended.wait(10)
     assert [effect.key for effect in run.effects] == ["sleep:nap#2"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 1000])
-@pytest.mark.parametrize("driven", [by_run, by_arun, by_threads])
-def test_no_item_one_item_and_a_thousand(count: int, driven: Driver) -> None:
-    @execute(blocking=False)
-    def double(n: int) -> int:
-        return 2 * n
-
-    doubled = each("doubled", double, lambda d: d.items)
-    flow = Flow("f", Word, start=doubled, rows=[doubled.done(over, do=lambda d, a: replace(d, items=a))])
-    run = flow.seed(Word(items=tuple(range(count))))
-    driven(flow, run)
-    assert run.data.items == tuple(2 * n for n in range(count))
-    assert run.record.steps == 2
-
-
-def test_hundreds_of_questions_are_answered_in_any_order() -> None:
-    asked: list[int] = []
-
-    @wait(int)
-    def number(n: int) -> str:
-        asked.append(n)
-        return f"{n}?"
-
-    numbers = each("numbers", number, lambda d: d.items, parallel=None)
-    flow = Flow("f", Word, start=numbers, rows=[numbers.done(over, do=lambda d, a: replace(d, items=a))])
-    run = flow.seed(Word(items=tuple(range(300))))
-    by_run(flow, run)
-    for n in sorted(range(300), key=lambda n: n * 7919 % 300):
-        assert len(run.effects) == len(run.record.children["numbers#1"].once)
-        run.advance(f"numbers#1/answer:{n}", Returned(text=str(n * n)))
-    assert run.data.items == tuple(n * n for n in range(300))
-    assert len(asked) < 3000, "each question is asked once, or a few times: not with each answer"
 
 
 class TestTime:

@@ -11,15 +11,13 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol
 
 import pydantic
 import pytest
-from support.flow_runs import LOOPS, Driver
 from typing_extensions import TypedDict
 
-from fsm_agent import Begun, MemoryStore, OutcomeError, Returned, SnapshotError
+from fsm_agent import Begun, OutcomeError, Returned, SnapshotError
 from fsm_agent.flows import (
     Failure,
     Flow,
     FlowError,
-    FlowSuspended,
     each,
     end,
     execute,
@@ -72,11 +70,6 @@ class Data:
     item: Any = None
 
 
-@dataclass(frozen=True)
-class More(Data):
-    more: int = 0
-
-
 asking = wait(str, name="asking")(lambda d: "?")
 flow = Flow("f", Data, start=asking, rows=[asking.done(over)])
 NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=5, minutes=45)))
@@ -126,26 +119,6 @@ def test_data_that_json_would_change_are_not_written(data: Data) -> None:
     with pytest.raises(SnapshotError) as refused:
         snapshot(run)
     assert "flow 'f' was given Data(" in str(refused.value)
-
-
-@LOOPS
-def test_odd_texts_of_errors_and_questions_are_kept(driven: Driver) -> None:
-    """Half a surrogate pair, which JSON cannot hold, does not keep a run from being stored."""
-
-    @execute
-    def breaks(d: Data) -> str:
-        raise ValueError("\ud800 \x00")
-
-    question = wait(str, name="question")(lambda d: f"{d.text}\udfff")
-    rows = [breaks.done(over), breaks.failed(question, do=lambda d, why: replace(d, text="asked")), question.done(over)]
-    one = Flow("f", Data, start=breaks, rows=rows, store=MemoryStore())
-    run = one.seed(Data())
-    driven(one, run)
-    assert run.state == "question"
-    assert one.restore(snapshot(run)).state == "question"
-    with pytest.raises(FlowSuspended):
-        one.call(Data(), run_id="r")
-    assert one.resume("r", {question: "x"}).state == "over"
 
 
 class Left(TypedDict):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.deep_flow import Order, documents, item, outcome_for, over, shop, walk, wanted
+from support.deep_flow import Order, documents, outcome_for, over, shop, walk, wanted
 
 from fsm_agent import (
     Agent,
@@ -25,7 +25,6 @@ from fsm_agent import (
     Returned,
     SnapshotError,
     SqliteStore,
-    Worker,
 )
 from fsm_agent.flows import (
     Flow,
@@ -114,12 +113,6 @@ class TestStored:
     def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert after.resume("r").data == New("by mail", 17)
-
-    def test_nor_with_a_worker(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
-        before, after = flows
-        before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert Worker([after], after.runs).run(once=True) == 1
         assert after.resume("r").data == New("by mail", 17)
 
     def test_older_code_refuses_a_newer_run(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
@@ -271,10 +264,6 @@ class TestChanged:
         bad = replace(new, upgrades={1: upgrade})
         with pytest.raises(SnapshotError, match="letters"):
             bad.restore(snapshot(waiting(old, Old("x"))))
-
-    def test_a_flow_of_one_name_is_told_by_its_states(self) -> None:
-        with pytest.raises(SnapshotError, match="of the flow 'item', and 'letters' was given"):
-            old.restore(snapshot(waiting(item, 3)))
 
 
 NAMES = {"person": "customer", "both": "drafts", "warmly": "kindly", "acting": "sending", "lost": "given_up"}

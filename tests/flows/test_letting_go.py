@@ -13,11 +13,9 @@ from fsm_agent import (
     Begun,
     CallFailed,
     Cancelled,
-    FunctionFailed,
     Limits,
     Replied,
     Reply,
-    Returned,
     Toolset,
     function,
     handoff,
@@ -36,7 +34,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.lifecycle.outcomes import Expired, Slept, Started, Stopped
 from fsm_agent.messages.message import Message
 from fsm_agent.testing import call as asks
@@ -124,13 +121,6 @@ class TestDefinition:
                 flow.bound(who=clerk)
             assert flow.bound(who=Agent(model)).agents
 
-    def test_so_it_is_with_a_team_whose_steps_have_a_time(self) -> None:
-        teams: list[Agent[Any, Any]] = [Agent(model, name="writer"), clerk]
-        with pytest.raises(FlowError, match="step_timeout_s=5: a step of 'clerk' may be let go of while pay runs"):
-            Orchestrator(teams, config=OrchestratorConfig(step_timeout_s=5))
-        assert Orchestrator(teams[:1], config=OrchestratorConfig(step_timeout_s=5))
-        assert Orchestrator(teams)
-
     def test_an_agent_without_one_and_a_state_without_a_time_are_taken(self) -> None:
         bot = Agent(model, name="bot")
         flow_of(call(bot, name="asking", within_s=5)(lambda d: "?"))
@@ -192,24 +182,6 @@ class TestEnds:
         assert run.state == "late"
         assert run.data.text.endswith(f"; pay {HEARD}")
 
-    def test_of_a_member_beside_it(self) -> None:
-        failing = execute(name="failing")(_nothing)
-        both = gather("both", self.asking, failing)
-        rows = [both.done(over), both.failed(late, do=lambda d, why: Data(why.detail))]
-        run = begun(Flow("f", Data, start=both, rows=rows))
-        paid_for(run, "both#1/asking")
-        run.advance("both#1/run:failing", FunctionFailed(text="no"))
-        assert run.data.text == f"no; asking/pay {HEARD}"
-
-    def test_of_what_is_further_inside(self) -> None:
-        asking = call(boss, name="asking")(lambda d: "?")
-        run = begun(flow_of(asking))
-        message = Message(role="assistant", parts=(asks("clerk", task="Pay."),))
-        run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
-        paid_for(run, "asking#1/run:1.0")
-        run.advance("", Cancelled(reason="enough"))
-        assert run.record.ending.detail == f"enough; asking#1/run:1.0/pay {HEARD}"
-
     def test_of_a_state_whose_time_is_over_if_nobody_could_know(self) -> None:
         chosen = call_chosen(lambda d: clerk, str, name="chosen")(lambda d: "?")
         inner = Flow("inner", Data, start=chosen, rows=[chosen.done(over)])
@@ -220,17 +192,6 @@ class TestEnds:
         paid_for(run, "asking#1/run:1.0/chosen#1")
         run.advance("sleep:asking#1", Slept(at_s=5.0))
         assert run.record.ending.detail == f"the 5 s of asking are over; asking#1/run:1.0/chosen#1/pay {HEARD}"
-
-    def test_one_that_has_ended_is_not_named(self) -> None:
-        run = begun(flow_of(self.asking))
-        paid_for(run, "asking#1")
-        run.advance("asking#1/run:1.0", Returned(text="paid"))
-        run.advance("", Cancelled(reason="enough"))
-        assert run.record.ending.detail == "enough"
-
-
-def _nothing(d: Data) -> str:
-    return ""
 
 
 @pytest.mark.parametrize("kind", ["cancelled", "stopped", "expired"])

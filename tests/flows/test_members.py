@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
-from support.growth import growth
 
-from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, TextDelta, Usage, function
+from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, Usage, function
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -27,7 +26,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.messages.event import Inside
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -163,17 +161,6 @@ def test_the_first_wins_a_race(driven: Driver) -> None:
         assert lost.state == "Failed"
 
 
-def test_two_models_stream_side_by_side() -> None:
-    both = gather("both", left, right)
-    flow = Flow("f", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=" ".join(a)))])
-    run = flow.seed(Batch(), clients={left: Script("a b"), right: Script("c d")})
-    events = list(flow.stream(run))
-    told = [(e.path, e.event.text) for e in events if isinstance(e, Inside) and isinstance(e.event, TextDelta)]
-    assert [text for path, text in told if path == "both#1/left"] == ["a", " b"]
-    assert [text for path, text in told if path == "both#1/right"] == ["c", " d"]
-    assert run.data.word == "a b c d"
-
-
 @LOOPS
 def test_a_flow_for_each_item(driven: Driver) -> None:
     inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
@@ -234,22 +221,6 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         by_run(flow, run)
         assert run.data.word == "It is paid., me"
         assert run.record.usage == run.record.total_usage
-
-
-def test_a_thousand_members_are_linear() -> None:
-    many = each("many", think, items)
-    flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])
-
-    def seeded(count: int) -> Any:
-        return count, Batch(tuple(range(count)))
-
-    def read(given: Any) -> None:
-        count, data = given
-        run = flow.seed(data, clients={think: Script(*["2"] * count)})
-        by_run(flow, run)
-        assert len(run.data.results) == count
-
-    assert growth(seeded, read, 125) < 3
 
 
 def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:

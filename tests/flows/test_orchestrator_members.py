@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from support.flow_runs import Driver, everywhere
-from support.orchestrations import FAIL, PASS, as_json, step, strategy
+from support.orchestrations import PASS, as_json, step, strategy
 from support.paths import ROOT
 from support.wire_samples import PNG
 
-from fsm_agent import Agent, AgentBase, Approved, AsyncAgentBase, Prompt, function
+from fsm_agent import Agent, AgentBase, Approved, AsyncAgentBase, function
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure, snapshot
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages.message import Image
@@ -37,11 +37,6 @@ class Pair(AsyncAgentBase):
     async def call(self, task: Any, **kwargs: Any) -> str:
         first = (await self.agents["one"].acall(task)).output
         return str((await self.agents["two"].acall(first)).output)
-
-
-class Teller(AgentBase):
-    expertise = "You tell the weather."
-    prompt = Prompt("The weather in {{ task }}?")
 
 
 def count_words(task: str) -> int:
@@ -120,12 +115,6 @@ def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, out
     assert o.flow.restore(snapshot(run)).record == run.record
 
 
-def test_the_prompt_of_a_class_is_what_its_model_is_asked() -> None:
-    model = Script("mild")
-    assert Orchestrator([Teller(client=model)], strategy=ONE).call("Berlin").final_output == "mild"
-    assert model.requests[0].messages[-1].text == "The weather in Berlin?"
-
-
 def test_what_a_member_raises_is_a_failure_of_its_step() -> None:
     def broken(task: str) -> str:
         raise ValueError("no such file")
@@ -179,20 +168,6 @@ def test_what_cannot_take_part_is_refused() -> None:
         Orchestrator([count_words])
 
 
-def test_the_planner_and_the_validator_may_be_any_agent() -> None:
-    class Judge(AgentBase):
-        expertise = "You judge."
-
-        def call(self, task: Any, **kwargs: Any) -> str:
-            return PASS if "Output:\n  fine" in str(task) else FAIL
-
-    plan = strategy(step("a", requires_validation=True))
-    worker = Agent(Script("dull", "fine"), name="worker")
-    planner = Agent(Script("RETRY"), name="planner")
-    result = Orchestrator([worker], strategy=plan, planner=planner, validator=Judge(client=Script())).call("x")
-    assert (result.status, result.final_output) == ("completed", "fine")
-
-
 # A task with pictures
 
 
@@ -215,13 +190,6 @@ def test_pictures_go_with_the_task(driven: Driver) -> None:
     assert pictures(worker) == [1, 0], "where the intent quotes the task"
     assert pictures(planner) == pictures(validator) == [1]
     assert o.flow.restore(snapshot(run)).record == run.record
-
-
-def test_a_payload_needs_words() -> None:
-    o = Orchestrator([Agent(Script())])
-    for task in (Payload().with_image_data(PNG), "", 5):
-        with pytest.raises(FlowError, match="the task"):
-            o.call(task)  # type: ignore[arg-type]
 
 
 def test_the_example_ends_when_its_editor_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,11 @@ from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http.network import Network
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
-from fsm_agent.flows.orchestrator import strategy as words
 from fsm_agent.flows.orchestrator.job import Job, is_transient
 from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
 from fsm_agent.flows.orchestrator.work import Work, timed_out
 from fsm_agent.prompts.rendering.choices import PromptChoice
 from fsm_agent.prompts.rendering.model import PromptEnum, PromptModel
-from fsm_agent.prompts.rendering.schema import prompt_schema
 from fsm_agent.testing import Script
 
 TWO = strategy(
@@ -174,11 +172,6 @@ def test_the_planner_is_told_on_every_wire(model: str) -> None:
     assert "Raises" not in "".join(sent)
 
 
-def test_docstrings_for_programmers_are_not_in_the_schemas() -> None:
-    for kind in (words.Strategy, words.NewSteps, words.Matches, words.Verdict, words.Remedy):
-        assert "Raises" not in prompt_schema(kind)
-
-
 # What cannot be is told
 
 
@@ -195,14 +188,6 @@ def test_a_plan_that_cannot_be_done_is_told_to_the_planner(wrong: Any, told: str
     assert ones.call().is_success
     assert told in ones.decided[1]
     assert "no valid Strategy" in ones.decided[1]
-
-
-def test_new_steps_for_no_agent_are_told_to_the_planner() -> None:
-    wrong = new_steps(step("c", assigned_agent="wroker"))
-    planner = ["TACTICAL", wrong, new_steps(step("c"))]
-    ones = Ones("A", "C", validator=[FAIL], planner=planner, strategy=strategy(step("a", requires_validation=True)))
-    assert ones.call().context == {"c": "C"}
-    assert "'c' is assigned to 'wroker', which is no agent: 'worker'" in ones.decided[2]
 
 
 # Bounds and quotes
@@ -236,23 +221,6 @@ def test_a_loop_whose_word_does_not_come_fails_its_last_step(decision: str, step
     assert f"The step 'b' failed: {why}" in ones.decided[0]
     if decision == "TACTICAL":
         assert ones.asked[-1] == "a2", "what is done is kept"
-
-
-def test_a_loop_whose_word_never_comes_never_completes() -> None:
-    plan = strategy(step("a"), loops=(Loop(("a",), 2, until="DONE"),))
-    result = Ones(*["not DONE yet"] * 4, planner=["RETRY"] * 2, strategy=plan).call()
-    assert (result.status, result.steps_executed, result.redesigns) == ("step_spent", 4, 2)
-    assert "does not say 'DONE'" in result.error
-
-
-def test_the_limit_of_all_loops_is_named() -> None:
-    plan = strategy(step("a"), step("b"), loops=(Loop(("a",), 2), Loop(("b",), 2)))
-    config = OrchestratorConfig(max_loop_iterations=2, max_step_remediations=1)
-    assert Ones(*"aabb", strategy=plan, config=config).call().is_success
-    plan = strategy(*[step(name) for name in "abc"], loops=tuple([Loop((name,), 2) for name in "abc"]))
-    result = Ones(*"aabbc", strategy=plan, config=config).call()
-    assert (result.status, result.failed_step) == ("step_spent", "c")
-    assert "the loop of 'c' was done once; max_loop_iterations=2 of all loops are used up" in result.error
 
 
 # Outputs of types

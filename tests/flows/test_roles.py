@@ -12,7 +12,6 @@ import pytest
 from support.flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, AgentBase, AgentConfig, Approved, build_agent, function
-from fsm_agent.diagrams import render
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -23,13 +22,12 @@ from fsm_agent.flows import (
     call,
     call_chosen,
     end,
-    flow_diagram,
     gather,
     snapshot,
     subflow,
     wait,
 )
-from fsm_agent.testing import Script, explore
+from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
 
@@ -91,16 +89,6 @@ def test_agents_are_bound_to_roles(driven: Driver) -> None:
     driven(bound, run)
     assert run.data.text == "SHORTEN: RAIN AT FIRST, LATER SUN."
     assert weather.agents == {}
-
-
-def test_one_flow_is_bound_to_several() -> None:
-    one = weather.bound(forecaster=forecaster("sun"), editor=editor("fine"))
-    other = one.bound(editor=editor("awful"))
-    for flow, text in [(one, "fine"), (other, "awful")]:
-        with pytest.raises(FlowSuspended) as e:
-            flow.call(Report("?"), clients={forecasting: Script("x")})
-        assert e.value.run.data.text == text
-    assert one.agents["forecaster"] is other.agents["forecaster"]
 
 
 @pytest.mark.parametrize(
@@ -188,22 +176,6 @@ def test_hooks_of_bound_agents_are_told() -> None:
     assert seen == ["Rain at first, later sun."]
 
 
-def test_the_fingerprint_and_the_picture_know_roles() -> None:
-    one = weather.bound(forecaster=forecaster(), editor=editor())
-    assert one.fingerprint == weather.bound(forecaster=forecaster(), editor=editor()).fingerprint
-    assert (
-        one.fingerprint
-        != weather.bound(forecaster=forecaster(output=str), editor=replace(editor(), name="x")).fingerprint
-    )
-    assert "role editor" in render(flow_diagram(weather), "mermaid")
-
-
-def test_a_bound_flow_is_explored() -> None:
-    bound = weather.bound(forecaster=forecaster(), editor=editor())
-    found = explore(bound, Report("?"), {forecasting: ["sun"], editing: ["fine"], review: [Approve("ann")]})
-    assert found.is_whole
-
-
 # Sub-agents of an `AgentBase`
 
 
@@ -254,15 +226,6 @@ def test_the_call_of_an_agent_of_several_drives_a_flow_that_is_suspended_and_res
     assert e.value.run.data.forecast == "You forecast."
     later = build_agent(Weather, AgentConfig.of({**CONFIG, "store": store}), client=models("", ""))
     assert later.resume("r1", {review: Approve("ann")}) == "Mixed."
-
-
-def test_a_changed_agent_has_a_flow_of_its_own_agents() -> None:
-    agent = build_agent(Weather, CONFIG, client=models("a", "b"))
-    other = agent.changed(client=models("c", "d"))
-    for one, text in [(agent, "b"), (other, "d")]:
-        with pytest.raises(FlowSuspended) as e:
-            one.call("?")
-        assert e.value.run.data.text == text
 
 
 def test_a_run_that_a_call_returned_is_what_its_type_says_and_says_who_drives_it(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from fsm_agent import (
     SqliteStore,
 )
 from fsm_agent.flows import (
-    Failure,
     Flow,
     FlowError,
     FlowSuspended,
@@ -35,13 +34,12 @@ from fsm_agent.flows import (
     each,
     each_settled,
     end,
-    flow_diagram,
     gather,
     race,
     snapshot,
     wait,
 )
-from fsm_agent.testing import Script, explore
+from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
 
@@ -125,10 +123,6 @@ class TestWhole:
     def test_rows_tell_outputs_apart(self) -> None:
         assert talking.call(Talk(), clients=models('"bad"')).state == "bad"
 
-    def test_a_failure_is_one(self) -> None:
-        flow = Flow("failing", Talk, start=opening, rows=[opening.done(over), opening.failed(bad, do=note)])
-        assert flow.call(Talk(), clients={opening: Script(refusal())}).data.said == ("refused",)
-
     def test_a_snapshot_between_the_states_holds_the_dialog(self) -> None:
         @wait(bool)
         def person(t: Talk) -> str:
@@ -168,10 +162,6 @@ class TestWhole:
         assert result.data.said == ("Tea it is.", "look", "Mood.GOOD")
 
 
-def note(t: Talk, why: Failure) -> Talk:
-    return replace(t, said=(why.reason,))
-
-
 def refusal() -> Reply:
     return Reply(message=Message.of("assistant", "no"), finish="refusal", refusal="no")
 
@@ -204,26 +194,11 @@ class TestSpokenFor:
         assert problem in str(error.value)
         assert run.record is before
 
-    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", '{"dialog": []}', "null"])
-    def test_json_that_is_no_result_is_refused(self, text: str) -> None:
-        run = talking.seed(Talk())
-        run.advance("begin", begun())
-        with pytest.raises(OutcomeError, match=r"JSON of CallResult\[str\] would be right"):
-            run.advance("opening#1", Returned(text=text))
-
     def test_a_record_that_contradicts_itself_is_refused(self) -> None:
         record = json.loads(opening.kinds.dump(result_of(first, "by hand")))
         del record["trace"]
         with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
             opening.kinds.load(json.dumps(record))
-
-    def test_every_way_is_walked(self) -> None:
-        answers = {
-            opening: [result_of(first, "one"), result_of(first, "two")],
-            closing: [result_of(Agent(Script(), output=Mood), f'"{mood.value}"') for mood in Mood],
-        }
-        found = explore(talking, Talk(), answers)
-        assert (found.is_whole, found.missed) == (True, ())
 
 
 def begun() -> Begun:
@@ -265,14 +240,6 @@ class TestAmongOthers:
         rows = [all_of.done(over, do=lambda t, a: replace(t, said=tuple([r.output + r.dialog[1].text for r in a])))]
         flow = Flow("for_each", Talk, start=all_of, rows=rows)
         assert flow.call(Talk(), clients={about: Script("1", "1")}).data.said == ("1tea", "1milk")
-
-    def test_groups_in_groups_through_json(self) -> None:
-        inner = gather("inner", opening, plain)
-        outer = gather("outer", inner, other)
-        rows = [outer.done(over, do=lambda t, a: replace(t, said=(a[0][0].dialog[-1].text, a[0][1], a[1].output)))]
-        flow = Flow("nested", Talk, start=outer, rows=rows)
-        run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
-        assert flow.run(run).data.said == ("x", "z", "y")
 
     def test_the_first_of_several(self) -> None:
         fastest = race("fastest", opening, plain)
@@ -342,18 +309,6 @@ class TestAgentsOfRunTime:
         assert run.data.dialog[-1].text == "It is."
         assert run.data.said[1] == "well"
 
-    @pytest.mark.parametrize("outcome", ["7", '"good"'])
-    def test_rows_tell_outputs_apart(self, outcome: str) -> None:
-        rows = [graded.done(bad, of=int), graded.done(over, of=Mood)]
-        flow = Flow("graded", Talk, start=graded, rows=rows)
-        result = flow.call(Talk(), clients={graded: Script(outcome)})
-        assert result.state == ("bad" if outcome == "7" else "over")
-
-    def test_a_stored_run_replays(self) -> None:
-        flow = self.flow(chosen, store=MemoryStore())
-        result = flow.call(Talk("milk"), run_id="a", clients={chosen: Script("x"), closing: Script('"bad"')})
-        assert flow.replay("a").data == result.data
-
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
         with pytest.raises(FlowError, match="by the role 'speaker', shall give str, and its agent gives int"):
@@ -373,17 +328,9 @@ class TestDefinition:
         with pytest.raises(FlowError, match=f"{word.__name__} was given 5"):
             word(5, str)
 
-    def test_what_is_no_agent_is_refused(self) -> None:
-        with pytest.raises(FlowError, match=r"call_whole was given 'x': an Agent"):
-            call_whole("x")  # type: ignore[call-overload]
-
     def test_an_output_without_a_row_is_named(self) -> None:
         with pytest.raises(FlowError, match=r"closing has no row for 'done BAD'"):
             Flow("short", Talk, start=closing, rows=[closing.done(over, of=Mood.GOOD)])
-
-    def test_it_is_drawn_as_a_call(self) -> None:
-        notes = {node.label: node.note for node in flow_diagram(talking).nodes}
-        assert notes["opening"] == ("agent first",)
 
 
 class TestData:

@@ -16,11 +16,8 @@ from fsm_agent import (
     AgentBase,
     AsyncAgentBase,
     Calibration,
-    CallFailed,
     Dialog,
     FallbackClient,
-    Limits,
-    Payload,
     Prompt,
     RateLimit,
     RateLimitedClient,
@@ -43,11 +40,6 @@ PROBLEM = 'Please respond with one and only one word from "a" or "b".'
 class Color(Enum):
     RED = "red"
     BLUE = "blue"
-
-
-class Size(Enum):
-    SMALL = 1
-    LARGE = 2
 
 
 class Silent(Script):
@@ -119,10 +111,6 @@ class TestClassify:
             found = Agent(script).classify("Which?", AB)
         assert (found.label, len(found.dialog)) == ("b", 2)
 
-    def test_it_may_never_be_one(self) -> None:
-        with Script("x", "y") as script, pytest.raises(CallFailed, match="Please respond with one and only one word"):
-            Agent(script, limits=Limits(parse_retries=1)).classify("Which?", AB)
-
     def test_an_answer_that_is_cut_off_tells_by_its_alternatives(self) -> None:
         with Script(cut(token_reply({"The": 0.9, "b": 0.05, "a": 0.01}), "The")) as script:
             found = Agent(script).classify("Which?", AB)
@@ -133,26 +121,6 @@ class TestClassify:
         with Script(token_reply({"True": 0.6, "False": 0.2})) as script:
             assert ask(Agent(script), "binary_classify", Dialog().put("Is it?")) == pytest.approx(0.75)
         assert '"True" or "False"' in script.requests[0].messages[-1].text
-
-    def test_the_question_may_be_ones_own(self) -> None:
-        prompt = Prompt("{{ text }} is {{ classes }}:", settings={"max_tokens": 3})
-        with Script(token_reply({"a": 1.0})) as script:
-            Agent(script).classify("This", AB, prompt=prompt)
-        assert script.requests[0].messages[-1].text == 'This is "a" or "b":'
-        assert script.requests[0].settings.max_tokens == 3
-
-    def test_a_question_without_the_text_follows_it(self) -> None:
-        with Script(token_reply({"a": 1.0})) as script:
-            Agent(script).classify("This", AB, prompt="Which letter?")
-        assert [message.text for message in script.requests[0].messages] == ["This", "Which letter?"]
-
-    def test_whatever_is_classified(self) -> None:
-        with Script("Hello.", *["a"] * 4) as script:
-            agent = Agent(script)
-            result = agent.call("Hi")
-            for what in (result, result.dialog, Payload.text("x"), [{"role": "user", "content": "x"}]):
-                assert agent.classify(what, AB).label == "a"
-        assert [len(request.messages) for request in script.requests[1:]] == [3, 3, 2, 2]
 
     def test_what_concerns_other_answers_is_left_out(self) -> None:
         @function
@@ -230,10 +198,6 @@ class TestVotes:
         settings = [request.settings for request in script.requests]
         assert {(s.top_logprobs, s.max_tokens, s.temperature) for s in settings} == {(None, None, 1.0)}
 
-    def test_log_probabilities_need_no_votes(self) -> None:
-        with Script(token_reply({"a": 1.0})) as script:
-            assert Agent(script).classify("Which?", AB, votes=5).is_calibrated
-
     def test_clients_say_what_they_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("OPENAI", "ANTHROPIC"):
             monkeypatch.setenv(f"{name}_API_KEY", "sk-test")
@@ -258,10 +222,6 @@ class TestUnsure:
             found = ask(Agent(first), "classify", "The sky?", classes, **options)
         assert (found.label, found.is_unsure, len(found.results)) == (Color.BLUE, False, 2)
 
-    def test_it_is_not_asked_needlessly(self) -> None:
-        with Script(token_reply({"red": 0.9, "blue": 0.1})) as first, Script() as other:
-            assert Agent(first).choose(Color, "?", threshold=0.7, otherwise=Agent(other)).label is Color.RED
-
     def test_a_calibration_comes_first(self) -> None:
         calibration = Calibration(bias={"red": 3.0, "blue": -3.0})
         with Script(token_reply({"red": 0.9, "blue": 0.1})) as script:
@@ -284,10 +244,6 @@ class TestMulti:
             name: pytest.approx(p) for name, p in [("urgent", 0.2), ("offer", 0.6), ("spam", 0.9)]
         }
         assert found.is_calibrated
-
-    def test_none_may_apply(self) -> None:
-        with Script(token_reply({"False": 1.0})) as script:
-            assert Agent(script).multi_classify("Hi", ["spam"]).labels == ()
 
 
 class TestCalibrate:
@@ -353,10 +309,6 @@ class TestClasses:
 
         with pytest.raises(UsageError, match=r"has 2 sub-agents: one of agents\['one'\], agents\['two'\] classifies"):
             Pair(client=Script()).classify("Which?", AB)
-
-    def test_members_of_an_enum_without_texts_go_by_their_names(self) -> None:
-        with Script("small") as script:
-            assert Agent(script).choose(Size, "Which?").label is Size.SMALL
 
 
 def test_the_options_are_those_that_there_are() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import time
 from contextlib import suppress
@@ -328,13 +327,6 @@ def test_mistakes_are_told(make, problem):
     with pytest.raises(UsageError, match=re.escape(problem)) as caught:
         make()
     assert isinstance(caught.value, PromptError) == ("actions_doc" in problem or "user_request" in problem)
-
-
-def test_they_can_be_pickled_and_have_a_fingerprint():
-    same = pickle.loads(pickle.dumps(ACTIONS))
-    assert same(RESPONSE) == ACTIONS(RESPONSE)
-    assert same.prompt.fingerprint == ACTIONS.prompt.fingerprint
-    assert ActionSet(GetWeather).label != ActionSet(GetWeather, strict=False).label
 
 
 @given(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import html
 import re
 import time
 import unicodedata
 from contextlib import suppress
-from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import pytest
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from fsm_agent import (
     Agent,
     CallFailed,
-    IntentExtractor,
     IntentFrame,
     Limits,
     ParseError,
@@ -28,7 +25,6 @@ from fsm_agent import (
     PromptChoice,
     PromptEnum,
     TagNotFound,
-    UsageError,
 )
 from fsm_agent.prompts.extraction.parsing import Parsed
 from fsm_agent.testing import Script
@@ -102,16 +98,6 @@ class TestExtraction:
             FRAME.extractor.read(cut)
         assert FRAME.extractor.read(cut.changed(text="<intent>search</intent> bec")).value is UserIntent.Search
 
-    def test_other_types_of_intents(self):
-        class Level(enum.Enum):
-            LOW = 1
-            HIGH = 2
-
-        assert IntentExtractor("l", Level)("<l>high</l> <l>1</l>") is Level.HIGH
-        assert IntentExtractor("l", Level).extract_intent("<l>1</l>") is Level.LOW
-        assert IntentFrame("q", "a", Literal["yes", "no"]).extract_intent("<a>No.</a>") == "no"
-        assert IntentFrame("q", "a").extract_intent("<a> 5 &lt; 6 </a>") == "5 < 6"
-
     def test_both_errors_lead_to_the_exception_branch(self):
         prompt = Prompt("{{ query }}", parser=FRAME.extractor)
         model = Script("weather!", "<intent>dance</intent>", "<intent>search</intent>")
@@ -122,22 +108,6 @@ class TestExtraction:
         with pytest.raises(CallFailed) as caught:
             Agent(Script("x"), limits=Limits(parse_retries=0)).call(prompt, query="q")
         assert isinstance(caught.value.__cause__, TagNotFound)
-
-    @pytest.mark.parametrize(
-        ("make", "problem"),
-        [
-            (lambda: IntentFrame("a b", "c", UserIntent), "the input tag of a frame is 'a b'"),
-            (lambda: IntentFrame("a", "<c>", UserIntent), "the tag of an intent is '<c>'"),
-            (lambda: IntentFrame("a", "1", UserIntent), "the tag of an intent is '1'"),
-            (lambda: IntentExtractor("a", int), "the intent of a frame is <class 'int'>"),
-            (lambda: FRAME.wrap(5), "the text of a frame is 5"),
-            (lambda: FRAME.unwrap("<user_query>"), "the wrapped text is '<user_query>'"),
-            (lambda: FRAME.unwrap("<user_query></intent></user_query>"), "was not wrapped by this frame"),
-        ],
-    )
-    def test_mistakes_are_told(self, make: Any, problem):
-        with pytest.raises(UsageError, match=re.escape(problem)):
-            make()
 
 
 # What may be done to a tag so that a program does not find it and a model reads it all the same.
