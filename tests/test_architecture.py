@@ -104,13 +104,16 @@ def test_the_package_itself_loads_nothing():
 
 
 def test_each_folder_of_tests_runs_alone():
-    """A test module is found from its own folder and from `tests` alone; what more of them share is in support."""
-    beside = {path: {*path.parent.glob("test_*.py"), *TESTS.glob("test_*.py")} for path in TESTS.rglob("test_*.py")}
-    assert len(beside) > 200
+    """A module is found from its own folder and from `tests` alone; what several folders share is in support."""
+    packages = {TESTS / "support", TESTS / "bench"}
+    modules = [path for path in TESTS.rglob("*.py") if path.parent not in packages and path.stem != "conftest"]
+    assert len(modules) > 200
+    ours = {path.stem for path in modules}
+    assert len(ours) == len(modules), "two modules have one name"
     lost = {
         (str(path.relative_to(TESTS)), name)
-        for path, near in beside.items()
+        for path in modules
         for name in {imported.partition(".")[0] for imported, _ in imports(path)}
-        if name.startswith("test_") and name not in {other.stem for other in near}
+        if name in ours and not any((folder / f"{name}.py").exists() for folder in (path.parent, TESTS))
     }
     assert lost == set()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from support.walks import add, erase, parse
+from support.agent_calls import add, erase, parse
 from tenacity import wait_incrementing
 
 from fsm_agent import (

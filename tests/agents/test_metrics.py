@@ -8,7 +8,7 @@ import pickle
 from threading import Event, Thread
 
 import pytest
-from support.walks import parse
+from support.agent_calls import parse
 
 from fsm_agent import Agent, CallFailed, Context, Limits, Metrics, Price, Prompt, function
 from fsm_agent.agents.metrics import FunctionMetrics

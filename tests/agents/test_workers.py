@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import shop
+from support import shop_agent as shop
 from support.paths import ROOT
 from typer.testing import CliRunner
 
@@ -392,7 +392,7 @@ def fsm_agent(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 BEGIN = """
 from contextlib import suppress
-from support import shop
+from support import shop_agent as shop
 from fsm_agent import CallSuspended
 with suppress(CallSuspended):
     shop.shop(store="runs.db").call("Refund order A-17.", run_id="order-17")
@@ -402,13 +402,13 @@ with suppress(CallSuspended):
 class TestProcesses:
     def test_one_begins_another_answers_and_a_third_finishes(self, tmp_path):
         subprocess.run([sys.executable, "-c", BEGIN], cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=True)
-        idle = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop", "--once", cwd=tmp_path)
+        idle = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
         assert (idle.returncode, "0 times a run was advanced" in idle.stderr) == (0, True), idle.stderr
         answered = fsm_agent(
             *("runs", "answer", "order-17", "ask:3.0", "--approve", "--by", "ann", "--store", "runs.db"), cwd=tmp_path
         )
         assert answered.returncode == 0, answered.stderr
-        done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop", "--once", cwd=tmp_path)
+        done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
         assert (done.returncode, "1 time a run was advanced" in done.stderr) == (0, True), done.stderr
         runs = Runs(tmp_path / "runs.db")
         loaded = runs.store.load("order-17")
@@ -422,7 +422,7 @@ class TestProcesses:
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_a_signal_ends_it_well(self, tmp_path, number):
-        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop"]
+        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop_agent"]
         command.append("--create")
         with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

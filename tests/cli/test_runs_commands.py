@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import shop
+from support import shop_agent as shop
 from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
@@ -251,18 +251,18 @@ class TestReplay:
     def test_every_entry_is_verified_with_the_code(self, store):
         begin(store, "one")
         finish(store, "one", Approved())
-        assert runs("replay", "one", "--agents", "support.shop") == (
+        assert runs("replay", "one", "--agents", "support.shop_agent") == (
             "7 entries verified, each decided now as it was then; the definition of the agent is the same."
             " The run is in Completed.\n"
         )
-        said = json.loads(runs("replay", "one", "--agents", "support.shop:AGENT", "--json"))
+        said = json.loads(runs("replay", "one", "--agents", "support.shop_agent:AGENT", "--json"))
         assert said == {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True}
 
     def test_code_that_decides_otherwise_is_told(self, store, tmp_path):
         begin(store, "waits", "ended")
         finish(store, "ended", Approved())
         (tmp_path / "new_shop.py").write_text(
-            "from support import shop\nfrom dataclasses import replace\n"
+            "from support import shop_agent as shop\nfrom dataclasses import replace\n"
             "AGENT = replace(shop.AGENT, functions=[shop.price])\n"
         )
         error = refused("replay", "ended", "--agents", "new_shop:AGENT")
@@ -383,17 +383,17 @@ class TestAnswer:
     def test_a_run_is_cancelled(self, store):
         begin(store, "one")
         runs("answer", "one", "--cancel", "--reason", "a duplicate")
-        assert run("worker", "--agents", "support.shop", "--once").exit_code == 0
+        assert run("worker", "--agents", "support.shop_agent", "--once").exit_code == 0
         assert runs("list", "--ended").splitlines()[1].split()[:3] == ["one", "shop", "Failed"]
         assert "a duplicate" in runs("show", "one")
 
 
 class TestWorker:
     def test_a_store_that_is_not_there_is_not_made_by_mistake(self, store):
-        missing = run("worker", "--agents", "support.shop", "--once", "--store", "typo.db")
+        missing = run("worker", "--agents", "support.shop_agent", "--once", "--store", "typo.db")
         assert (missing.exit_code, "there is no store at 'typo.db'" in missing.stderr) == (1, True)
         assert not Path("typo.db").exists()
-        assert run("worker", "--agents", "support.shop", "--once", "--store", "new.db", "--create").exit_code == 0
+        assert run("worker", "--agents", "support.shop_agent", "--once", "--store", "new.db", "--create").exit_code == 0
         assert Path("new.db").exists()
 
     def test_what_the_users_code_raises_is_told_once_and_from_there(self, store, tmp_path):
@@ -402,7 +402,7 @@ class TestWorker:
         kept = Runs(store)
         kept.answer("one", {"ask:3.0": Approved()})
         kept.close()
-        ended = run("worker", "--agents", "support.shop:AGENT", "--deps", "deps_of_test:made", "--once")
+        ended = run("worker", "--agents", "support.shop_agent:AGENT", "--deps", "deps_of_test:made", "--once")
         assert ended.stderr.count("run one of agent 'shop' raised, and is given back") == 1
         assert 'deps_of_test.py", line 2, in made' in ended.stderr
         assert "worker.py" not in ended.stderr

@@ -14,8 +14,8 @@ from fsm_agent import Agent, TerminalHook
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.testing import Script, call
 
-PROGRAM = "from support.shown_agent import guide; guide.call('What do I wear?')"
-PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+PROGRAM = "from shown_agent import guide; guide.call('What do I wear?')"
+PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "cli")])}
 OVERVIEW = [
     "1 round, 1 function call",
     "  ask_weather",

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_picture import run_picture
+from support.agent_calls import function_call, seeded
 from support.paths import ROOT
-from support.walks import function_call, seeded
 
 from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.flow_runs import s
+from flow_runs import s
 
 from fsm_agent.flows import Flow, end, execute, wait
 from fsm_agent.testing import explore

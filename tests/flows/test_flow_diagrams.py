@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-from support.flow_runs import by_run, s, scripts
+from flow_runs import by_run, s, scripts
 from support.paths import ROOT
 
 from fsm_agent.diagrams import render

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
+from flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
 
 from fsm_agent import Agent, Approved, Begun, Message, Overloaded, Replied, Reply, Usage, function
 from fsm_agent.flows import (

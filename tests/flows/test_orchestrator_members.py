@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import Driver, everywhere
-from support.orchestrations import PASS, as_json, step, strategy
+from flow_runs import Driver, everywhere
+from orchestrations import PASS, as_json, step, strategy
 from support.paths import ROOT
 from support.wire_samples import PNG
 

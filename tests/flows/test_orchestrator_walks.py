@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.orchestrations import step, strategy
+from orchestrations import step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.flows.orchestrator import Loop, OrchestratorConfig, Supply

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_kill_worker import models
-from support.flow_runs import given_to_agents, s
+from flow_kill_worker import models
+from flow_runs import given_to_agents, s
 from support.paths import ROOT
 from support.terminal import Terminal
 

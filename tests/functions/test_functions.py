@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from argument_types import Box, Color, Pair, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
-from support.argument_types import Box, Color, Pair, Point
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ParseError, UsageError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.growth import growth
 from support.paths import SHARED
+from support.time_growth import growth
 
 from fsm_agent.functions.function import Function
 

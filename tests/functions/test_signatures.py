@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar
 
 import pytest
+from argument_types import Box, Color, Opaque, Pair, Point, Query
 from pydantic import BaseModel, Field
-from support.argument_types import Box, Color, Opaque, Pair, Point, Query
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.errors import ParseError, UsageError

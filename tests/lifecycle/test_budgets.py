@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.call_steps import begun, keys, request, returned, say
-from support.walks import assert_sendable, function_call
+from support.agent_calls import assert_sendable, begun, function_call, keys, request, returned, say
 
 from fsm_agent.errors import CallFailed, PromptError
 from fsm_agent.functions.function import Function

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.growth import growth
 from support.kept_runs import definition_of
+from support.time_growth import growth
 
 from fsm_agent import Agent, Dialog, Limits, PhaseDetector, PhaseRule, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.messages.message import FunctionCall

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.call_steps import begun, fail, returned, say
-from support.walks import assert_sendable, function_call
+from support.agent_calls import assert_sendable, begun, fail, function_call, returned, say
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError

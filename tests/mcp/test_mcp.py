@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from support.copies import replace
-from support.paths import SUPPORT
+from support.paths import TESTS
 
 from fsm_agent import Agent
 from fsm_agent.errors import ConfigError, UsageError
@@ -30,7 +30,7 @@ from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")
 
-HERE = SUPPORT
+HERE = TESTS / "mcp"
 ROOT = str(HERE.parent)
 OLD = (sys.executable, str(HERE / "mcp_old_server.py"))
 NEW = (sys.executable, str(HERE / "mcp_new_server.py"))

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from support.paths import SUPPORT
+from support.paths import TESTS
 
 from fsm_agent.errors import ConfigError
 from fsm_agent.mcp.config import mcp_servers
@@ -109,7 +109,7 @@ def test_a_file_that_is_none(tmp_path, content, told):
 
 def test_a_server_of_a_file_is_used(tmp_path):
     file = tmp_path / "mcp.json"
-    here = str(SUPPORT)
+    here = str(TESTS / "mcp")
     entry = {"command": sys.executable, "args": ["mcp_old_server.py"], "cwd": here}
     file.write_text(json.dumps({"mcpServers": {"old": entry}}))
     with mcp_servers(file)["old"] as server:

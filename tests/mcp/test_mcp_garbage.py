@@ -12,8 +12,8 @@ from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
-from support.mcp_sessions import end_sessions
-from support.paths import SUPPORT
+from mcp_sessions import end_sessions
+from support.paths import TESTS
 
 from fsm_agent import Agent
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
@@ -25,7 +25,7 @@ HELD_BY_OTHERS = {"_Watched", "Secrets"}  # the wrapper of a stream, and what th
 
 
 def server(kind: str = "new", timeout_s: float = 60.0) -> MCPServer:
-    return MCPServer.stdio(sys.executable, str(SUPPORT / f"mcp_{kind}_server.py"), name=kind, timeout_s=timeout_s)
+    return MCPServer.stdio(sys.executable, str(TESTS / "mcp" / f"mcp_{kind}_server.py"), name=kind, timeout_s=timeout_s)
 
 
 def use_and_close() -> None:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from mcp_http_stub import HttpStub
 from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
-from support.mcp_http_stub import HttpStub
 from support.paths import ROOT
 
 from fsm_agent.mcp.bounds import MAX_BYTES

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import tenacity
+from support.agent_calls import PROMPT, add, assert_sendable, parse, tick
 from support.drivers import (
     DRIVERS,
     Driver,
@@ -31,8 +32,7 @@ from support.drivers import (
     until_threads_rest,
     world,
 )
-from support.teams import Solo, Stage, Team, TeamRecord
-from support.walks import PROMPT, add, assert_sendable, parse, tick
+from support.nested_process import Solo, Stage, Team, TeamRecord
 
 from fsm_agent import flows
 from fsm_agent.agents.agent import Agent

@@ -24,7 +24,7 @@ from support.drivers import (
     by_run_unheard,
     everywhere,
 )
-from support.teams import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
+from support.nested_process import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
 from support.uncollected import uncollected
 
 from fsm_agent.agents.hooks import check_hooks, notify

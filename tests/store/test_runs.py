@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_drivers import WAYS, Way
 from support.kept_runs import (
     Elsewhere,
     LastingStore,
@@ -27,7 +28,6 @@ from support.kept_runs import (
     triggers,
     wipe,
 )
-from support.recorded_drivers import WAYS, Way
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options
@@ -574,7 +574,7 @@ def by_call(runs: Runs, one: Any, outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("outcome", "end"),
     [(Cancelled(reason="enough"), by_post), (Stopped(reason="enough"), by_call)],
-    ids=lambda o: o.kind,
+    ids=["cancelled", "stopped"],
 )
 def test_a_cancellation_by_another_reaches_the_driver_at_once(
     kind: str, way: Way, outcome: Outcome, end: Callable[[Runs, Any, Outcome], None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from support.reference_store import Kept, ReferenceStore, check_texts
+from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown

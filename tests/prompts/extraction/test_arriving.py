@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent import Agent, Prompt, first_of, json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.messages.event import Done, PartialOutput

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent import (
     ParseError,

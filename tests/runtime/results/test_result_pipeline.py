@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ways import Way, by_arun, by_astream, by_run, by_stream
+from support.agent_drivers import Way, by_arun, by_astream, by_run, by_stream
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.keeping import Options, definition_of
