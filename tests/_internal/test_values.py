@@ -157,7 +157,7 @@ class TestJson:
         with pytest.raises(ValueError, match=says):
             from_json(document, Drawing)
 
-    def test_data(self):
+    def test_data_become_values_of_their_kind(self):
         assert from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
 
     def test_bytes_of_older_documents_are_read(self):

@@ -97,7 +97,7 @@ class TestOfAClass:
         assert script.requests[0].settings.temperature == 0
         assert [m.text for m in script.requests[1].messages] == ["You look.", "hi", "ho", "Task for Bob: What is this?"]
 
-    def test_many(self, looker):
+    def test_each_of_many_tasks_may_be_a_payload(self, looker):
         script = Script(*"ab")
         results: Any = looker(client=script).map([PICTURE, "Who?"], concurrency=1, who="Ada")
         assert results.outputs == ["a", "b"]

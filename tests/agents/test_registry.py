@@ -312,7 +312,7 @@ system = "You forecast."
 
     @pytest.mark.spec("3.25: from a TOML file")
     @pytest.mark.parametrize("as_path", [str, Path])
-    def test_toml(self, tmp_path, script, as_path):
+    def test_an_agent_is_built_of_a_toml_file(self, tmp_path, script, as_path):
         weather()
         (tmp_path / "weather.toml").write_text(self.TOML)
         one = script("Rain, later sun.", "Mixed.")

@@ -431,7 +431,7 @@ class TestDiagram:
         assert "ParseException" in ended.stdout
 
     @needs_dot
-    def test_pictures(self):
+    def test_svg_and_png_go_to_stdout(self):
         assert "<svg" in run("diagram", "--format", "svg").stdout
         assert run("diagram", "--format", "png").stdout_bytes.startswith(b"\x89PNG")
 

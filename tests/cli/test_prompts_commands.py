@@ -91,7 +91,7 @@ class TestList:
         assert prompts("list").stdout.splitlines()[0] == "shop/broken: 3 problem(s), see 'prompts check'"
         assert len(json.loads(prompts("list", "--json").stdout)[0]["problems"]) == 3
 
-    def test_elsewhere(self, folder):
+    def test_prompts_of_another_directory_or_package_are_listed(self, folder):
         (folder / "prompts").rename(folder / "texts")
         assert "shop/plain() -> str" in prompts("list", "--directory", "texts").stdout
         assert "demo/task(a, b) -> str" in prompts("list").stdout  # the package's own

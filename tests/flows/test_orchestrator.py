@@ -298,7 +298,7 @@ def test_without_a_text_it_gets_json() -> None:
 
 
 @pytest.mark.spec("2.49: placeholders in order, each once")
-def test_placeholders() -> None:
+def test_placeholders_are_found_in_order_and_each_once() -> None:
     assert placeholders("{{ b }} {{a}} {{ b}} {c}") == ["b", "a"]
 
 
@@ -442,7 +442,7 @@ def test_loops_and_ends() -> None:
 
 @pytest.mark.spec("2.54: waves of steps at once")
 @LOOPS
-def test_waves(driven: Driver) -> None:
+def test_steps_that_depend_on_nothing_run_at_once(driven: Driver) -> None:
     plan = strategy(
         step("a", depends_on=()), step("b", depends_on=()), step("c", "{{ a }}+{{ b }}", depends_on=("a", "b"))
     )

@@ -52,7 +52,7 @@ class TestDefinition:
         assert (made.name, made.needs_approval) == ("len", None)
         assert changed.run('{"obj": []}') == 0
 
-    def test_policy(self):
+    def test_the_decorator_takes_every_policy(self):
         @function(name="roll", description="Roll.", repeatable=True, needs_approval=True, blocking=False)
         def f() -> int:
             """Not this."""

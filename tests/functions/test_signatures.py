@@ -137,7 +137,7 @@ class TestSchema:
             datetime.date(2026, 1, 2),
         )
 
-    def test_defaults(self):
+    def test_defaults_are_in_the_schema_as_json(self):
         def f(
             a=None,
             b: int = 2,
@@ -212,7 +212,7 @@ class TestSchema:
         ],
         ids=["Google", "NumPy", "Sphinx"],
     )
-    def test_docstrings(self, docstring):
+    def test_each_style_of_docstring_describes_the_parameters(self, docstring):
         def f(a, b): ...
 
         f.__doc__ = docstring
@@ -362,7 +362,7 @@ class TestStandardTypes:
         return locals()
 
     @pytest.mark.spec("3.16: a schema from a signature")
-    def test_schemas(self):
+    def test_standard_types_have_the_schemas_of_their_json(self):
         said = properties(self.f)
         for given in said.values():
             given.pop("title", None)
@@ -426,7 +426,7 @@ class TestKinds:
         with pytest.raises(UsageError, match=r"function 'f' takes '\*rest': a model can only give arguments by name"):
             Function.of(f)
 
-    def test_methods(self):
+    def test_methods_are_functions_without_their_object(self):
         class Shop:
             """A shop."""
 
@@ -481,7 +481,7 @@ class TestKinds:
         with pytest.raises(ParseError, match="user: Value error, it is given already"):
             made.run('{"query": "q", "user": "you"}')
 
-    def test_wrappers(self):
+    def test_a_wrapper_has_the_signature_of_what_it_wraps(self):
         def logged(call):
             @functools.wraps(call)
             def wrapper(*args, **kwargs):
@@ -570,7 +570,7 @@ class TestAnnotations:
             Function.of(f)
 
     @pytest.mark.parametrize("annotation", ["a b", "typing.Nothing", "len(5)", "1 +"])
-    def test_nonsense(self, annotation):
+    def test_an_annotation_that_is_no_type_is_refused(self, annotation):
         def f(a): ...
 
         f.__annotations__["a"] = annotation

@@ -126,7 +126,7 @@ class TestNames:
         with pytest.raises(UsageError, match="toolset 'shop' has no function 'zzz'; there are: login, buy, look"):
             method("zzz")
 
-    def test_prefixed(self):
+    def test_a_prefix_is_put_before_names_and_dependencies(self):
         made = SHOP.prefixed("shop_")
         assert names(made) == ["shop_login", "shop_buy", "shop_look"]
         assert made.functions[1].depends_on == ("shop_login",)
@@ -134,7 +134,7 @@ class TestNames:
         with pytest.raises(UsageError, match=r"'shop\.login' will be refused"):
             SHOP.prefixed("shop.")
 
-    def test_renamed(self):
+    def test_new_names_are_followed_by_dependencies(self):
         made = SHOP.renamed({"login": "sign_in", "look": "login"})
         assert names(made) == ["sign_in", "buy", "login"]
         assert made.functions[1].depends_on == ("sign_in",)
@@ -143,7 +143,7 @@ class TestNames:
         with pytest.raises(PromptError, match="one name and version: look"):
             SHOP.renamed({"login": "look"})
 
-    def test_added(self):
+    def test_two_toolsets_are_one_when_added(self):
         made = SHOP + Toolset([len], name="lists")
         assert names(made) == ["login", "buy", "look", "len"]
         assert made.name == "shop+lists"

@@ -61,7 +61,7 @@ def test_options_hold_for_all_and_over_the_prefix():
         ("$TOKEN $ {} ${", "$TOKEN $ {} ${"),
     ],
 )
-def test_variables(text, filled_in):
+def test_variables_are_filled_in_from_the_environment(text, filled_in):
     assert transport({"command": "x", "args": [text]}) == Stdio(command="x", args=(filled_in,))
 
 

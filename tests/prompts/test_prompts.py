@@ -56,7 +56,7 @@ class TestTask:
             ("{% set x = 1 %}{% if x %}{{ b.c }}{% endif %}", {"b"}),
         ],
     )
-    def test_variables(self, template, names):
+    def test_the_variables_are_those_of_the_template(self, template, names):
         assert Prompt(template).variables == names
 
     def test_functions_from_callables(self):
@@ -93,7 +93,7 @@ class TestTask:
             prompt.path = "y"
 
     @pytest.mark.spec("3.33: a prompt extends another, under a new path")
-    def test_extend(self):
+    def test_an_extended_prompt_differs_in_what_is_given(self):
         prompt = Prompt("x", path="p", functions=[look], output=Answer)
         longer = prompt.extend(path="q", output=str)
         assert (longer.path, longer.output, longer.template) == ("q", str, "x")
@@ -132,7 +132,7 @@ class TestHandlers:
         assert "limit of function calls" in prompt.handler_text("final", rounds=3)
 
     @pytest.mark.spec("3.14: a handler of one's own knows the attempt")
-    def test_templates(self):
+    def test_a_handler_may_be_a_template(self):
         prompt = Prompt(
             "x",
             on_exception="{{ attempt }}: {{ error_message }}",
@@ -144,13 +144,13 @@ class TestHandlers:
         assert prompt.handler_text("final", rounds=3) == "after 3"
 
     @pytest.mark.spec("3.14: a handler may be a function or a prompt")
-    def test_prompts(self):
+    def test_a_handler_may_be_a_prompt(self):
         prompt = Prompt("x", on_exception=Prompt("Mend: {{ error_message }}"), on_final=Prompt("Stop."))
         assert prompt.handler_text("exception", error_message="{{", attempt=1) == "Mend: {{"
         assert prompt.handler_text("final", rounds=1) == "Stop."
 
     @pytest.mark.spec("3.14: a handler may be a function or a prompt")
-    def test_functions(self):
+    def test_a_handler_may_be_a_function(self):
         def told(**values):
             return f"{values}"
 

@@ -37,7 +37,7 @@ class User:
         ("{{ x | join(', ') }}", {"x": ["<b>", "&"]}, "<b>, &"),
     ],
 )
-def test_rendering(template, values, text):
+def test_a_template_is_rendered_with_its_values(template, values, text):
     assert render(template, values) == text
 
 
@@ -83,7 +83,7 @@ def test_what_is_filled_in_without_jinja_is_what_jinja_makes_of_it(template):
         assert render(template, values) == _compiled(template).render(values)
 
 
-def test_variables():
+def test_variables_are_the_names_that_the_template_reads():
     assert variables("{{ a }} {{ b.c }} {% for d in e %}{{ d }}{% endfor %} {{ range(3) }}") == {"a", "b", "e"}
     assert variables("plain") == set()
 

@@ -391,7 +391,7 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
         (Denied(reason="not today"), "The call was not allowed: not today"),
     ],
 )
-def test_verdicts(driven: Driver, verdict: Any, said: str):
+def test_what_an_approver_says_is_what_the_model_is_told(driven: Driver, verdict: Any, said: str):
     one = seed()
     driven(one, Script(call("erase", path="x"), "42"), approve=lambda f: verdict)
     assert one.record.dialog[3].text == said

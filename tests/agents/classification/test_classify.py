@@ -117,7 +117,7 @@ class TestClassify:
         assert (found.label, found.coverage) == ("b", pytest.approx(0.06))
 
     @pytest.mark.spec("3.23: the share of true")
-    def test_binary(self, ask: Callable[..., Any]) -> None:
+    def test_a_binary_question_gives_the_probability_of_true(self, ask: Callable[..., Any]) -> None:
         with Script(token_reply({"True": 0.6, "False": 0.2})) as script:
             assert ask(Agent(script), "binary_classify", Dialog().put("Is it?")) == pytest.approx(0.75)
         assert '"True" or "False"' in script.requests[0].messages[-1].text
@@ -186,7 +186,7 @@ class TestVotes:
             found = Agent(script).classify("Which?", AB)
         assert (found.label, found.probabilities, found.is_calibrated) == ("b", {"a": 0.0, "b": 1.0}, False)
 
-    def test_several(self, ask: Callable[..., Any]) -> None:
+    def test_several_votes_give_their_shares(self, ask: Callable[..., Any]) -> None:
         with Script("a", "b", "b", "b") as script:
             found = ask(Agent(script), "classify", "Which?", AB, votes=4)
         assert (found.probabilities, found.is_calibrated, len(found.results)) == ({"a": 0.25, "b": 0.75}, False, 4)
@@ -334,7 +334,7 @@ def test_the_options_are_those_that_there_are() -> None:
         ({"calibration": Calibration(bias={"x": 0.0, "y": 0.0})}, "the calibration is of the classes 'x', 'y'"),
     ],
 )
-def test_mistakes(options: dict[str, Any], problem: str) -> None:
+def test_a_mistake_is_named_before_anything_is_asked(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError) as error:
         Agent(Script("a")).classify(options.pop("what", "Which?"), options.pop("classes", AB), **options)
     assert problem in str(error.value)

@@ -69,7 +69,7 @@ class TestEach:
             ("<answer>\n\t5 \n\n 6\t\n</answer>", "5 \n\n 6"),
         ],
     )
-    def test_tagged(self, text, value):
+    def test_tagged_takes_what_is_in_the_tag(self, text, value):
         assert tagged("answer")(text) == value
 
     @pytest.mark.spec(
@@ -87,7 +87,7 @@ class TestEach:
         assert json_block("{}\n```python\n[1]\n```\n~~~json\n[2]\n~~~\n") == [2]
 
     @pytest.mark.spec("2.2: the first keyword, as it was given")
-    def test_keyword(self):
+    def test_keyword_takes_one_of_its_words(self):
         assert keyword("No", "Yes")("oh YES, or no") == "No"
         assert keyword("Yes")("oh YES") == "Yes"
         assert keyword("No", "know")("I KNOW it") == "No", "also inside of another word"
@@ -95,7 +95,7 @@ class TestEach:
             keyword("No", "Yes")("maybe")
 
     @pytest.mark.spec("2.2: a group of a regular expression")
-    def test_regex(self):
+    def test_regex_takes_the_first_group_of_the_first_match(self):
         assert regex(r"n=(\d+)")("n=5, n=6") == "5"
         assert regex(r"\d+")("n=5") == "5"
         assert regex(r"(\d)-(\d)")("5-6") == "5", "the first group"
@@ -106,7 +106,7 @@ class TestEach:
             regex(r"(a+)+$", max_length=10)("a" * 11)
 
     @pytest.mark.spec("2.2: the text as it is")
-    def test_verbatim(self):
+    def test_verbatim_changes_nothing(self):
         assert verbatim(" a \n") == " a \n"
 
     @pytest.mark.spec(
@@ -115,7 +115,7 @@ class TestEach:
         "2.3: indented, nested and unclosed fences",
         "2.3: a missing block is an error that names the language",
     )
-    def test_code(self):
+    def test_code_takes_the_first_block_of_its_language(self):
         text = "```python title=x\na  \n  b\n```\n  ```py\n  c\n    d  \n  ```\n````md\n```js\ne\n```\n````\n```sql\nf"
         assert code()(text) == "a  \n  b"
         assert code("py")(text) == "c\n  d"
@@ -319,7 +319,7 @@ class TestNearlyRight:
             ("x" * 101, ["x" * 100], None),
         ],
     )
-    def test_closeness(self, given, right, found):
+    def test_close_to_one_word_alone_is_taken_for_it(self, given, right, found):
         assert only_close(given, right) == found
 
 
@@ -372,7 +372,7 @@ class TestTags:
         assert parser("no tags") == {"raw": "no tags", "a": [], "ab": []}
 
     @pytest.mark.spec("3.21: blocks of code, by language")
-    def test_blocks(self):
+    def test_blocks_are_listed_by_their_language(self):
         parser = TagParser(md=["py", "python"])
         text = "```py\n1\n```\n```python\n2\n```\n```\n3\n```\n```py\n4\n```"
         assert parser(text) == {"raw": text, "py": ["1", "4"], "python": ["2"]}

@@ -151,7 +151,7 @@ class TestParsers:
             ('[{tagged = "answer"}, "verbatim"]', "plain", "plain"),
         ],
     )
-    def test_strategies(self, folder, parser, answer, value):
+    def test_each_strategy_may_be_named_as_the_parser(self, folder, parser, answer, value):
         assert str(loaded(folder, f"parser = {parser}").parse(answer)).strip() == str(value).strip()
 
     @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class TestTheExampleOfTheGuide:
         )
 
     @pytest.mark.spec("2.25: all actions, in the order of the text", "2.24: tags with attributes and inner text")
-    def test_extraction(self):
+    def test_its_actions_are_extracted(self):
         assert ACTIONS.extract_actions(RESPONSE) == [
             GetWeather(),
             ShowImage(href="https://cataas.com/cat"),
@@ -99,7 +99,7 @@ class TestTheExampleOfTheGuide:
         ]
 
     @pytest.mark.spec("2.26: each action is replaced")
-    def test_transformation(self):
+    def test_its_actions_are_replaced_by_texts(self):
         assert ACTIONS.transform_actions(RESPONSE.strip(), told) == (
             "Here's the weather: [Checking weather...]\n"
             "And here's a cat picture: [Displaying image from https://cataas.com/cat]\n"
@@ -108,7 +108,7 @@ class TestTheExampleOfTheGuide:
         assert ACTIONS.transform_actions(RESPONSE, told).startswith("\nHere's"), "white space is left alone"
 
     @pytest.mark.spec("2.26: actions are removed")
-    def test_removal(self):
+    def test_its_actions_are_taken_out(self):
         assert ACTIONS.strip_actions(RESPONSE.strip()) == "Here's the weather: \nAnd here's a cat picture: \n"
         assert ACTIONS.strip_actions("Hello <GetWeather /> world") == "Hello  world"
 

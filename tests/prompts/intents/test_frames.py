@@ -41,12 +41,12 @@ FRAME = IntentFrame("user_query", "intent", UserIntent)
 
 class TestTheExampleOfTheGuide:
     @pytest.mark.spec("2.22: a text is wrapped in a tag")
-    def test_wrapping(self):
+    def test_its_query_is_wrapped(self):
         wrapped = FRAME.wrap("what is the weather in Tokyo?")
         assert wrapped == "<user_query>what is the weather in Tokyo?</user_query>"
 
     @pytest.mark.spec("2.22: the intent is read from its tag")
-    def test_extraction(self):
+    def test_its_intent_is_extracted(self):
         assert (
             FRAME.extract_intent("Okay, I will get the weather. <intent>GetWeather</intent>") is UserIntent.GetWeather
         )

@@ -113,7 +113,7 @@ class TestFiles:
                 __prompt_file__ = tmp_path / "none"
 
     @pytest.mark.spec("2.10: a file and a text together are refused")
-    def test_both(self):
+    def test_a_template_and_a_file_together_are_refused(self):
         with pytest.raises(PromptError, match="has both __prompt_template__ and __prompt_file__"):
 
             class Both(PromptModel):
