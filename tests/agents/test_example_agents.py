@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from fsm_agent import CallFailed, FunctionResult, UsageError, build_agent
+from fsm_agent import FunctionResult, build_agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.testing import Script, call
@@ -86,20 +86,6 @@ class TestBankSupport:
         assert result == "123.45 EUR"
         assert "risk: Input should be less than or equal to 10 (given: 11)" in asked[2][-1]
 
-    def test_an_answer_off_the_scale_is_never_given(self):
-        bank = example("bank_support")
-        deps = bank.SupportDeps(customer_id=123, bank=bank.Bank())
-        bad = '{"advice": "x", "block_card": false, "risk": 11}'
-        with pytest.raises(CallFailed):
-            bank.ask(bank.support(Script(*[bad] * 4)), "What is my balance?", deps)
-
-    def test_without_deps_the_caller_is_told(self):
-        bank = example("bank_support")
-        agent = bank.support(Script())
-        dialog = agent.init_dialog(name="Maria").put("What is my balance?")
-        with pytest.raises(UsageError, match="deps is None, and function 'customer_balance' takes Context"):
-            agent.call(dialog)
-
 
 class TestCustomAgent:
     @pytest.mark.spec("3.24: a subclass registers itself", "3.24: sub-agents by name")
@@ -123,12 +109,6 @@ class TestCustomAgent:
             "Answer Why is the sky blue? in one sentence, from these facts: ['Air scatters short waves more.']",
         ]
         assert scripts[0].requests[0].settings.temperature == 0
-
-    def test_a_function_that_finds_nothing_says_what_there_is(self):
-        custom = example("custom_agent")
-        script = Script(call("search_notes", topic="sea"), '{"facts": ["none"]}', "Nobody knows.")
-        assert build_agent(custom.CONFIG, client=script)("Why is the sea salty?") == "Nobody knows."
-        assert result_in(script) == "There are no notes on 'sea'; there are some on sky."
 
 
 class TestTriage:

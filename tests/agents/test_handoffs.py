@@ -30,9 +30,8 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.agents.keeping import Options
-from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.errors import SnapshotError
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.lifecycle.record import Reason, State
 from fsm_agent.messages.event import Done, Event, Inside, Stepped
 from fsm_agent.messages.reply import Reply, Usage
@@ -157,12 +156,6 @@ def test_a_conversation_in_a_store_stays_with_the_agent_though_the_handoff_is_fo
     assert "transfer_to_billing" not in str(agent.conversation("customer-17").read().overview())
 
 
-def test_a_handoff_that_is_gone_leaves_the_dialog_to_the_first_agent():
-    one = triage().call("?")
-    later = triage("It is me.", functions=[look_up])
-    assert later.call("Who is it?", after=one).output == "It is me."
-
-
 # Limits and ends
 
 
@@ -177,13 +170,6 @@ def test_agents_that_hand_over_on_and_on_are_stopped():
     assert (record.ending.reason, record.ending.function) == (Reason.HANDOFF_LIMIT, "to_a")
     assert (record.ending.limit, record.ending.count) == ("handoffs", 3)
     assert [m.role for m in record.dialog] == ["user", *["assistant", "tool"] * 4]
-
-
-def test_handoffs_are_counted_anew_in_each_turn():
-    a = Agent(Script(call("to_b"), "two"), name="a", functions=[handoff(lambda: b, name="to_b")])
-    b = Agent(Script("one", call("to_a")), name="b", functions=[handoff(a, name="to_a")], limits=Limits(handoffs=1))
-    first = a.changed(limits=Limits(handoffs=1)).call("?")
-    assert (first.output, a.changed(limits=Limits(handoffs=1)).call("!", after=first).output) == ("one", "two")
 
 
 def test_a_handoff_in_the_last_round_is_taken():
@@ -350,14 +336,6 @@ def test_what_is_injected_reaches_the_agent_that_has_the_dialog():
     model: Any = other.model
     assert model.requests[0].messages[-1].text == "Hurry."
     assert [m.text for m in one.record.dialog if m.role == "user"] == ["?", "Hurry."]
-
-
-def test_nobody_outside_can_settle_it():
-    agent = triage(to=billing(call("refund", order=17)))
-    with pytest.raises(CallSuspended) as e:
-        agent.call("?")
-    with pytest.raises(OutcomeError, match="nothing was asked under 'to:transfer_to_billing'"):
-        e.value.call.advance("to:transfer_to_billing", Returned(text="It is done."))
 
 
 # Tokens, what it sees, what is refused

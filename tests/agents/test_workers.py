@@ -17,11 +17,9 @@ from pathlib import Path
 import pytest
 from support import shop_agent as shop
 from support.paths import ROOT
-from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
-from fsm_agent.cli.commands import app
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store.memory import MemoryStore
@@ -376,14 +374,6 @@ class TestStopping:
         one = rows(store)["one"]
         assert (one.n, one.state, one.holder, one.due_s) == (4, "Calling", None, 0.0)
 
-    def test_an_idle_one(self, store):
-        worker = Worker([shop.shop()], store)
-        thread = threading.Thread(target=worker.run, kwargs={"threads": 2})
-        thread.start()
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
-
 
 def fsm_agent(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fsm_agent", *arguments]
@@ -430,10 +420,6 @@ class TestProcesses:
             process.send_signal(number)
             assert process.wait(30) == 0
             assert "0 times a run was advanced" in process.stderr.read()
-
-    def test_the_help_says_with_which_status(self):
-        said = " ".join(CliRunner().invoke(app, ["worker", "--help"]).output.replace("│", " ").split())
-        assert "Ctrl-C ends it, with exit status 0" in said
 
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -35,16 +35,6 @@ class TestReference(ReferenceSuite):
     """Without a fault, nothing is found."""
 
 
-class VolatileStore(ReferenceStore):
-    is_volatile = True
-
-
-class TestVolatile(ReferenceSuite):
-    """One that keeps nothing is spared what it cannot do."""
-
-    make = VolatileStore
-
-
 class TestOwnClock(ReferenceSuite):
     """One with a clock of its own is waited for."""
 
@@ -829,7 +819,7 @@ def test_each_check_has_a_fault_that_it_catches() -> None:
 
 def test_no_fault_is_forgotten() -> None:
     wrong = {fault for fault in globals().values() if inspect.isclass(fault) and issubclass(fault, ReferenceStore)}
-    assert wrong - {ReferenceStore, VolatileStore} == {fault for _, fault, _ in FAULTS}
+    assert wrong - {ReferenceStore} == {fault for _, fault, _ in FAULTS}
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
