@@ -267,6 +267,14 @@ class TestHandlers:
             Prompt("x", path="p", on_final=Path("stop.md"))
         assert f"'stop.md' of on_final of prompt 'p' is missing; searched: {str(file)!r}" in str(caught.value)
 
+    def test_prompts_in_a_circle(self, folder):
+        write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
+        assert "handlers in a circle: " in refusal(folder, 'on_exception = {prompt = "shop/again"}')
+
+    def test_in_two_places(self, folder):
+        write(folder / "shop/count.final.jinja", text="Stop.")
+        assert "on_final is in the file 'count.final.jinja' as well" in refusal(folder, 'on_final = "End."')
+
 
 class TestPlaces:
     def test_several_directories_in_order(self, tmp_path):
