@@ -6,16 +6,23 @@ The demo is that of the embedded model; a server on loopback is the model of the
 from __future__ import annotations
 
 import html
+import io
 import re
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.style import Style
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
 from support.paths import ROOT
-from support.scenes import ADDS, CTRL_D, MODEL, REMOVES, Act, Scene, says
-from support.screens import picture_of
-from transcripts import at_terminal, stage
+from support.terminal import replayed_screen, screen_of
+from transcripts import ADDS, CTRL_D, MODEL, REMOVES, Act, Scene, at_terminal, says, stage
 
 COLUMNS = 80
+_GREY = "#a0a0a0"
 SCENES = {
     "demo": Scene([Act("fsm-agent demo")]),
     "chat": Scene(
@@ -45,6 +52,24 @@ def picture(name: str) -> str:
     with stage(SCENES[name]) as (folder, environment):
         seen, _ = at_terminal(act, folder, environment, columns=COLUMNS)
     return picture_of(act.line, seen, COLUMNS)
+
+
+def picture_of(command: str, written: str, columns: int) -> str:
+    """Return the screen of a terminal as SVG, below the command; it needs no fonts but those that are there."""
+    screen = replayed_screen(written, columns)
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.assemble(("$ ", _GREY), (command, "bold")))
+    for row in range(len(screen_of(written, columns).splitlines())):
+        line, cells = Text(), [screen.buffer[row][column] for column in range(columns)]
+        for (fg, bold, italic), alike_cells in groupby(cells, lambda cell: (cell.fg, cell.bold, cell.italics)):
+            color = {"default": None, "brown": "yellow", "brightblack": _GREY}.get(fg, fg)
+            text = "".join([cell.data for cell in alike_cells])
+            line.append(text, Style(color=color, bold=bold, italic=italic))
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    local = re.sub(r"@font-face {{.*?}}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    local = local.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
+    return console.export_svg(title=command, theme=MONOKAI, code_format=local, unique_id="terminal")
 
 
 def text_of(picture: str) -> Sequence[str]:

@@ -9,9 +9,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import cold_start
 import pytest
-from support import cold_start
-from support.paths import SUPPORT, TESTS
+from support.paths import TESTS
 
 PROCESSES = 300
 
@@ -28,7 +28,7 @@ def outcome(prepared: Path, folder: Path, *parts: str) -> str:
     """What a fresh OS process says; "" is right."""
     path = folder / "runs.db"
     shutil.copy(prepared, path)
-    command = [sys.executable, "-X", "faulthandler", str(SUPPORT / "cold_start.py"), str(path), *parts]
+    command = [sys.executable, "-X", "faulthandler", str(TESTS / "cold_start.py"), str(path), *parts]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     for file in folder.iterdir():

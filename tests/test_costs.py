@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import re
 import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
@@ -57,8 +56,6 @@ RATIOS = {  # to the time of the work by hand: twice what there is (November 202
 }
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cost.md"
-FINDINGS = ROOT.parent / "shared" / "bench" / "FINDINGS.md"
-BY_HAND = {**dict.fromkeys(("W4h", "W5", "W7", "W8"), "bare_httpx"), "W6": "bare_httpx_fast"}  # others: bare_typed
 ATTEMPTS = 16
 traced = pytest.mark.skipif(sys.gettrace() is not None, reason="what is traced takes longer")
 
@@ -165,6 +162,7 @@ class TestOneCall:
         assert count(WORKS[name].ours).calls <= CALLS[name]
 
     @traced
+    @pytest.mark.long
     @pytest.mark.parametrize("name", RATIOS)
     def test_it_takes_no_more_time(self, name):
         ours_s, by_hand_s = least(WORKS[name], RATIOS[name])
@@ -181,6 +179,7 @@ class TestGrowth:
         assert exponent(SIZES, [one.looked_at for one in counted]) < 1.02
 
     @traced
+    @pytest.mark.long
     def test_time_is_linear_in_rounds(self):
         times_s: list[float] = [sys.maxsize] * len(SIZES)
         for _ in range(ATTEMPTS):
@@ -262,6 +261,9 @@ ASKED = {
 }
 
 
+REST = ("acall", "stream")
+
+
 class TestGarbage:
     """A reference cycle keeps all that a call held until the collector finds it."""
 
@@ -270,7 +272,7 @@ class TestGarbage:
         agent = Agent(Script(*ASKED[asked]), functions=FUNCTIONS)
         assert {call.error for call in agent.call(TASK).function_calls} <= {f"LookupError: {n}" for n in range(3)}
 
-    @pytest.mark.parametrize("how", ["call", "acall", "stream", "astream"])
+    @pytest.mark.parametrize("how", ["call", "astream", *[pytest.param(how, marks=pytest.mark.long) for how in REST]])
     @pytest.mark.parametrize("asked", ASKED)
     def test_a_call_leaves_nothing_for_the_collector(self, asked, how):
         output = str if ASKED[asked][0] == "42" or isinstance(ASKED[asked][0], Reply) else Answer
@@ -303,7 +305,6 @@ class TestGarbage:
                     once(agent, runner)
                 assert gc.collect() <= 10  # what the loop leaves, whatever the number of calls
             finally:
-                gc.unfreeze()
                 gc.enable()
 
 
@@ -332,25 +333,6 @@ class TestStreaming:
         assert many.calls < 10 * few.calls
 
 
-def tables(text: str) -> dict[tuple[str, str], dict[str, float]]:
-    """Figures of the benchmark's tables by library, under the name of the table and that of the column."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    name, columns = "", list[str]()
-    for line in text.splitlines():
-        if heading := re.match(r"### (W\w+)", line):
-            name = heading[1]
-        elif line in ("clean:", "retry:"):
-            name = f"{name.split()[0]} {line[:-1]}"
-        elif line.startswith("|  |"):
-            columns = [cell.strip() for cell in line.split("|")[2:-1]]
-        elif line.startswith("| ") and name:
-            library, *cells = [cell.strip() for cell in line.split("|")[1:-1]]
-            for column, cell in zip(columns, cells, strict=False):
-                if re.fullmatch(r"[\d.,]+", cell):
-                    found.setdefault((name, column), {})[library.strip("_")] = float(cell.replace(",", ""))
-    return found
-
-
 class TestPage:
     def test_the_table_is_that_of_the_figures(self):
         assert cost_table.table() in PAGE.read_text()
@@ -358,11 +340,3 @@ class TestPage:
     def test_what_is_measured_is_in_it(self):
         page = PAGE.read_text()
         assert all(f" {name} " in page for name in WORKS)
-
-    @pytest.mark.skipif(not FINDINGS.exists(), reason="the benchmark's tables are not here: ../shared/bench")
-    @pytest.mark.parametrize("row", cost_table.ROWS, ids=lambda row: row.work)
-    def test_the_figures_of_others_are_those_of_the_benchmark(self, row):
-        figures = tables(FINDINGS.read_text())[row.source]
-        named = [figures[name.replace("-", "_")] for name in cost_table.PEERS]
-        assert named == [*row.peers]
-        assert figures[BY_HAND.get(row.source[0], "bare_typed")] == row.by_hand

@@ -30,12 +30,10 @@ from fsm_agent.errors import (
     ProviderError,
     RateLimited,
     ReplayError,
-    Retry,
     SnapshotError,
     TagNotFound,
     TimedOut,
     UsageError,
-    hint,
 )
 
 PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply]
@@ -53,25 +51,6 @@ def test_the_tree():
     assert {error for error in every if ParseError in error.__bases__} == parse
     values = {UsageError, *usage, ParseError, *parse, SnapshotError, JournalError, ReplayError}
     assert {error for error in every if issubclass(error, ValueError)} == values
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "said"),
-    [
-        ("lok", ["login", "look"], ": did you mean 'look'?"),
-        ("zzz", ["login", "look"], "; there are: login, look"),
-        ("zzz", iter(["look"]), "; there are: look"),
-        ("zzz", [], "; there are: none"),
-    ],
-)
-def test_what_was_probably_meant(word, known, said):
-    assert hint(word, known) == said
-
-
-def test_what_a_function_tells_the_model_is_its_text():
-    assert str(Retry("Give the country too.")) == "Give the country too."
-    assert str(pickle.loads(pickle.dumps(Retry("x")))) == "x"
-    assert not isinstance(Retry("x"), ValueError)
 
 
 @pytest.mark.parametrize("error", [TagNotFound("intent"), ParseFailed("Foo", "not Foo")])
@@ -103,11 +82,6 @@ class TestProviderError:
     def test_what_may_help(self, error, status, is_retryable):
         assert error("x", status=status).retryable is is_retryable
         assert error("x", status=status, retryable=not is_retryable).retryable is not is_retryable
-
-    def test_its_text(self):
-        assert str(ProviderError("no answer")) == "no answer"
-        assert str(RateLimited("slow down", **FACTS)) == "slow down [status=429, code=too_many, request_id=req_1]"
-        assert str(BadReply("", status=0)) == " [status=0]"
 
     @pytest.mark.parametrize("error", PROVIDER_ERRORS)
     @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])

@@ -36,7 +36,6 @@ from fsm_agent import (
 from fsm_agent.clients import Network
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import Overloaded
-from fsm_agent.messages.hosted_tool import HostedMCP
 from fsm_agent.testing import Script, call
 
 
@@ -157,11 +156,6 @@ def test_an_agent_is_what_it_was_made_of():
     assert same.prompt.expected.type is int
 
 
-def test_a_toolset_keeps_its_versions():
-    tools = sent(Toolset([add, CONVERT], name="tools").without("convert"))
-    assert (tools.name, tools.functions) == ("tools", (add,))
-
-
 def test_a_result_is_read_in_another_process():
     agent = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], output=int)
     result = agent.call("1 + 2?", deps=threading.Lock())  # of no use to a call that has ended
@@ -226,20 +220,6 @@ def test_what_cannot_be_sent_is_missed_when_it_is_needed(why):
     assert agent.run(restored).text == "done"
 
 
-class Unloadable:
-    """Pickled well, and loaded never."""
-
-    def __reduce__(self) -> Any:
-        return int, ("no number",)
-
-
-def test_what_cannot_be_loaded_is_missed_when_it_is_needed():
-    same = sent(suspended([erase], deps=Unloadable()))
-    assert type(same) is CallSuspended
-    with pytest.raises(UsageError, match="invalid literal for int"):
-        same.call.advance("ask:1.0", Approved())
-
-
 def test_the_dialog_of_a_failure_can_always_be_sent_again():
     error = sent(failed("x", output=int, stop_when=None, functions=[Function.of(erase, format=lambda v, _: str(v))]))
     assert error.result.dialog.top_prompt is None
@@ -288,13 +268,6 @@ class TestClient:
         with pytest.raises(UsageError, match=f"{said} may hold a secret; a key in OPENAI_API_KEY") as caught:
             pickle.dumps(Agent(client))
         assert "hunter2" not in str(caught.value)
-
-    def test_that_of_a_hosted_server_too(self):
-        hosted = HostedMCP("docs", "https://host/mcp?key=hunter2", authorization="hunter2")
-        with pytest.raises(UsageError, match="'docs' cannot be pickled") as caught:
-            pickle.dumps(Settings(hosted_tools=(hosted,)))
-        assert "hunter2" not in str(caught.value)
-        assert copy.deepcopy(hosted) == copy.copy(hosted) == hosted
 
 
 def ask(dialog: Dialog, *entries: Any) -> CallResult:

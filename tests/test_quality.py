@@ -81,6 +81,7 @@ def test_what_is_not_loaded_is_there_when_it_is_used():
     assert run(f"{AGENT}\n{FIRST_USE}").split() == ["used"]
 
 
+@pytest.mark.long
 def test_importing_is_cheap():
     """Ratio of the least of several runs each, by turns; more of them while the machine is busy."""
 

@@ -92,10 +92,6 @@ def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():
     assert all(output and "Script(" in code for code, output in shown)
 
 
-def test_the_readme_is_read_in_a_few_minutes():
-    assert README.stat().st_size <= 8192
-
-
 def test_the_commands_of_the_page_on_runs_do_what_it_says(monkeypatch, tmp_path):
     page = TEXTS["docs/runs.md"]
     (tmp_path / "shop.py").write_text(EXAMPLE.findall(page)[0][0].partition("try:")[0])
@@ -129,6 +125,7 @@ def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
     assert "MISSED" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_suites_of_the_docs_pass_in_a_project_of_their_own(tmp_path):
     suites = [code for _, code, _ in EXAMPLES if "Conformance)" in code]
@@ -158,12 +155,13 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(("name", "link", "anchor", "test"), LINKS)
-def test_links_into_the_repository_lead_somewhere(name, link, anchor, test):
-    page = (ROOT / name).parent / link if link else ROOT / name
-    assert page.exists()
-    assert not anchor or anchor in anchors(page)
-    assert not test or f"def {test}(" in page.read_text("utf-8")
+def test_links_into_the_repository_lead_somewhere():
+    assert len(LINKS) > 100
+    for name, link, anchor, test in LINKS:
+        page = (ROOT / name).parent / link if link else ROOT / name
+        assert page.exists(), (name, link)
+        assert not anchor or anchor in anchors(page), (name, link, anchor)
+        assert not test or f"def {test}(" in page.read_text("utf-8"), (name, link, test)
 
 
 def test_every_reason_to_use_it_is_proved():
@@ -202,15 +200,9 @@ def test_the_table_of_providers_is_that_of_the_catalogue():
     assert table() in TEXTS["docs/providers.md"]
 
 
-@pytest.mark.parametrize("name", [*field_names(Limits), *field_names(Policy)] + [r.name for r in Reason])
-def test_every_limit_policy_and_reason_is_named(name):
-    assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL)
-
-
-def test_the_glossary_has_at_most_forty_words_each_once_and_in_order():
-    _, *words = [word for word, _ in TABLE_ROW.findall(TEXTS["docs/glossary.md"])]
-    assert 0 < len(words) <= 40
-    assert words == sorted({*words}, key=str.lower)
+def test_every_limit_policy_and_reason_is_named():
+    for name in (*field_names(Limits), *field_names(Policy), *[reason.name for reason in Reason]):
+        assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL), name
 
 
 def test_the_words_of_the_glossary_are_those_of_the_package():

@@ -8,7 +8,7 @@ from math import log2
 from typing import Any
 
 import pytest
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.gemini.generate_content import Gemini

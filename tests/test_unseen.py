@@ -130,7 +130,7 @@ def test_a_base_url_that_is_none() -> None:
         assert seen_in(shown_by(caught.value)) == []
 
 
-def test_reprs() -> None:
+def test_no_repr_shows_a_secret() -> None:
     client = client_of("https://h.invalid/path-t0ken-4716?key=query.key.4714&k=another.query.4715", headers=HEADERS)
     agent = Agent(client, system="x")
     shown = [client, client._access, client._access.locate(), agent, agent.seed("Hello?"), HOSTED]

@@ -40,11 +40,6 @@ def test_an_unknown_name_is_answered_with_the_one_that_was_meant(fruits, name, s
     assert str(caught.value) == says
 
 
-def test_an_empty_one_says_so():
-    with pytest.raises(KeyError, match="no fruit 'x' is registered; known are none"):
-        Registry("fruit", KeyError).find("x")
-
-
 def test_a_name_is_taken_once(fruits):
     fruits.register("apple", 1)
     with pytest.raises(ConfigError, match="there is a fruit 'apple' already: take another name, or overwrite=True"):
@@ -64,11 +59,6 @@ def test_a_scope_forgets_and_a_copy_is_apart(fruits):
     copy.register("fig", 4)
     assert "fig" not in fruits
     assert copy["apple"] == 1
-
-
-def test_it_is_read_only_but_for_register(fruits):
-    with pytest.raises(TypeError):
-        fruits["fig"] = 3
 
 
 @pytest.mark.parametrize("registry", [AGENTS, CLIENTS, FUNCTIONS, PROVIDERS])

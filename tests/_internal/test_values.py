@@ -18,7 +18,7 @@ import pytest
 from rich.pretty import pretty_repr
 
 import fsm_agent
-from fsm_agent._internal.values import Tagged, Value, differing, from_data, from_json, to_json
+from fsm_agent._internal.values import Tagged, Value, from_data, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.clients.endpoint import Access
 from fsm_agent.clients.http.network import Network
@@ -84,9 +84,6 @@ class TestValue:
         ):
             assert "hunter2" not in pretty_repr(value) + repr(value)
 
-    def test_fields_that_differ_from_their_defaults(self):
-        assert differing(Point(1.0, 0.0, "s")) == {"x": 1.0, "secret": "s"}
-
     def test_no_two_share_a_default_that_can_change(self):
         assert Point(1.0).notes is not Point(1.0).notes
 
@@ -109,11 +106,6 @@ class TestValue:
         marked = Marked(role="user", parts=(Text("hi"),), mark="x")
         assert (marked.text, marked.mark, marked.changed(mark="y").mark) == ("hi", "x", "y")
         assert isinstance(marked, Message)
-
-    def test_the_kind_is_in_no_constructor(self):
-        assert Circle(2).kind == "circle"
-        with pytest.raises(TypeError, match="Unexpected keyword argument 'kind'"):
-            Circle(2, kind="square")
 
 
 class TestJson:
@@ -165,7 +157,7 @@ class TestJson:
         with pytest.raises(ValueError, match=says):
             from_json(document, Drawing)
 
-    def test_data(self):
+    def test_data_become_values_of_their_kind(self):
         assert from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
 
     def test_bytes_of_older_documents_are_read(self):

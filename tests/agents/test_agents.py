@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
-import gc
 import pickle
-import weakref
 from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
-from support.walks import add, erase, parse
+from support.agent_calls import add, erase, parse
 from tenacity import wait_incrementing
 
 from fsm_agent import (
@@ -239,17 +237,6 @@ class TestExtra:
             Agent(one).call("?", extra=extra)
         assert one.requests == []
 
-    def test_what_has_no_end_is_refused(self, script):
-        endless: dict[str, Any] = {}
-        endless["a"] = endless
-        with pytest.raises(UsageError, match="is nested more than 50 deep: flatter data would be right"):
-            Agent(script()).call("?", extra=endless)
-
-    def test_a_call_that_is_there_has_its_own(self, script):
-        agent = Agent(script())
-        with pytest.raises(UsageError, match="extra is given with an AgentCall"):
-            list(agent.stream(agent.seed("?"), extra=EXTRA))
-
 
 @pytest.mark.parametrize(
     ("task", "options", "says"),
@@ -401,11 +388,6 @@ def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     assert elsewhere.run(restored).output == "done"
 
 
-def test_an_approver_decides_here(script):
-    agent = Agent(script(call("erase", path="x"), "done"), functions=[erase], approve=lambda f: f.name == "erase")
-    assert agent.call("Erase x").function_calls[0].result == "erased x"
-
-
 @pytest.mark.spec("1.21: the failure is a function error one level up")
 def test_agents_inside_functions_of_agents_are_bounded(script):
     inner_script = script()
@@ -479,12 +461,6 @@ def test_an_agent_closes_the_client_that_it_made():
     asyncio.run(main())
 
 
-def test_a_client_that_was_never_made_needs_no_closing():
-    with Agent("openai:gpt-5-mini"):
-        pass
-    asyncio.run(Agent("openai:gpt-5-mini").aclose())
-
-
 @pytest.mark.spec("2.29: a class with its default client")
 def test_a_client_is_made_of_the_models_name_on_first_use():
     agent = Agent("openai-compatible:some-model")
@@ -501,16 +477,6 @@ def test_a_suspended_stream_ends_without_an_error(script):
         return [event async for event in other.astream("go")]
 
     assert asyncio.run(main())[-1] == Suspended(("ask:1.0",))
-
-
-def test_prompts_of_the_past_are_forgotten(script):
-    agent = Agent(script(*["ok"] * 5), functions=[add])
-    prompts = [Prompt(f"task {n}") for n in range(5)]
-    past = [weakref.ref(prompt) for prompt in prompts]
-    while prompts:
-        agent.call(prompts.pop())
-    gc.collect()
-    assert [prompt() for prompt in past] == [None] * 5
 
 
 def test_a_restored_call_has_the_settings_that_it_was_made_with(script):
@@ -534,11 +500,6 @@ def test_a_failure_still_shows_what_came_of_it(script):
         Agent(script("a", "b"), limits=Limits(parse_retries=1)).call(Prompt("Number?", parser=parse))
     assert caught.value.result.text == "b"
     assert caught.value.result.dialog.tail.text == "Number?"
-
-
-def test_an_agent_is_what_it_was_made(script):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Agent(script()).approve = print
 
 
 def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent():

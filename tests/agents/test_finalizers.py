@@ -50,8 +50,3 @@ def test_a_restored_call_makes_the_same_output():
     agent = Agent(script())
     document = snapshot(agent.call(TASK).call)
     assert agent.restore(document, TASK).result().output == EXPECTED
-
-
-def test_before_any_function_there_are_none():
-    assert Agent(Script("Done.")).call(TASK).output == {"text": "Done.", "said": []}
-    assert receipt("Done.") == {"text": "Done.", "said": []}

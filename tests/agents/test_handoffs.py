@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import (
     Agent,

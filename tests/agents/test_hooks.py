@@ -227,15 +227,6 @@ def test_what_would_never_be_called_is_refused():
         check_hooks([print])
 
 
-def test_a_field_is_no_method():
-    class Hook:
-        on_the_side = 3
-
-        def on_done(self, event: Any) -> None: ...
-
-    check_hooks([Hook()])
-
-
 @pytest.mark.spec("4.12: the messages of a request are seen before it")
 @everyway
 def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):

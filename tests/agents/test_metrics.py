@@ -9,7 +9,7 @@ import pickle
 from threading import Event, Thread
 
 import pytest
-from support.walks import erase, parse
+from support.agent_calls import erase, parse
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limits, Price, Prompt, function
 from fsm_agent.agents import Metrics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from typing import Any
 
 import pytest
 
@@ -95,17 +94,6 @@ class TestAlways:
             script = Script("b")
             Agent(script).call("again", after=agent.restore(snapshot(result.call)).outcome)
             assert systems(script) == [[]]
-
-    def test_only_the_first_message_is_the_system_prompt(self):
-        script = Script("a")
-        note = Message.of("system", "It is noon.")
-        Agent(script, system="Be terse.").call(Dialog([KIND, note, HI, note]).append(HI))
-        assert [text for _, text in sent(script)] == ["Be terse.", "It is noon.", "hi", "It is noon.", "hi"]
-
-    def test_a_dialog_whose_prompt_is_the_agents_shares_its_messages(self):
-        agent = Agent(Script("a"), system="Be terse.")
-        dialog = agent.call("hi").dialog.put("again")
-        assert agent.seed(dialog).record.dialog._items is dialog.messages._items
 
     def test_new_function_calls_have_ids_of_their_own(self):
         """Without the system message, the old ones are at other places."""
@@ -219,13 +207,6 @@ class TestOfDeps:
         assert agent.call("?", deps=Shop("Ada")).function_calls[0].result == "Ada"
         assert systems(script) == [["Ada"], ["Ada"]]
 
-    def test_an_empty_text_is_no_system_prompt(self):
-        script = Script("a", "b")
-        agent = Agent(script, system=lambda deps: "")
-        agent.call("hi")
-        agent.call(Agent(Script("x"), system="old").call("hi").dialog.put("again"))
-        assert systems(script) == [[], []]
-
     @pytest.mark.parametrize(
         ("system", "deps", "says"),
         [
@@ -239,21 +220,6 @@ class TestOfDeps:
         with pytest.raises(UsageError, match=says):
             Agent(script, system=system).call("hi", deps=deps)
         assert script.requests == []
-
-    def test_an_error_of_its_own_is_the_callers(self):
-        def system(shop: Shop) -> str:
-            raise KeyError(shop.name)
-
-        with pytest.raises(KeyError, match="Ada"):
-            Agent(Script(), system=system).call("hi", deps=Shop("Ada"))
-
-    def test_only_a_function_of_the_deps_is_taken(self):
-        async def later(deps: Any) -> str:
-            return ""
-
-        for wrong in (later, lambda: "x", lambda a, b: "x", Shop):
-            with pytest.raises(UsageError, match=r"system of an agent is .*: a function of the deps of a call"):
-                Agent(Script(), system=wrong)
 
 
 class TestAfter:
@@ -304,17 +270,6 @@ class TestAfter:
         with pytest.raises(UsageError, match=says):
             Agent(script).call("hi", after=after)
         assert script.requests == []
-
-    @pytest.mark.parametrize("task", [Dialog().put("hi"), [HI], [{"role": "user", "content": "hi"}]])
-    def test_a_whole_dialog_follows_nothing(self, task):
-        with pytest.raises(UsageError, match="a dialog as the task is the whole conversation, and after=… is given"):
-            Agent(Script()).call(task, after=Dialog().put("x"))
-
-    def test_a_call_that_is_there_has_its_own(self):
-        agent = Agent(Script())
-        for options in ({"after": Dialog()}, {"keep_system": True}, {"system_args": {}}):
-            with pytest.raises(UsageError, match=f"{next(iter(options))} is given with an AgentCall"):
-                list(agent.stream(agent.seed("hi"), **options))
 
 
 @pytest.mark.spec("3.29: overview and cost")

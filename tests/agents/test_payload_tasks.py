@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, FallbackClient, Image, MemoryStore, Message, Payload, Prompt, UsageError
+from fsm_agent import Agent, AgentBase, FallbackClient, MemoryStore, Payload, Prompt
 from fsm_agent.clients.client import client_for
 from fsm_agent.clients.rate_limit import RateLimit
 from fsm_agent.clients.rate_limited import RateLimitedClient
@@ -64,23 +64,6 @@ class TestWithoutImages:
             "the model 'blind' takes no images and no PDFs: it is sent the rest of its payloads"
         ]
 
-    def test_the_model_of_the_call_decides(self, caplog):
-        seeing, blind = Script("a"), Blind("b")
-        Agent(blind).call(PICTURE, model=seeing)
-        Agent(seeing).call(PICTURE, model=blind)
-        assert (sent(seeing), sent(blind)) == ([["text", "image"]], [["text"]])
-
-    def test_what_has_no_text_is_refused(self):
-        script = Blind()
-        with pytest.raises(UsageError, match="the task is Payload"):
-            Agent(script).call(Payload().with_image_data(PNG))
-        assert script.requests == []
-
-    def test_a_message_is_sent_as_it_is(self):
-        script = Blind("a")
-        Agent(script).call(Message.of("user", "What is this?", Image.of(PNG)))
-        assert sent(script) == [["text", "image"]]
-
     @pytest.mark.parametrize(
         ("model", "takes"), [("openai:gpt-5", True), ("openai:gpt-4", False), ("local:", False), ("google:x", True)]
     )
@@ -114,7 +97,7 @@ class TestOfAClass:
         assert script.requests[0].settings.temperature == 0
         assert [m.text for m in script.requests[1].messages] == ["You look.", "hi", "ho", "Task for Bob: What is this?"]
 
-    def test_many(self, looker):
+    def test_each_of_many_tasks_may_be_a_payload(self, looker):
         script = Script(*"ab")
         one = looker(client=script)
         results = one.map([one.prompt(task=task, who="Ada") for task in (PICTURE, "Who?")], concurrency=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ways import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
 from fsm_agent.errors import AuthFailed, Overloaded

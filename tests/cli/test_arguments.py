@@ -34,13 +34,6 @@ class TestLoadFunction:
         loaded = load_function("tools_here:add")
         assert (loaded.name, loaded.description, loaded.run('{"n": 2}')) == ("add", "Add.", 42)
 
-    def test_a_method_of_a_class_in_a_package(self, here):
-        (here / "package_here").mkdir()
-        (here / "package_here/tools.py").write_text(
-            "class Math:\n    @staticmethod\n    def double(n: int) -> int:\n        return 2 * n\n"
-        )
-        assert load_function("package_here.tools:Math.double").run('{"n": 21}') == 42
-
     def test_what_is_here_hides_nothing_later(self, here, monkeypatch):
         (here / "colorsys.py").write_text("HERE = True")
         (here / "tools_here.py").write_text("def f(): ...")
@@ -60,11 +53,6 @@ class TestLoadFunction:
     @pytest.mark.parametrize("named", ["tools", "tools:", ":f", ""])
     def test_the_shape_is_module_and_name(self, here, named):
         with pytest.raises(UsageError, match="'module:name' would"):
-            load_function(named)
-
-    @pytest.mark.parametrize("named", ["no_such_module:f", "no_such_package.tools:f", "json.nothing:f"])
-    def test_a_missing_module(self, here, named):
-        with pytest.raises(ConfigError, match="there is no module"):
             load_function(named)
 
     def test_a_missing_name_is_guessed(self, here):
@@ -107,53 +95,22 @@ class TestLoadFunction:
             with pytest.raises(ConfigError, match="names a file: its module would be right, as 'tools_here:f'"):
                 load_function(named)
 
-    def test_a_file_without_a_suffix_hides_no_module(self, here):
-        (here / "tools_here").write_text("a script")
-        (here / "tools_here.py").write_text("def f(): ...")
-        assert load_function("tools_here:f").name == "f"
-
     def test_a_module_nearly_named(self, here):
         (here / "tools_here.py").write_text("")
         with pytest.raises(ConfigError, match=r"no module 'tool_here' .* did you mean 'tools_here'"):
             load_function("tool_here:f")
-
-    @pytest.mark.parametrize("named", ["..:f", ".tools:f", "tools.:f"])
-    def test_a_name_without_a_part(self, here, named):
-        with pytest.raises(ConfigError, match=r"names no module: 'module' or 'package.module' would"):
-            load_function(named)
-
-    def test_a_module_that_ends_the_process(self, here):
-        (here / "ending_here.py").write_text("raise SystemExit(3)")
-        with pytest.raises(ConfigError, match="SystemExit: 3"):
-            load_function("ending_here:f")
 
     def test_what_it_imports_is_missing(self, here):
         (here / "needy_here.py").write_text("import no_such_module")
         with pytest.raises(ConfigError, match="'needy_here:f' cannot be imported: No module named 'no_such_module'"):
             load_function("needy_here:f")
 
-    def test_a_value_is_no_function(self, here):
-        with pytest.raises(UsageError, match=r"'math:pi' is 3\.14.*cannot be called"):
-            load_function("math:pi")
-
-    def test_a_value_that_cannot_be_shown(self, here):
-        (here / "odd_here.py").write_text("class Odd:\n    def __repr__(self): 1 / 0\n\nodd = Odd()")
-        with pytest.raises(UsageError, match="'odd_here:odd' is a Odd, and that cannot be called"):
-            load_function("odd_here:odd")
-
 
 class TestPairs:
-    def test_names_and_values(self):
-        assert pairs(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-
     @pytest.mark.parametrize("option", ["a", "=1", ""])
     def test_the_shape(self, option):
         with pytest.raises(UsageError, match="'name=value' would"):
             pairs([option])
-
-    def test_twice(self):
-        with pytest.raises(UsageError, match="'a' is set twice: to '1' and '2'"):
-            pairs(["a=1", "a=2"])
 
 
 class TestSettingsAndLimits:
@@ -170,9 +127,6 @@ class TestSettingsAndLimits:
             Settings(temperature=0, max_tokens=99, tool_choice="add", stop=("x",)),
             Limits(rounds=3, wait_s=None),
         )
-
-    def test_nothing_said(self):
-        assert settings_and_limits({}) == (Settings(), Limits())
 
     def test_an_unknown_name_is_guessed(self):
         with pytest.raises(UsageError, match="'temprature' is no setting or limit: did you mean 'temperature'"):
@@ -205,12 +159,6 @@ class TestDialogOf:
         assert [(m.role, m.text) for m in dialog] == [("user", "Hello, world")]
         assert dialog.top_prompt is prompt
 
-    def test_variables_may_have_any_name(self):
-        dialog = dialog_of(
-            None, Prompt("{{ values }}{{ said }}{{ parts }}"), {"values": "a", "said": "b", "parts": "c"}, ""
-        )
-        assert dialog[0].text == "abc"
-
     def test_nothing_to_ask(self):
         for nothing in (None, ""):
             with pytest.raises(UsageError, match="nothing to ask"):
@@ -225,7 +173,3 @@ class TestDialogOf:
     def test_a_variable_that_is_missing(self):
         with pytest.raises(UsageError, match="needs the variable 'who'"):
             dialog_of(None, Prompt("{{ who }}"), {}, "")
-
-    def test_the_task_twice(self):
-        with pytest.raises(UsageError, match="'task' is set twice"):
-            dialog_of("a", Prompt("{{ task }}"), {"task": "b"}, "")

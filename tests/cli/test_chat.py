@@ -71,25 +71,11 @@ def test_a_fork_leaves_the_conversation_as_it_is():
     assert ended.stderr.count("already: another name would be right") == 2
 
 
-def test_draw_shows_the_path_of_the_last_turn():
-    ended, _ = chat(["Yes."], "/draw", "a", "/draw")
-    assert "there is nothing to draw" in ended.stderr
-    assert "╭ Completed" in ended.stdout
-    assert "model:0" in ended.stdout
-
-
 @pytest.mark.parametrize("line", ["/nothing", "/undo now", "/fork", "/quit x"])
 def test_what_is_no_command_is_said_and_not_sent(line: str):
     ended, said = chat([], line)
     assert said == []
     assert f"{line!r} is no command: /undo, /fork NAME, /draw, /help, /quit are" in ended.stderr
-
-
-def test_help_names_every_command_and_quit_ends():
-    ended, said = chat(["never"], "/help", "/quit", "hello")
-    assert said == []
-    for word in ("/undo", "/fork NAME", "/draw", "/help", "/quit"):
-        assert f"\n{word} " in f"\n{ended.stderr}"
 
 
 def test_a_turn_that_fails_leaves_the_rest(here: Path):

@@ -10,12 +10,9 @@ import pytest
 from support.stub_server import StubServer
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser, worked_turns
-from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark
-from fsm_agent.functions.function import result_text
+from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser
+from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.messages.event import FunctionEnded, Stepped, Suspended
-from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.testing import Script, call
 
@@ -26,7 +23,7 @@ def prompt():
     return Prompts("demo", directory=packaged_prompts())("erase")
 
 
-def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[DemoItem], StubServer]:
+def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Item], StubServer]:
     """The part: a script answers this process, a server on loopback the second one."""
     with Script(*entries) as script, StubServer(elsewhere) as stub:
         agent = Agent(script, name="demo/eraser", **options)
@@ -34,11 +31,11 @@ def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Dem
         return list(approved_elsewhere(agent, prompt(), reach)), stub
 
 
-def texts(items: list[DemoItem], *, is_quoted: bool = False) -> list[str]:
+def texts(items: list[Item], *, is_quoted: bool = False) -> list[str]:
     return [item.text for item in items if isinstance(item, Remark) and item.is_quoted is is_quoted]
 
 
-def finding(items: list[DemoItem]) -> Finding:
+def finding(items: list[Item]) -> Finding:
     assert isinstance(items[0], PartStarted)
     assert isinstance(items[-1], Finding)
     return items[-1]
@@ -58,20 +55,6 @@ class TestGood:
         assert len(stub.requests) == 1
         assert stub.requests[0]["messages"][-1]["content"] == "notes.txt is erased"
 
-    def test_here_nothing_runs_and_there_everything_is_told(self):
-        items, _ = shown(ERASE, elsewhere=["It is gone."])
-        events = [item for item in items if isinstance(item, Stepped | FunctionEnded | Suspended)]
-        assert [type(event) for event in events] == [Stepped, Stepped, Suspended]
-        assert texts(items, is_quoted=True) == [
-            "posted approved to ask:9.0 of tidy; its next driver takes it",
-            "ToolInterrupt → ToolInterrupt (approved)",
-            "erase(path='notes.txt')",
-            "erase → notes.txt is erased",
-            "ToolInterrupt → Calling (returned)",
-            "Calling → Completed (answered)",
-            "It is gone.",
-        ]
-
     def test_the_file_is_there_before_and_gone_after(self):
         items, _ = shown(ERASE, elsewhere=["It is gone."])
         here, asked, kept, denied, there, further, gone = texts(items)
@@ -87,18 +70,8 @@ class TestGood:
         assert re.fullmatch(rf"{runs} resume tidy --store runs\.db …", further)
         assert gone == "notes.txt is gone; one call in several processes: 1 of 5 rounds, 2 requests, 10 tokens"
 
-    def test_it_leaves_nothing_behind(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        shown(ERASE, elsewhere=["It is gone."])
-        assert not list(tmp_path.iterdir())
-
 
 class TestBad:
-    def test_a_model_that_asks_for_nothing(self):
-        items, stub = shown("It is gone.", elsewhere=[])
-        assert finding(items).problem == "the model did not ask for erase(path='notes.txt')"
-        assert not stub.requests
-
     def test_another_file_is_asked_for(self):
         items, stub = shown(call("erase", path="../x"), elsewhere=["I could not."])
         assert finding(items).problem == "notes.txt is still there"
@@ -109,11 +82,6 @@ class TestBad:
         reach = Reach(options=("--model", "openai-compatible:stub"))
         problem = finding(list(approved_elsewhere(agent, prompt(), reach))).problem
         assert problem.startswith("the other process ended with status 1: fsm-agent: provider 'openai-compatible' has")
-
-    def test_without_a_way_to_the_model_it_is_left_out(self):
-        found = finding(list(approved_elsewhere(Agent(Script()), prompt(), None)))
-        assert (found.output, found.problem) == (None, "")
-        assert found.note == "Left out: no other process can ask this model."
 
     @pytest.mark.skipif(os.name == "nt", reason="os.kill(pid, 0) asks on POSIX only")
     def test_whoever_stops_watching_ends_the_second_process(self, tmp_path, monkeypatch):
@@ -149,11 +117,3 @@ class TestEraser:
                 erase(path)
         assert erase("x") == "x is erased"
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "x"]
-
-    def test_worked_turns_are_what_the_machine_makes_of_them(self, tmp_path):
-        dialog = worked_turns(Dialog(), prompt().extend(functions=[eraser(tmp_path)]), tmp_path)
-        assert [m.role for m in dialog] == ["user", "assistant", "tool", "assistant"] * 2
-        for asked, told in [dialog[1:3], dialog[5:7]]:
-            (f,) = asked.function_calls
-            assert told.parts[0].text == result_text(f"{f.arguments['path']} is erased")
-        assert not list(tmp_path.iterdir())

@@ -114,13 +114,6 @@ def test_check_says_that_all_is_in_order_or_which_row_is_not(here: Path):
     assert "Approve" in failed.stderr
 
 
-def test_who_goes_on_with_a_run_as_if_it_were_an_agents_is_shown_the_way():
-    flows("run", "post:letters", '{"about": "x"}', *STORE, "--run-id", "r1", code=3)
-    ended = CliRunner().invoke(app, ["runs", "resume", "r1", "--model", "local:", *STORE], catch_exceptions=False)
-    assert ended.exit_code == 1
-    assert "no agent call, but a run of 'letters': that of a flow goes on with fsm-agent flows run" in ended.stderr
-
-
 def test_the_picture_has_every_state():
     drawn = flows("diagram", "post:letters").stdout
     assert drawn.startswith('---\ntitle: "letters"')
@@ -192,12 +185,6 @@ def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
     assert flows("run", "new_of_test", "--run-id", "a", *STORE).stdout.startswith("done")
 
 
-def test_a_failure_of_the_flow_is_one_of_the_command():
-    flows("run", "post:letters", '{"about": "x"}', "--run-id", "l2", *STORE, code=3)
-    flows("answer", "post:letters", "l2", "review", '{"wish": "none"}', *STORE)
-    assert "nobody wants it" in flows("run", "post:letters", "--run-id", "l2", *STORE, code=1).stderr
-
-
 def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     waiting = flows("run", "post:words", '{"about": "x"}', "--run-id", "w", *STORE, code=3)
     key = "asking#1/ask:1.0"
@@ -207,10 +194,3 @@ def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     words = ["runs", "answer", "w", key, "--approve", *STORE]
     assert CliRunner().invoke(app, words, prog_name="fsm-agent").exit_code == 0
     assert flows("run", "post:words", "--run-id", "w", *STORE).stdout.startswith("sent\n")
-
-
-def test_the_question_of_a_flow_inside_is_answered_too():
-    flows("run", "post:outer", '{"about": "x"}', "--run-id", "a b", *STORE, code=3)
-    answered = flows("answer", "post:outer", "a b", "review", '{"by": "ann"}', *STORE)
-    assert "fsm-agent flows run post:outer --run-id 'a b' --store runs.db" in answered.stderr
-    assert flows("run", "post:outer", "--run-id", "a b", *STORE).stdout.startswith("over\n")

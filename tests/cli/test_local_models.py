@@ -12,12 +12,10 @@ import pytest
 from support.hub_server import HubServer
 
 from fsm_agent.clients.local import hub
-from fsm_agent.clients.local.model import command_to_fetch, find_model
 
 pytestmark = pytest.mark.skipif(not hub.is_installed(), reason="no huggingface_hub: pip install 'fsm-agent[hub]'")
 
 SMALL = b"GGUF" + bytes(range(256))
-MODEL = find_model()
 
 
 def run(server: HubServer | None, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,13 +44,6 @@ def test_a_model_is_fetched_listed_found_and_removed(tmp_path: Path):
     assert "is not here; to fetch it: fsm-agent models fetch hf:o/small-GGUF" in gone.stderr
 
 
-def test_the_list_says_what_each_recommended_model_takes(tmp_path: Path):
-    listed = run(None, tmp_path, "models", "list").stdout
-    for one in hub.RECOMMENDED:
-        assert f"local:{one.name}\n" in listed
-        assert f"  {one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}\n" in listed
-
-
 def test_the_documentation_names_the_recommended_models():
     page = (Path(__file__).parents[2] / "docs" / "start.md").read_text("utf-8")
     for one in hub.RECOMMENDED:
@@ -66,18 +57,3 @@ def test_without_a_network_ask_says_so_in_one_line(tmp_path: Path):
     assert asked.returncode == 1
     assert "'hf:o/none' cannot be fetched: " in asked.stderr
     assert "Traceback" not in asked.stderr
-
-
-@pytest.mark.long
-@pytest.mark.skipif(MODEL is None, reason=f"no local model: {command_to_fetch()}")
-def test_a_model_of_the_hub_answers(tmp_path: Path):
-    pytest.importorskip("xllamacpp")
-    assert MODEL is not None
-    with HubServer({"o/smol": {"SmolLM2-135M-Instruct.Q4_1.gguf": MODEL.read_bytes()}}) as server:
-        first = run(server, tmp_path, "ask", "--model", "local:hf:o/smol", "What is the capital of France?")
-        assert first.returncode == 0, first.stderr
-        assert "Paris" in first.stdout
-        count = len(server.requests)
-        again = run(server, tmp_path, "ask", "--model", "local:hf:o/smol", "What is the capital of France?")
-    assert again.stdout == first.stdout
-    assert len(server.requests) == count  # it is in the cache

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.fault_server import STALL, FaultServer
 from support.paths import ROOT, TESTS
 from support.stub_server import StubServer
 
@@ -71,12 +69,6 @@ class TestGuesses:
 
 
 class TestEnds:
-    def test_a_suspended_call_has_a_status_and_a_next_step(self, folder: Path):
-        with StubServer([ASKS]) as stub:
-            ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, folder=folder)
-        assert ended.returncode == 3
-        assert "ask again with --approve, or with --store runs.db to answer later" in ended.stderr
-
     def test_the_command_that_goes_on_can_be_typed_as_it_is(self, folder: Path):
         with StubServer([ASKS, "It is done."]) as stub:
             asked = (*STUB, "--base-url", stub.base_url, *WATCHED, "--set", "temperature=0", "--set", "rounds=3")
@@ -95,33 +87,6 @@ class TestEnds:
             ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, "--approve", folder=folder)
         assert (ended.returncode, ended.stdout) == (0, "It is done.\n")
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-    def test_after_ctrl_c_a_kept_call_has_a_next_step(self, folder: Path):
-        launch = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        with FaultServer([STALL]) as server:
-            kept = ("--base-url", server.base_url, "--store", "runs.db", "--run-id", "one")
-            process = subprocess.Popen(
-                [sys.executable, "-c", f"{launch}from fsm_agent.cli import main; main()", "ask", "?", *STUB, *kept],
-                env=ENVIRONMENT,
-                cwd=folder,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            assert process.stderr is not None
-            assert "Seeded → Calling (begun)\n" in iter(process.stderr.readline, "")
-            process.send_signal(signal.SIGINT)
-            told = process.communicate(timeout=60)[1]
-        assert process.returncode == 130
-        resume = (
-            f"fsm-agent runs resume one --store runs.db --model openai-compatible:stub --base-url {server.base_url}"
-        )
-        assert f"it goes on with: {resume}\n" in told
-
-    def test_a_failure_has_another_status(self, tmp_path: Path):
-        with StubServer([]) as stub:
-            assert ask(*STUB, "--base-url", stub.base_url, "--set", "recalls=0", folder=tmp_path).returncode == 1
-        assert ask("--no-such-option", folder=tmp_path).returncode == 2
-
 
 @needs_model
 @pytest.mark.long
@@ -135,31 +100,3 @@ class TestSmallModel:
     def test_with_approve_it_answers(self, tmp_path: Path):
         ended = ask(*ADD, "--approve", folder=tmp_path)
         assert (ended.returncode, ended.stdout) == (0, "The answer is 42.\n")
-
-    def test_without_functions_nothing_is_said_of_them(self, tmp_path: Path):
-        ended = ask("--set", "max_tokens=8", folder=tmp_path)
-        assert GUESSES not in ended.stderr
-
-    @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
-    def test_the_person_at_the_terminal_is_asked(self, tmp_path: Path):
-        import pty
-
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "fsm_agent", "ask", "What is 17 + 25?", *ADD]
-        process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT, cwd=tmp_path, start_new_session=True
-        )
-        os.close(theirs)
-        seen = ""
-        while "[y/N]" not in seen:
-            seen += os.read(ours, 4096).decode(errors="replace")
-        assert "May the model call add(a=17, b=25)?" in seen
-        os.write(ours, b"y\n")
-        try:
-            while piece := os.read(ours, 4096):
-                seen += piece.decode(errors="replace")
-        except OSError:
-            pass  # the end of a terminal, on Linux
-        os.close(ours)
-        assert process.wait(60) == 0
-        assert "The answer is 42." in seen

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import compileall
 import json
-import re
-import statistics
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-import fsm_agent
 from fsm_agent.cli.commands import COMMANDS, app, load_command
 
 LOADED = """
@@ -52,17 +46,6 @@ def test_the_version_loads_typer_and_the_table():
     assert ours == {"fsm_agent", "fsm_agent.cli", "fsm_agent.cli.commands", *of_names}
 
 
-def test_the_version_loads_no_other_library_than_typer_does():
-    code = "import json, sys, typer; print(json.dumps([*sys.modules]))"
-    bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    of_typer = {name.partition(".")[0] for name in json.loads(bare.stdout)}
-    assert {name.partition(".")[0] for name in loaded_by("--version")} - of_typer <= {"fsm_agent", "__main__"}
-
-
-def test_help_loads_no_command():
-    assert not {name for name in loaded_by("--help") if name.startswith("fsm_agent.agents")}
-
-
 def test_ask_loads_what_it_uses():
     with StubServer(["Hello."]) as stub:
         loaded = loaded_by("ask", "Hi?", "--model", "openai-compatible:stub", "--base-url", stub.base_url)
@@ -94,12 +77,6 @@ for name in codecs:
     assert ended.stdout.splitlines() == [str([*CODECS][:count]) for count in range(5)]
 
 
-def test_ask_with_a_store_loads_that(tmp_path):
-    with StubServer(["Hello."]) as stub:
-        given = ("--base-url", stub.base_url, "--store", str(tmp_path / "runs.db"))
-        assert "fsm_agent.store.sqlite" in loaded_by("ask", "Hi?", "--model", "openai-compatible:stub", *given)
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_says_what_the_command_does(name: str):
     command = load_command(name)
@@ -107,29 +84,6 @@ def test_the_table_says_what_the_command_does(name: str):
     assert " ".join(command.help.split()) == COMMANDS[name].help
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_shows_types_by_their_names(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "500")
-    for inner in ["", *getattr(load_command(name), "commands", {})]:
-        shown = CliRunner().invoke(app, [name, *filter(None, [inner]), "--help"], prog_name="fsm-agent").stdout
-        assert "Usage: fsm-agent" in shown
-        assert re.findall(r"typing\.|typer\.|object at", shown) == []
-
-
 def test_a_command_that_is_unknown_is_guessed():
     ended = CliRunner().invoke(app, ["aks"])
     assert (ended.exit_code, "Did you mean" in ended.stderr, "'ask'" in ended.stderr) == (2, True, True)
-
-
-@pytest.mark.long
-def test_the_version_takes_little_longer_than_the_import_of_typer():
-    """In pairs, one beside the other, with compiled modules."""
-    compileall.compile_dir(Path(fsm_agent.__file__).parent, quiet=1)
-
-    def seconds(*arguments: str) -> float:
-        began_s = time.perf_counter()
-        subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
-        return time.perf_counter() - began_s
-
-    ratios = [seconds("-m", "fsm_agent", "--version") / seconds("-c", "import typer") for _ in range(15)]
-    assert statistics.median(ratios) <= 1.5, ratios

@@ -15,8 +15,8 @@ from fsm_agent.cli import TerminalHook
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.testing import Script, call
 
-PROGRAM = "from support.shown_agent import guide; guide.call('What do I wear?')"
-PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+PROGRAM = "from shown_agent import guide; guide.call('What do I wear?')"
+PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "cli")])}
 OVERVIEW = [
     "1 round, 1 function call",
     "  ask_weather",
@@ -73,12 +73,6 @@ def test_functions_are_counted_and_those_that_failed(capsys: pytest.CaptureFixtu
     Agent(script, functions=[add], hooks=[TerminalHook(steps=False)]).call("Add.")
     err = capsys.readouterr().err.splitlines()
     assert err[:2] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
-
-
-@pytest.mark.parametrize("options", [{"quiet": True}, {"overview": False, "steps": False}])
-def test_nobody_has_to_see_it(options: dict[str, bool], capsys: pytest.CaptureFixture[str]):
-    Agent(Script("Hello."), hooks=[TerminalHook(**options)]).call("Hi")
-    assert capsys.readouterr() == ("Hello.\n", "")
 
 
 def test_a_call_that_fails_has_its_overview_and_no_answer(capsys: pytest.CaptureFixture[str]):

@@ -1,4 +1,4 @@
-"""The commands look as they did: at a terminal, piped, without colors, after Ctrl-C anywhere."""
+"""The commands look as they did at a terminal, and after Ctrl-C anywhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 from support.paths import ROOT
-from support.scenes import SCENES
-from support.screens import alike, screen_of
+from support.terminal import alike, screen_of
 from terminal_pictures import SCENES as PICTURED
 from terminal_pictures import picture, text_of
-from transcripts import FOLDER, file_of, kept, transcript, uncolored, ways_of
+from transcripts import FOLDER, SCENES, file_of, transcript
 
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 
@@ -24,12 +23,15 @@ INTERRUPTED = [name for name in SCENES if name.startswith("ctrl-c")]
 AGAIN = "they differ; if that is right: python tests/transcripts.py --write"
 
 
-def test_every_scene_has_its_transcripts_and_no_other_is_kept():
+def kept(name: str) -> str:
+    return file_of(name).read_text("utf-8").rstrip("\n")
+
+
+def test_every_scene_has_its_transcript_and_no_other_is_kept():
     assert {path.stem for path in FOLDER.iterdir()} == {*SCENES}
-    assert all(kept(name, way) for name in SCENES for way in ways_of(name))
 
 
-def test_what_was_interrupted_ended_with_130_and_at_eight_moments():
+def test_what_was_interrupted_ended_with_130_at_each_of_ten_moments():
     assert len(INTERRUPTED) == 10
     for name in INTERRUPTED:
         shown = file_of(name).read_text("utf-8")
@@ -40,21 +42,14 @@ def test_what_was_interrupted_ended_with_130_and_at_eight_moments():
 
 @posix
 def test_a_question_that_was_interrupted_is_asked_again():
-    assert transcript("ctrl-c-at-a-question", "80 columns") == kept("ctrl-c-at-a-question", "80 columns"), AGAIN
+    assert transcript("ctrl-c-at-a-question") == kept("ctrl-c-at-a-question"), AGAIN
 
 
 @posix
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "way"), [(name, way) for name in SCENES for way in ways_of(name)])
-def test_it_looks_as_it_did(name: str, way: str):
-    assert transcript(name, way) == kept(name, way), AGAIN
-
-
-@posix
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in SCENES if name not in INTERRUPTED])
-def test_without_colors_it_looks_the_same(name: str):
-    assert uncolored(name) == kept(name, "80 columns")
+@pytest.mark.parametrize("name", SCENES)
+def test_it_looks_as_it_did(name: str):
+    assert transcript(name) == kept(name), AGAIN
 
 
 @posix

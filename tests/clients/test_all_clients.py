@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_clients import OFTEN, OverHttp, scripted, turn_of
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import KEY
-from support.served_clients import OFTEN, OverHttp, scripted, turn_of
 
 from fsm_agent.clients.cassette import Cassette
 from fsm_agent.clients.client import Client, HttpClient

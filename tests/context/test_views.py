@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.call_steps import begun, request, returned, say
+from support.agent_calls import assert_sendable, begun, function_call, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
-from support.walks import assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, Reply, Usage, function, snapshot
 from fsm_agent.context import ByRecord, KeepLastN, Masking

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
@@ -19,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_picture import run_picture
+from support.agent_calls import function_call, seeded
 from support.paths import ROOT
-from support.walks import function_call, seeded
 
 from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
@@ -201,16 +200,6 @@ def test_one_start_two_ends_and_a_branch_in_their_own_colors():
     assert tones == {"plain": 5, "success": 1, "failure": 1, "branch": 1}
 
 
-def test_ends_and_start_are_marked_in_the_texts():
-    mermaid, dot = render(lifecycle(), "mermaid"), render(lifecycle(), "dot")
-    assert set(re.findall(r"^ +(\w+)\(\(\(", mermaid, re.M)) == set(FINAL)
-    assert set(re.findall(r"^\s+(\w+) \[.*peripheries=2", dot, re.M)) == set(FINAL)
-    assert re.findall(r"^ +start_\w+ --> (\w+)$", mermaid, re.M) == ["Seeded"]
-    assert re.findall(r"^\s+start_\w+ -> (\w+) ", dot, re.M) == ["Seeded"]
-    fills = dict(re.findall(r"^\s+(\w+) \[label=.*fillcolor=\"(#\w+)\"", dot, re.M))
-    assert len({fills[name] for name in ("Calling", "ParseException", "Completed", "Failed")}) == 4
-
-
 def asking_again() -> AgentCall:
     """A call in the exception branch."""
     call = seeded(Limits(rounds=1, parse_retries=2, recalls=1))
@@ -277,14 +266,6 @@ def test_functions_asked_for_in_the_branch_get_into_the_dialog():
         assert not edges(lifecycle())["ParseException", to].is_dashed
         if to is State.TOOL_INTERRUPT:
             call.advance(call.effects[0].key, Returned(text="now"))
-
-
-def test_only_the_branch_is_dashed():
-    dashed = {ends for ends, edge in edges(lifecycle()).items() if edge.is_dashed}
-    assert all(State.PARSE_EXCEPTION in ends for ends in dashed)
-    mermaid = set(re.findall(r"^ +(\w+) -\.+->\S.*?\S (\w+)$", render(lifecycle(), "mermaid"), re.M))
-    dot = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*style=dashed", render(lifecycle(), "dot"), re.M))
-    assert mermaid == dot == dashed
 
 
 def run() -> list[Stepped]:
@@ -410,12 +391,6 @@ def test_times_are_for_people(seconds, words):
     assert nodes(trace_diagram(steps))["Calling"].note == ("1 visit", words)
 
 
-@pytest.mark.parametrize("at_s", [-5.0, float("nan"), float("inf"), float("-inf")])
-def test_a_clock_that_was_set_back_costs_nothing(at_s):
-    steps = [Stepped("Seeded", "begun", "Calling", "", 0.0), Stepped("Calling", "answered", "Completed", "", at_s)]
-    assert nodes(trace_diagram(steps))["Calling"].note == ("1 visit", "0 ms")
-
-
 def test_the_trace_of_a_real_call_is_on_the_map():
     call = asking_again()
     recall(call)
@@ -510,47 +485,6 @@ def test_a_hostile_trace_is_drawn_all_the_same():
     assert evil not in dot_frame(render(diagram, "dot"))
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n", "\x00"])
-def test_an_empty_text_is_a_blank_label(text):
-    diagram = Diagram(
-        title=text, nodes=(Node(id="A", label=text),), edges=(Edge(source="A", target="A", lines=(text,)),)
-    )
-    mermaid = render(diagram, "mermaid")
-    assert MERMAID.fullmatch(mermaid)
-    assert 'A(" ")' in mermaid
-    assert 'A -->|" "| A' in mermaid
-
-
-def test_texts_are_cut_to_a_bounded_length():
-    text = "word " * 400_000
-    assert len(render(hostile(text), "mermaid")) < 5_000
-    assert len(render(hostile(text), "dot")) < 5_000
-    assert "…" in render(hostile(text), "dot")
-
-
-@pytest.mark.parametrize("name", ["end", "graph", "Node", "subgraph", "a:b", "1", "", "x" * 100, 'q"q', "Größe"])
-def test_any_string_may_be_the_id_of_a_node(name):
-    loop = Edge(source=name, target=name)
-    diagram = Diagram(title="t", nodes=(Node(id="Other", label="o"), Node(id=name, label="l")), edges=(loop,))
-    assert MERMAID.fullmatch(render(diagram, "mermaid"))
-    said = re.search(r"^\s+(\S+) -> (\S+) ", render(diagram, "dot"), re.M)
-    assert said[1].strip('"') == said[2].strip('"').partition(":")[0] != ""
-    assert re.search(r"^ +(end|graph|subgraph)\b", render(diagram, "mermaid"), re.M) is None
-
-
-def test_a_diagram_of_nothing_or_twice_the_same_is_refused():
-    node = Node(id="A", label="a")
-    with pytest.raises(UsageError, match=r"several nodes .* \['A'\]"):
-        Diagram(title="", nodes=(node, node), edges=())
-    with pytest.raises(UsageError, match=r"lead to \['B'\]: ids of its nodes, \['A'\]"):
-        Diagram(title="", nodes=(node,), edges=(Edge(source="A", target="B"),))
-
-
-def test_an_unknown_format_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match="'gif': one of mermaid, dot, svg, png"):
-        render(lifecycle(), "gif")
-
-
 @pytest.mark.parametrize("suffix", [".mmd", ".mermaid", ".dot", ".gv", ".MMD"])
 def test_a_file_is_written_by_its_suffix(tmp_path, suffix):
     path = write(lifecycle(), tmp_path / f"d{suffix}")
@@ -559,27 +493,12 @@ def test_a_file_is_written_by_its_suffix(tmp_path, suffix):
     assert [found.name for found in tmp_path.iterdir()] == [f"d{suffix}"]
 
 
-def test_markdown_gets_a_fence(tmp_path):
-    text = write(lifecycle(), tmp_path / "d.md").read_text("utf-8")
-    assert text == f"```mermaid\n{render(lifecycle(), 'mermaid')}```\n"
-
-
-def test_a_format_may_be_given(tmp_path):
-    assert write(lifecycle(), tmp_path / "d.txt", "dot").read_text("utf-8") == render(lifecycle(), "dot")
-    assert write(lifecycle(), str(tmp_path / "d.md"), "dot").read_text("utf-8") == render(lifecycle(), "dot")
-
-
 @pytest.mark.parametrize("name", ["d.pdf", "d", ".mmd"])
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
     with pytest.raises(UsageError, match=r"\.mmd, \.mermaid, \.md, \.dot, \.gv, \.svg, \.png") as refusal:
         write(lifecycle(), tmp_path / name)
     assert repr(str(tmp_path / name)) in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match=r"'.*nowhere' is no directory"):
-        write(lifecycle(), tmp_path / "nowhere" / "d.mmd")
 
 
 def test_a_file_is_replaced_at_once_and_not_rewritten(tmp_path):
@@ -608,23 +527,6 @@ def test_without_dot_it_says_how_to_get_it(tmp_path, monkeypatch, format):
     with pytest.raises(ConfigError, match=r"'dot'.*not in PATH.*apt-get install graphviz.*brew install graphviz"):
         write(lifecycle(), old)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(f"d.{format}", "old")]
-
-
-def test_texts_need_no_dot(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="apt-get install graphviz"):
-        write_lifecycle(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"agent_call.mmd", "agent_call.dot"}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the program dot")
-def test_a_broken_dot_is_told_in_its_own_words(tmp_path, monkeypatch):
-    dot = tmp_path / "dot"
-    dot.write_text("#!/bin/sh\nread line\necho 'Format: not recognized' >&2\nexit 1\n")
-    dot.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="could not draw 'png': Format: not recognized"):
-        render(lifecycle(), "png")
 
 
 def test_a_moment_that_nobody_knows_takes_no_time():

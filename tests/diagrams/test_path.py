@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from support import walks
+from support import agent_calls as walks
 
 from fsm_agent.diagrams.path import path
 from fsm_agent.messages.event import Stepped

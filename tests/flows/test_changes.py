@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver
+from flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, Approved, Denied, Limits, Message, Reply, function
 from fsm_agent.errors import OutcomeError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.flow_runs import s
+from flow_runs import s
 
-from fsm_agent import UsageError
 from fsm_agent.flows import Flow, end, execute, wait
 from fsm_agent.testing import explore
 
@@ -43,17 +42,6 @@ def test_the_way_to_what_does_not_hold() -> None:
     assert way.count("→") == 5, "the shortest"
 
 
-def test_an_action_that_raises_is_found() -> None:
-    rows = [
-        s.judging.done(s.review, do=lambda t, a: replace(t, reply=t.drafts[a.best])) if row.guard is s.is_there else row
-        for row in s.support.rows
-        if not (row.source is s.judging and row.trigger == "done" and row.guard is None)
-    ]
-    broken = replace(s.support, rows=rows)
-    with pytest.raises(AssertionError, match=r"judging gives Choice\(best=7\): IndexError"):
-        explore(broken, s.Ticket("x"), ANSWERS)
-
-
 def test_data_that_json_changes_are_found() -> None:
     @execute
     def step(d: Box) -> int:
@@ -76,11 +64,6 @@ def test_data_without_bound_are_reported_as_not_whole() -> None:
     )
     found = explore(flow, 0, {more: [True, False]}, limit=100)
     assert not found.is_whole
-
-
-def test_a_state_without_answers_is_named() -> None:
-    with pytest.raises(UsageError, match="answers has none of triage, research"):
-        explore(s.support, s.Ticket("x"), {})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 
 import pytest
@@ -64,14 +64,6 @@ def of_both(d: Data, a: CallResult[Plan | Refusal]) -> Data:
     return d
 
 
-def of_refusal(d: Data, a: CallResult[Refusal]) -> Data:
-    return d
-
-
-def the_plan(d: Data, a: Plan) -> Data:
-    return d
-
-
 @pytest.mark.parametrize(
     ("of", "action"), [(Plan, plain), (Plan, of_plan), (Plan, of_both), (..., plain), (..., of_both)]
 )
@@ -84,24 +76,6 @@ def test_an_action_of_a_whole_call_is_given_the_result(of: Any, action: Callable
 
 def result_of_a_plan() -> CallResult[Plan]:
     return Agent(Script('{"steps": ["one"]}'), output=Plan).call("?")
-
-
-@pytest.mark.parametrize(
-    ("of", "action", "says"),
-    [
-        (Plan, the_plan, "the_plan takes Plan, and its answer is CallResult[Plan]: a: CallResult[Plan] is right"),
-        (
-            Plan,
-            of_refusal,
-            "of_refusal takes CallResult[Refusal], and its answer is CallResult[Plan]: a: CallResult[Plan]",
-        ),
-        (..., of_plan, "of_plan takes CallResult[Plan], and its answer is CallResult[Plan | Refusal]"),
-    ],
-)
-def test_what_is_advised_for_a_whole_call_is_what_is_given(of: Any, action: Callable[..., Any], says: str) -> None:
-    with pytest.raises(FlowError) as error:
-        whole(of, action)
-    assert says in str(error.value)
 
 
 def answered(kind: Any, action: Callable[..., Any], of: Any = None) -> Flow[Data]:
@@ -172,15 +146,6 @@ def test_an_annotation_that_cannot_be_right_is_refused(kind: Any, hint: Any, tak
     assert f"keep takes {takes}, and its answer is {given}: a: {given} is right" in str(error.value)
 
 
-def test_a_member_of_an_enum_and_a_bool_are_of_their_types() -> None:
-    assert answered(Mood, annotated(Mood), of=Mood.GOOD)
-    assert answered(bool, annotated(bool), of=True)
-    with pytest.raises(FlowError, match="keep takes str, and its answer is Mood: a: Mood is right"):
-        answered(Mood, annotated(str), of=Mood.GOOD)
-    with pytest.raises(FlowError, match="keep takes str, and its answer is bool: a: bool is right"):
-        answered(bool, annotated(str), of=True)
-
-
 def test_a_time_that_ends_gives_none_and_a_failure_is_one() -> None:
     state: Any = execute(name="acting", within_s=5)(a_number)
 
@@ -196,23 +161,6 @@ def test_a_time_that_ends_gives_none_and_a_failure_is_one() -> None:
     assert Flow(
         "f", Data, start=state, rows=[state.failed(end("lost"), do=annotated(Failure)), state.done(end("over"))]
     )
-
-
-class Desk:
-    def keep(self, d: Data, a: int) -> Data:
-        return replace(d, text=str(a))
-
-    def lose(self, d: Data, a: str) -> Data:
-        return d
-
-
-def test_a_method_is_compared_without_its_self() -> None:
-    run = answered(int, Desk().keep).seed(Data())
-    run.advance("begin", Begun(at_s=1.0))
-    run.give(run.flow.start, 5)
-    assert run.data == Data("5")
-    with pytest.raises(FlowError, match="lose takes str, and its answer is int: a: int is right"):
-        answered(int, Desk().lose)
 
 
 # What is returned
@@ -292,10 +240,6 @@ def a_number(d: Data) -> int:
     return 1
 
 
-def shows_nothing(d: Data) -> None:
-    return None
-
-
 def over(state: Any) -> Flow[Data]:
     return Flow("f", Data, start=state, rows=[state.done(end("over"))])
 
@@ -322,8 +266,3 @@ def test_a_flow_inside_begins_with_data_of_its_own() -> None:
     inner = Flow("inner", str, start=of_text, rows=[of_text.done(end("over"))])
     with pytest.raises(FlowError, match="a_number returns int, where the data of the flow 'inner' is expected: -> str"):
         over(subflow("nested", inner, a_number))  # type: ignore[arg-type]
-
-
-def test_a_question_that_shows_nothing_is_refused() -> None:
-    with pytest.raises(FlowError, match="shows_nothing returns None, where a question is expected: what is shown is"):
-        over(wait(int)(shows_nothing))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.deep_flow import Order, documents, item, outcome_for, over, quote, shop, walk, wanted
-from support.flow_runs import LOOPS, Driver, by_run
+from deep_flow import Order, documents, item, outcome_for, over, quote, shop, walk, wanted
+from flow_runs import LOOPS, Driver, by_run
 
 from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError, function
 from fsm_agent.errors import IllegalTrigger, OutcomeError

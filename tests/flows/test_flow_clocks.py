@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import DRIVERS, LOOPS, Driver
+from flow_runs import DRIVERS, LOOPS, Driver
 
 from fsm_agent import Agent, Function, MemoryStore, SqliteStore, Worker
 from fsm_agent.errors import Overloaded

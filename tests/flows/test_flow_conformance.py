@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from support.deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, wanted
-from support.flow_runs import s
+from deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, wanted
+from flow_runs import s
 from transitions import MachineError
 
 from fsm_agent import Agent, SnapshotError

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 import pydantic
 import pytest
-from support.flow_runs import LOOPS, Driver
+from flow_runs import LOOPS, Driver
 from test_costs import count
 
 from fsm_agent import Dialog, MemoryStore, SnapshotError

@@ -6,12 +6,10 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from support.flow_runs import by_run, s, scripts
+from flow_runs import by_run, s, scripts
 from support.paths import ROOT
 
 from fsm_agent.diagrams import render
-from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, call, each, end, flow_diagram, run_diagram, subflow
 from fsm_agent.testing import FakeClock
 
@@ -73,12 +71,6 @@ def test_flows_inside_are_boxes_in_all_formats() -> None:
     assert "<b>" not in mermaid
     if shutil.which("dot"):
         assert "<svg" in render(drawn, "svg")
-
-
-def test_a_box_that_is_not_there_is_refused() -> None:
-    drawn = flow_diagram(s.support)
-    with pytest.raises(UsageError, match="boxes"):
-        replace(drawn, boxes=())
 
 
 def test_the_committed_picture_is_what_the_table_draws() -> None:

@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import flow_kill_worker
 import pytest
-from support import flow_kill_worker
-from support.flow_runs import s
+from flow_runs import s
 
 pytestmark = [
     pytest.mark.long,
@@ -22,9 +22,9 @@ pytestmark = [
 
 
 def test_killed_at_every_step_it_ends_equally(tmp_path: Path) -> None:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.flow_kill_worker"])
+    context.set_forkserver_preload(["flow_kill_worker"])
     records, doubts = [], 0
     for at in range(12):
         folder = tmp_path / str(at)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver, by_run, everywhere, people, s, scripts, steps_of
+from flow_runs import LOOPS, Driver, by_run, everywhere, people, s, scripts, steps_of
 
 from fsm_agent import (
     Agent,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_kill_worker import models
-from support.flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
+from flow_kill_worker import models
+from flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
 
 from fsm_agent import Agent, CallFailed, Context, MemoryStore, SqliteStore, UsageError, Worker
 from fsm_agent.errors import Overloaded

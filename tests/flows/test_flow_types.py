@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol
 
 import pydantic
 import pytest
-from support.flow_runs import LOOPS, Driver
+from flow_runs import LOOPS, Driver
 from typing_extensions import TypedDict
 
 from fsm_agent import MemoryStore, SnapshotError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.deep_flow import Order, documents, item, outcome_for, over, shop, walk, wanted
+from deep_flow import Order, documents, item, outcome_for, over, shop, walk, wanted
 
 from fsm_agent import Agent, MemoryStore, Reply, SnapshotError, SqliteStore, Worker
 from fsm_agent.errors import JournalError, OutcomeError

@@ -14,9 +14,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import flow_kill_worker
+import orchestrator_kill_worker
 import pytest
-from support import flow_kill_worker, orchestrator_kill_worker
-from support.flow_runs import s
+from flow_runs import s
 
 pytestmark = [
     pytest.mark.long,
@@ -52,7 +53,7 @@ def completed_orchestration(folder: Path) -> tuple[Any, list[str]]:
 def test_killed_between_any_two_steps_it_ends_equally(
     worker: Any, ended: Callable[[Path], tuple[Any, list[str]]], tmp_path: Path
 ) -> None:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([worker.__name__])
 

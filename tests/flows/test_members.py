@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
-from support.growth import growth
+from flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
+from support.time_growth import growth
 
 from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
 from fsm_agent.errors import Overloaded

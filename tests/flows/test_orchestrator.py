@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver
-from support.orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
+from flow_runs import LOOPS, Driver
+from orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
 from support.paths import ROOT
 
 from fsm_agent import Agent, AgentBase

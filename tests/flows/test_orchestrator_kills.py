@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import orchestrator_kill_worker as worker
 import pytest
-from support import orchestrator_kill_worker as worker
 
 pytestmark = [
     pytest.mark.long,
@@ -20,9 +20,9 @@ pytestmark = [
 
 
 def test_killed_at_every_step_it_ends_equally(tmp_path: Path) -> None:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.orchestrator_kill_worker"])
+    context.set_forkserver_preload(["orchestrator_kill_worker"])
     found, kills, doubts, steps, at = [], 0, 0, 1, 0
     while at <= steps:
         folder = tmp_path / str(at)

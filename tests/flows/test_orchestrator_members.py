@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import Driver, everywhere
-from support.orchestrations import FAIL, PASS, as_json, ended, step, strategy
+from flow_runs import Driver, everywhere
+from orchestrations import FAIL, PASS, as_json, ended, step, strategy
 from support.paths import ROOT
 from support.wire_samples import PNG
 

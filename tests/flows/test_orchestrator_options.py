@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import Driver, everywhere
-from support.orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
+from flow_runs import Driver, everywhere
+from orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.errors import AuthFailed

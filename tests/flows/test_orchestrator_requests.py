@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.clients.client import client_for

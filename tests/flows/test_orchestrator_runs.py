@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import Driver, everywhere, steps_of
-from support.orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+from flow_runs import Driver, everywhere, steps_of
+from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent, Function
 from fsm_agent.errors import UsageError

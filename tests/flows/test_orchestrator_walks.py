@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.orchestrations import step, strategy
+from orchestrations import step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.flows.orchestrator import Loop, OrchestratorConfig, Supply
@@ -82,7 +82,7 @@ def _work(one: Step, text: str | None) -> Work:
     return Work(one, "w", "t", (), {}, "", output=output, error="" if output else "dull")
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(60))
 def test_what_is_noted_redesigned_and_cleared_is_as_the_reference_says(seed: int) -> None:
     chance, named, ref = random.Random(seed), iter(range(10_000)), Reference()
 

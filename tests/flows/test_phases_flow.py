@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.flow_runs import Driver, everywhere
+from flow_runs import Driver, everywhere
 from support.paths import ROOT
 
 from fsm_agent import Agent, Message, Reply

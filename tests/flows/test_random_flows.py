@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from support.random_flows import RandomFlows
-from support.timed_flows import DRIVERS, FAR_S, Log, by_acall, by_call, freed
+from random_flows import RandomFlows
+from timed_flows import DRIVERS, FAR_S, Log, by_acall, by_call, freed
 
 from fsm_agent import MemoryStore
 from fsm_agent.flows import Flow, FlowFailed, snapshot

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.timed_flows import (
+from timed_flows import (
     DRIVERS,
     FAR_S,
     LATE_S,

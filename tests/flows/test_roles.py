@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import LOOPS, Driver
+from flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, AgentBase, AgentConfig, Approved, CallFailed, build_agent, function
 from fsm_agent.diagrams import render

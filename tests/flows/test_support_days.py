@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_kill_worker import models
-from support.flow_runs import given_to_agents, s
+from flow_kill_worker import models
+from flow_runs import given_to_agents, s
 from support.paths import ROOT
 from support.terminal import Terminal
 
@@ -83,15 +83,6 @@ def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None
     assert Path("outbox.txt").read_text() == "t1/sending#8\t'Refunded.'\n"
 
 
-@pytest.mark.parametrize(("hours", "state"), [(23, "sent"), (25, "closed")])
-def test_the_customer_has_a_day(folder: Path, hours: float, state: str) -> None:
-    clock = FakeClock()
-    with pytest.raises(FlowSuspended, match="customer#3"):
-        stored(clock, answer=None).call(s.Ticket(TEXT), run_id="t1", clients=models())
-    clock.advance(hours * HOUR_S)
-    assert stored(clock).call(s.Ticket(TEXT), run_id="t1", clients=models()).state == state
-
-
 class TestTheTerminal:
     """The program itself, with models that know what to say, in place of the embedded one."""
 
@@ -110,16 +101,6 @@ class TestTheTerminal:
             return str(line)
 
         monkeypatch.setattr("builtins.input", type_next)
-
-    @pytest.mark.parametrize("leaves", ["", EOFError(), KeyboardInterrupt()])
-    def test_an_empty_line_or_ctrl_c_or_d_leaves_it_for_another_day(
-        self, leaves: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self.typed(monkeypatch, "order 17", leaves, "ok")
-        s.main()
-        assert capsys.readouterr().out.endswith("Start it again to go on.\n")
-        s.main()
-        assert capsys.readouterr().out.endswith(f"sent: sent as {TEXT}/sending#8\n")
 
     @pytest.mark.parametrize(("word", "count", "receipt"), [("yes", 1, "sent before it"), ("no", 2, "sent as ")])
     def test_killed_while_it_was_sent_the_person_is_asked(

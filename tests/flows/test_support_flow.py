@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
+from flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
 from fsm_agent import Stepped, Suspended
 from fsm_agent.errors import OutcomeError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from support.flow_runs import Driver, everywhere, steps_of
+from flow_runs import Driver, everywhere, steps_of
 
 from fsm_agent import Agent, CallResult, Dialog, MemoryStore, Message, Reply, SqliteStore
 from fsm_agent.errors import OutcomeError

@@ -94,11 +94,6 @@ def test_what_makes_sense_is_kept(name, value):
     assert getattr(function(**{name: value})(len), name) == value
 
 
-def test_lists_are_taken_for_tuples():
-    made = Function(name="buy", depends_on=["login"], middleware=[layer])
-    assert (made.depends_on, made.middleware) == (("login",), (layer,))
-
-
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
@@ -122,12 +117,6 @@ def test_retries_have_ranges(wrong, right):
     assert str(caught.value).startswith(f"{name} of Retries is {wrong[name]!r}: {right}")
 
 
-def test_the_ends_of_the_ranges_are_right():
-    for jitter in (0, 1):
-        made = Retries(attempts=1, delay_s=0, max_delay_s=0, jitter=jitter, retry_if=lambda error: False)
-        assert made.jitter == jitter
-
-
 class TestNames:
     @pytest.mark.parametrize(
         ("name", "hint"),
@@ -145,14 +134,6 @@ class TestNames:
             Function.of(len, **{name: True})
         assert f"there is no policy {name!r} of functions" in str(caught.value)
         assert hint in str(caught.value)
-
-    def test_at_the_decorator_already(self):
-        with pytest.raises(UsageError, match="no policy 'timeout'"):
-            function(timeout=5)
-
-    def test_when_a_function_is_changed(self):
-        with pytest.raises(UsageError, match="no policy 'timeout'"):
-            Function.of(Function.of(len), timeout=5)
 
     def test_what_is_changed_may_be_taken_back(self):
         limited = Function.of(len, max_calls=3, timeout_s=5)

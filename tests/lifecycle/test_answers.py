@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.call_steps import begun, request, returned, say, texts
-from support.walks import add, assert_sendable, function_call, tick
+from support.agent_calls import add, assert_sendable, begun, function_call, request, returned, say, texts, tick
 
 from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError, restore, snapshot
 from fsm_agent.lifecycle.call import AgentCall

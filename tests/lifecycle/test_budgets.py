@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.call_steps import begun, keys, request, returned, say
-from support.walks import assert_sendable, function_call
+from support.agent_calls import assert_sendable, begun, function_call, keys, request, returned, say
 
 from fsm_agent.errors import CallFailed, PromptError
 from fsm_agent.functions.function import Function
@@ -336,7 +335,7 @@ class TestRules:
     def test_a_prompt_without_functions_is_final_only_at_its_limit(self):
         assert not is_final(self.RECORD.changed(tallies={"once": Tally(1)}), Prompt("x"))
 
-    def test_tallied(self):
+    def test_runs_and_failures_are_tallied_by_function(self):
         calls = [
             FunctionCall(name="once", arguments_json="{}", was_run=True, result=""),
             FunctionCall(name="login", arguments_json="{}", was_run=True, error="no"),

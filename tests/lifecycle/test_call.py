@@ -9,8 +9,20 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel
-from support.call_steps import begun, fail, keys, request, returned, say, texts
-from support.walks import PROMPT, assert_sendable, function_call, parse, seeded
+from support.agent_calls import (
+    PROMPT,
+    assert_sendable,
+    begun,
+    fail,
+    function_call,
+    keys,
+    parse,
+    request,
+    returned,
+    say,
+    seeded,
+    texts,
+)
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import (

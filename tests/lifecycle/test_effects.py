@@ -89,7 +89,7 @@ class TestOutcomes:
 
 class TestSettings:
     @pytest.mark.spec("0.5: a partial update keeps the rest")
-    def test_override(self):
+    def test_an_override_changes_some_settings_alone(self):
         settings = Settings(temperature=0.0, stop=("END",))
         changed = settings.override({"temperature": 1.0, "seed": 5})
         assert changed == Settings(temperature=1.0, stop=("END",), seed=5)

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.walks import PROMPT, asked, function_call, seeded, waiting
+from support.agent_calls import PROMPT, asked, function_call, seeded, waiting
 
 from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.functions.function import Function

@@ -7,9 +7,9 @@ from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from support.handoff_checker import Found, explore_handoffs
-from support.model_checker import Explored, Model, explore
-from support.walks import PROMPT, STAGED, TYPED, fetch, login
+from handoff_checker import Found, explore_handoffs
+from model_checker import Explored, Model, explore
+from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import Reason

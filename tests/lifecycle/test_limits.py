@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from support.walks import PROMPT, seeded
+from support.agent_calls import PROMPT, seeded
 
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.agent_calls import PROMPT, function_call, seeded, stop_when, waiting
 from support.drivers import anyhow, seed
-from support.walks import PROMPT, function_call, seeded, stop_when, waiting
 from test_effects import OUTCOMES
 
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.growth import growth
 from support.kept_runs import definition_of
+from support.time_growth import growth
 
 from fsm_agent import Agent, Dialog, Limits, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.lifecycle import PhaseDetector, PhaseRule
@@ -47,7 +47,7 @@ class TestCodingAgents:
             "discover": ["grep", "codebase_search", "read_file", "read_span", "list_files", "glob", "plan"],
         }.items(),
     )
-    def test_names(self, phase: str, names: list[str]) -> None:
+    def test_a_name_tells_its_phase(self, phase: str, names: list[str]) -> None:
         before = ["write"] if phase == "validate" else []
         for name in names:
             assert phases(*before, name)[-1] == phase, name
@@ -84,7 +84,7 @@ class TestCodingAgents:
             (["read_file"] * 9 + ["write", "run_tests", "read_file", "write", "read_file"], "edit"),
         ],
     )
-    def test_sequences(self, names: list[str], expected: str) -> None:
+    def test_the_phase_follows_from_the_calls_so_far(self, names: list[str], expected: str) -> None:
         assert phases(*names)[-1] == expected
 
     @pytest.mark.spec("4.21: failed functions are ignored")
@@ -99,7 +99,7 @@ class TestCodingAgents:
             (["write", "!grep", "grep"], "edit"),
         ],
     )
-    def test_failures(self, names: list[str], expected: str) -> None:
+    def test_a_failed_call_changes_no_phase(self, names: list[str], expected: str) -> None:
         assert phases(*names)[-1] == expected
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.walks import PROMPT, asked, function_call, seeded
+from support.agent_calls import PROMPT, asked, function_call, seeded
 
 from fsm_agent.errors import ErrorReport, UsageError
 from fsm_agent.lifecycle.interpret import Stop, fingerprint, read, read_reply

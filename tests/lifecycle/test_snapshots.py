@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.agent_calls import PROMPT, asked, function_call, seeded, stop_when, waiting
 from support.drivers import anyhow
-from support.walks import PROMPT, asked, function_call, seeded, stop_when, waiting
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport, SnapshotError

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.call_steps import begun, fail, returned, say
-from support.walks import assert_sendable, function_call
+from support.agent_calls import assert_sendable, begun, fail, function_call, returned, say
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError
@@ -113,7 +112,7 @@ def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():
         (Stop("enough", '{"a": 1}'), "enough"),
     ],
 )
-def test_verdicts(verdict: Any, reason: str | None):
+def test_a_verdict_of_stop_when_ends_the_call_with_its_reason(verdict: Any, reason: str | None):
     one = say(begun(stop_when=lambda context: verdict), "42")
     if reason is None:
         assert one.result().output == 42
@@ -256,7 +255,7 @@ class TestBudgets:
             ({}, CALLS, False),
         ],
     )
-    def test_tokens(self, usage: Any, content: Any, stops: bool):
+    def test_max_tokens_counts_all_that_were_used(self, usage: Any, content: Any, stops: bool):
         assert max_tokens(100)(context(*content, **usage)) == ("101 tokens are more than 100" if stops else None)
 
     @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ class TestBudgets:
             ),
         ],
     )
-    def test_cost(self, usage: Any, prices: Any, said: str | None):
+    def test_max_cost_usd_counts_by_the_price(self, usage: Any, prices: Any, said: str | None):
         stops = max_cost_usd(2, Price(input_micro_usd=2_000_000, output_micro_usd=10_000_000, **prices))
         assert stops(context(*CALLS, **usage)) == said
         assert stops(context("an answer", **usage)) is None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from support.call_steps import begun, keys, request, returned, say, texts
+from support.agent_calls import PROMPT, assert_sendable, begun, function_call, keys, request, returned, say, texts
 from support.copies import replace
-from support.walks import PROMPT, assert_sendable, function_call
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, IllegalTrigger

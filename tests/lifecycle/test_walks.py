@@ -7,7 +7,16 @@ from collections import Counter
 from random import Random
 
 import pytest
-from support.walks import PROMPT, STAGED, assert_policies_hold, assert_sendable, limits, outcome, seeded, stop_when
+from support.agent_calls import (
+    PROMPT,
+    STAGED,
+    assert_policies_hold,
+    assert_sendable,
+    limits,
+    outcome,
+    seeded,
+    stop_when,
+)
 
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel

@@ -8,7 +8,7 @@ import json
 import traceback
 
 import pytest
-from support.walks import PROMPT, waiting
+from support.agent_calls import PROMPT, waiting
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import SnapshotError, UsageError

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from support.mcp_sessions import end_sessions
+from mcp_sessions import end_sessions
 
 
 @pytest.fixture(autouse=True, scope="module")

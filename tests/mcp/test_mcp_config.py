@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from support.paths import SUPPORT
+from support.paths import TESTS
 
 from fsm_agent.errors import ConfigError
 from fsm_agent.mcp.config import mcp_servers
@@ -42,17 +42,6 @@ def test_a_file_as_claude_and_cursor_write_it(tmp_path):
     assert SECRET not in repr(servers)
 
 
-def test_as_vs_code_writes_it():
-    config = {"inputs": [], "servers": {"old": {"type": "sse", "url": "http://localhost/sse"}}}
-    assert mcp_servers(config)["old"]._transport == Http(url="http://localhost/sse", sse=True)
-
-
-@pytest.mark.parametrize("type_", ["http", "streamable-http", "streamableHttp", None])
-def test_all_names_of_streamable_http(type_):
-    entry = {"url": "https://h.invalid"} | ({"type": type_} if type_ else {})
-    assert transport(entry) == Http(url="https://h.invalid")
-
-
 def test_options_hold_for_all_and_over_the_prefix():
     (server,) = mcp_servers({"servers": {"a": {"command": "x"}}}, prefix="", timeout_s=3).values()
     assert (server.name, server._prefix, server._access._timeout_s) == ("a", "", 3)
@@ -72,13 +61,8 @@ def test_options_hold_for_all_and_over_the_prefix():
         ("$TOKEN $ {} ${", "$TOKEN $ {} ${"),
     ],
 )
-def test_variables(text, filled_in):
+def test_variables_are_filled_in_from_the_environment(text, filled_in):
     assert transport({"command": "x", "args": [text]}) == Stdio(command="x", args=(filled_in,))
-
-
-def test_what_a_variable_holds_is_not_filled_in_again(monkeypatch):
-    monkeypatch.setenv("NESTED", "${TOKEN}")
-    assert transport({"command": "x", "cwd": "${NESTED}"}) == Stdio(command="x", cwd="${TOKEN}")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +109,7 @@ def test_a_file_that_is_none(tmp_path, content, told):
 
 def test_a_server_of_a_file_is_used(tmp_path):
     file = tmp_path / "mcp.json"
-    here = str(SUPPORT)
+    here = str(TESTS / "mcp")
     entry = {"command": sys.executable, "args": ["mcp_old_server.py"], "cwd": here}
     file.write_text(json.dumps({"mcpServers": {"old": entry}}))
     with mcp_servers(file)["old"] as server:

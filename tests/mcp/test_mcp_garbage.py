@@ -5,13 +5,15 @@ The packages anyio and mcp leave cycles of their own for each session: what of o
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
+from types import FrameType, FunctionType
+from typing import Any
 
 import pytest
-from support.garbage import garbage_of, is_in_a_cycle, is_ours
-from support.mcp_sessions import end_sessions
-from support.paths import SUPPORT
+from mcp_sessions import end_sessions
+from support.paths import TESTS
 
 from fsm_agent import Agent
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
@@ -23,7 +25,7 @@ HELD_BY_OTHERS = {"_Watched", "Secrets"}  # the wrapper of a stream, and what th
 
 
 def server(kind: str = "new", timeout_s: float = 60.0) -> MCPServer:
-    return MCPServer.stdio(sys.executable, str(SUPPORT / f"mcp_{kind}_server.py"), name=kind, timeout_s=timeout_s)
+    return MCPServer.stdio(sys.executable, str(TESTS / "mcp" / f"mcp_{kind}_server.py"), name=kind, timeout_s=timeout_s)
 
 
 def use_and_close() -> None:
@@ -63,7 +65,49 @@ def serve_an_agent() -> None:
         assert Agent(script, functions=one.functions).call("How many?").output == "42"
 
 
-@pytest.mark.parametrize("work", [use_and_close, use_an_old_one, forget, fail, take_too_long, die, serve_an_agent])
+def garbage_of(work: Callable[[], object]) -> list[Any]:
+    """The objects in reference cycles that the work leaves, and those that only they refer to."""
+    gc.collect()
+    gc.freeze()  # what is there already is none of its garbage
+    gc.disable()
+    try:
+        work()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return [*gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def is_ours(kept: Any) -> bool:
+    """Is it an object, a function or a frame of the package?"""
+    if isinstance(kept, FrameType):
+        return str(kept.f_globals.get("__name__")).startswith("fsm_agent")
+    return str((kept if isinstance(kept, FunctionType) else type(kept)).__module__).startswith("fsm_agent")
+
+
+def is_in_a_cycle(kept: Any, garbage: list[Any]) -> bool:
+    """Does a way lead from it through other garbage back to itself?"""
+    among, seen, coming = {id(other) for other in garbage}, set[int](), [kept]
+    while coming:
+        for other in gc.get_referents(coming.pop()):
+            if other is kept:
+                return True
+            if id(other) in among and id(other) not in seen:
+                seen.add(id(other))
+                coming.append(other)
+    return False
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        *(use_and_close, forget, serve_an_agent),
+        *[pytest.param(work, marks=pytest.mark.long) for work in (use_an_old_one, fail, take_too_long, die)],
+    ],
+)
 def test_no_cycle_goes_through_us(work: Callable[[], None]) -> None:
     def finished() -> None:
         work()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.mcp_http_stub import HttpStub
+from mcp_http_stub import HttpStub
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.mcp.client import MCPServer, MCPServerError, _optional

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import pytest
@@ -85,7 +84,3 @@ def test_an_error_is_its_words():
     picture = {"type": "image", "mimeType": "image/gif", "data": base64.b64encode(GIF).decode()}
     result = {"content": [text("no"), picture, text("way")], "isError": True}
     assert error_text(types.CallToolResult.model_validate(result)) == "no\nway"
-
-
-def test_deep_text_is_not_read_as_json():
-    assert value(text("[" * 100_000), structured={"a": 1}).endswith(json.dumps({"a": 1}, separators=(",", ":")))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fsm_agent import Agent, Dialog, Document, Image, Message, UsageError
 from fsm_agent.context.window import broken_round
-from fsm_agent.messages import chat_dicts
 from fsm_agent.messages.chat_dicts import messages_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Reasoning, Text
 from fsm_agent.testing import Script
@@ -87,17 +86,6 @@ def test_what_a_model_thought_and_what_it_declined():
     assert messages_of([{"role": "assistant", "content": None, "refusal": "No."}])[0].text == "No."
 
 
-def test_results_may_be_appended_to_the_calls_that_are_there():
-    before = Dialog([{"role": "user", "content": "?"}, ASKS])
-    dialog = before.append({"role": "tool", "tool_call_id": "call_a", "content": "3"}, HISTORY[3])
-    assert [part.id for message in dialog[2:] for part in message.parts if isinstance(part, FunctionResult)] == [
-        "1.0",
-        "1.1",
-    ]
-    with pytest.raises(UsageError, match=r"messages\[1\] is a message of role 'user', and the call 'call_b' before it"):
-        before.append({"role": "tool", "tool_call_id": "call_a", "content": "3"}, {"role": "user", "content": "?"})
-
-
 def user(content: Any) -> list[Any]:
     return [{"role": "user", "content": "?"}, {"role": "user", "content": content}]
 
@@ -170,17 +158,6 @@ def test_a_mistake_is_named_with_its_place(items, says):
     with pytest.raises(UsageError) as caught:
         messages_of(items)
     assert says in str(caught.value)
-
-
-def test_errors_and_lists_are_bounded(monkeypatch):
-    for items in ([{"role": "x" * 10**6}], [{"role": "user", "y" * 10**6: 1}], user([{"type": "z" * 10**6}])):
-        with pytest.raises(UsageError) as caught:
-            messages_of(items)
-        assert len(str(caught.value)) < 500
-    monkeypatch.setattr(chat_dicts, "MAX_MESSAGES", 3)
-    assert len(messages_of(HISTORY[-1:] * 3)) == 3
-    with pytest.raises(UsageError, match="4 messages are given: 3 at most would be right"):
-        messages_of(HISTORY[-1:] * 4)
 
 
 characters = st.characters(exclude_categories=["Cs"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.walks import add, erase, parse
+from support.agent_calls import add, erase, parse
 
 from fsm_agent import Agent, CallFailed, Limits, Prompt
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning

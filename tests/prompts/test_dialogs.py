@@ -60,17 +60,6 @@ class TestValue:
         image = Image.of(PNG)
         assert Dialog().put("Look", image).tail == Message.of("user", "Look", image)
 
-    def test_as_a_sequence(self):
-        dialog = Dialog([SYSTEM]).put("a").put("b")
-        assert len(dialog) == 3
-        assert dialog[0] == SYSTEM
-        assert dialog[-1] is dialog.tail
-        assert dialog[1:] == (Message.of("user", "a"), Message.of("user", "b"))
-        assert SYSTEM in dialog
-        assert dialog.system == "Be terse."
-        assert (Dialog().tail, Dialog().system, dialog.fork(1, 0).system) == (None, "", "")
-        assert not Dialog()
-
     def test_equality_and_hash(self):
         one, same = Dialog([SYSTEM]).put("a"), Dialog([SYSTEM]).put("a")
         assert one == same

@@ -102,9 +102,3 @@ def test_a_damaged_document_is_refused(document: str):
 def test_what_is_wrong_is_told(act: Any, right: str):
     with pytest.raises(UsageError, match=right):
         act()
-
-
-def test_a_long_chain_of_forks_is_shown_without_recursion():
-    dialogs = {str(n): Dialog() for n in range(3000)}
-    chain = Dialogs(dialogs, forks={str(n): str(n - 1) for n in range(1, 3000)})
-    assert chain.overview().splitlines()[-1] == "  " * 2999 + "2999: 0 message(s)"

@@ -16,20 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from support.growth import growth
 from support.paths import SHARED
 from typing_extensions import TypedDict
 
-from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.prompts.extraction.strategies import extract_json
-from fsm_agent.prompts.json_repairs import _Metered, _OutOfLooks, repaired
 from fsm_agent.prompts.output import MAX_REPAIRED, Output
 
 CASES = SHARED / "cases" / "json_repair.jsonl"
-WHAT_MODELS_DO = {
-    *("truncated", "code_fence", "trailing_comma", "single_quotes"),
-    *("unquoted_key", "python_or_js_literal", "comment", "leading_text"),
-}
 
 
 class Color(enum.Enum):
@@ -268,11 +262,6 @@ class TestWhereJsonStands:
         assert extract_json('In <answer> tags: <answer id="1"> {"a": 2} </answer>') == {"a": 2}
         assert extract_json('{"b": 3} <answer>none</answer>') == {"b": 3}, "what does not parse is passed over"
 
-    @pytest.mark.parametrize("wrong", [5, object()])
-    def test_what_nothing_can_be_is_no_expectation(self, wrong):
-        with pytest.raises(UsageError, match=r"expect=.*: dict, list or a type for pydantic is right"):
-            extract_json("{}", expect=wrong)
-
     @pytest.mark.parametrize("text", ["", "no", "{a: 1}", '{"a": {"b": 1}', "\ud800", "[" * 1000])
     def test_extract_json_mends_nothing(self, text):
         with pytest.raises(ParseError, match="there is no JSON in the answer"):
@@ -348,12 +337,6 @@ class TestTypes:
         assert [read(text) for text in ("A", "a", '"A"', "'A'")] == [Case.UPPER, Case.LOWER, Case.UPPER, Case.UPPER]
         assert [read(text) for text in ("b", "c", "B", "!")] == [Case.C, Case.B, Case.B, Case.STOP]
 
-    @pytest.mark.parametrize(
-        ("text", "value"), [("yes", "yes"), ("Yes!", "yes"), ('{"value": "no"}', "no"), ("none", None), ("1", 1)]
-    )
-    def test_a_word_of_a_literal(self, text, value):
-        assert Output(Literal["yes", "no", 1, None]).parse(text) == value
-
     @pytest.mark.parametrize("text", ["maybe", "red or blue", "", "reddish"])
     def test_another_word_is_told_the_right_ones(self, text):
         with pytest.raises(
@@ -385,10 +368,6 @@ class TestMending:
     )
     def test_nearly_json_is_understood(self, text):
         assert REVIEW.parse(text) == Review(title="t", stars=5)
-
-    def test_python_literals(self):
-        read = Output(dict[str, Any]).parse
-        assert read("{'a': True, 'b': None, 'c': (1, 2)}") == {"a": True, "b": None, "c": [1, 2]}
 
     def test_a_part_is_not_taken_for_the_whole(self):
         assert Output(dict).parse('{"a": 1, "b": {"c": 2}') == {"a": 1, "b": {"c": 2}}
@@ -435,10 +414,6 @@ class TestMending:
 
         with pytest.raises(ParseError, match="a: String should have at most 1 character"):
             Output(Short).parse(text)
-
-    def test_the_error_speaks_of_the_mended_fields(self):
-        with pytest.raises(ParseError, match=r"is no valid Review:\nstars: Input should be less than or equal to 5"):
-            REVIEW.parse("{'title': 't', 'stars': 6,}")
 
 
 class Sealed(BaseModel):
@@ -514,14 +489,6 @@ HOSTILE = {
 
 
 class TestHostileText:
-    @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
-    def test_it_takes_linear_time(self, unit):
-        def read(text: str) -> None:
-            with suppress(ParseError):
-                Output(dict).parse(text)
-
-        assert growth(lambda size: unit * (size // len(unit)), read, 1500) < 3
-
     @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
     @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
     def test_a_megabyte_is_refused(self, unit):
@@ -546,32 +513,11 @@ class TestHostileText:
             REVIEW.parse(text)
 
     @given(st.text(alphabet="{}[]\"'\\,:a1 \n/*#()`\u201c\u201d\ud800-."))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_it_is_parsed_or_refused(self, text):
         for kind in (dict, list, Review, Color, list[int], Any):
             with suppress(ParseError):
                 Output(kind).parse(text)
-
-    def test_a_text_is_looked_at_so_often_and_no_more(self):
-        looks = [100]
-        text = _Metered.of("x" * 160, looks)
-        assert looks == [89]
-        assert text[0] == "x"
-        assert looks == [88]
-        assert text[:32][0] == "x"
-        assert looks == [84]
-        assert len(text[:16] + "y") == 17
-        assert looks == [80]
-        assert text.find("x") == 0
-        assert looks == [79]
-        assert text.find("y") == -1
-        assert looks == [68]
-        with pytest.raises(_OutOfLooks):
-            list(text)
-
-    def test_the_repairer_gets_no_more_looks_than_there_are(self):
-        assert json.loads(repaired("{'a': 1}", [1000])) == {"a": 1}
-        assert repaired("{'a': 1}", [5]) == ""
 
     def test_deep_json(self):
         for depth in (150, 100_000):
@@ -582,19 +528,3 @@ class TestHostileText:
 def cases(mode: str) -> list[dict[str, Any]]:
     lines = CASES.read_text().splitlines() if CASES.exists() else []
     return [case for case in map(json.loads, lines) if case["mode"] == mode]
-
-
-class TestRecordedCases:
-    """Malformed documents of json_repair's own tests."""
-
-    def test_they_are_there(self):
-        if not CASES.exists():
-            pytest.skip(f"no recorded cases at {CASES}")
-        usual = [case for case in cases("repair") if WHAT_MODELS_DO & set(case["tags"])]
-        assert len(usual) == 26
-
-    @pytest.mark.parametrize("case", cases("repair"), ids=lambda case: f"{case['id']}-{case['tags'][0]}")
-    def test_each_is_understood(self, case):
-        expected = case["expected"]
-        kind = type(expected) if isinstance(expected, dict | list) else Any
-        assert Output(kind).parse(case["input"]) == expected

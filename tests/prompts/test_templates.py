@@ -37,7 +37,7 @@ class User:
         ("{{ x | join(', ') }}", {"x": ["<b>", "&"]}, "<b>, &"),
     ],
 )
-def test_rendering(template, values, text):
+def test_a_template_is_rendered_with_its_values(template, values, text):
     assert render(template, values) == text
 
 
@@ -83,13 +83,7 @@ def test_what_is_filled_in_without_jinja_is_what_jinja_makes_of_it(template):
         assert render(template, values) == _compiled(template).render(values)
 
 
-@pytest.mark.parametrize("name", ["true", "none", "None", "range", "self", "loop", "not", "for"])
-def test_names_that_mean_something_else_are_left_to_jinja(name):
-    assert _pieces("{{ " + name + " }}") is None
-    assert _pieces("{{ " + name + 's }} and JSON {"a": {}}') is not None
-
-
-def test_variables():
+def test_variables_are_the_names_that_the_template_reads():
     assert variables("{{ a }} {{ b.c }} {% for d in e %}{{ d }}{% endfor %} {{ range(3) }}") == {"a", "b", "e"}
     assert variables("plain") == set()
 
@@ -167,12 +161,3 @@ class TestErrors:
             with pytest.raises(PromptError, match="nested too deeply") as caught:
                 read(template)
             assert len(str(caught.value)) < 200
-
-    def test_a_lack_of_memory_is_no_mistake_of_the_template(self):
-        with pytest.raises(MemoryError):
-            render("{{ 'a' * 10 ** 17 }}", {})
-
-    def test_long_templates_are_not_echoed(self):
-        with pytest.raises(PromptError) as caught:
-            render("x" * 10_000 + "{{ a }}", {})
-        assert len(str(caught.value)) < 200

@@ -16,8 +16,7 @@ from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Done, PartialOutput
 from fsm_agent.messages.message import Message
-from fsm_agent.prompts import ParserInput, json_anywhere, prompt_schema, tagged
-from fsm_agent.prompts.extraction.matching import only_close
+from fsm_agent.prompts import ParserInput, json_anywhere, tagged
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
@@ -119,22 +118,9 @@ class TestAnAnswerOfNothing:
         with pytest.raises(ParseError):
             read(Flight | NoFlightFound, document)
 
-    def test_the_model_is_told_what_would_say_it(self) -> None:
-        with pytest.raises(ParseError, match=r'does not say which it is: \{"Flight": …\} or \{"NoFlightFound": …\}'):
-            read(Flight | NoFlightFound, "{}")
-
     def test_a_tag_does_not_excuse_the_fields_of_another(self) -> None:
         with pytest.raises(ParseError, match=r"NoFlightFound\.price: Extra inputs"):
             read(Flight | NoFlightFound, '{"NoFlightFound": {"price": 3}}')
-
-    def test_two_tags_are_none(self) -> None:
-        with pytest.raises(ParseError, match="does not say which"):
-            read(Flight | NoFlightFound, '{"Flight": {"number": "AK1", "price": 3}, "NoFlightFound": {}}')
-
-    def test_a_tag_that_is_nearly_right_is_a_repair(self) -> None:
-        found = Output(Flight | NoFlightFound).read(ParserInput(text='{"NoFlightFond": {}}'))
-        assert found.value == NoFlightFound()
-        assert found.repairs == ("the name 'NoFlightFond' was taken for 'NoFlightFound'",)
 
 
 class TestARefusalIsNoApproval:
@@ -182,24 +168,12 @@ class TestWhereUnionsStand:
         with pytest.raises(ParseError, match=r"0: it does not say which"):
             read(kind, '[{"by": "ann"}]')
 
-    def test_a_list_is_not_guessed(self) -> None:
-        with pytest.raises(ParseError):
-            read(list[Approve] | list[Reject], '[{"by": "ann"}]')
-
     def test_a_field_of_a_model_that_contains_itself(self) -> None:
         document = '{"steps": [{"NoFlightFound": {}}], "then": {"steps": [{"number": "A", "price": 1}]}}'
         then = Plan(steps=[Flight(number="A", price=1)])
         assert read(Plan, document) == Plan(steps=[NoFlightFound()], then=then)
         with pytest.raises(ParseError, match=r"then.steps.0: it does not say which"):
             read(Plan, '{"steps": [], "then": {"steps": [{}]}}')
-
-    def test_two_classes_of_one_name_have_two_tags(self) -> None:
-        others = [create_model("Failed", text=(str, "")), Failed]
-        assert tags_of(others) == ["Failed", "Failed_2"]
-
-    def test_a_tag_is_no_field_of_a_member(self) -> None:
-        odd = create_model("odd", Failed=(str, ""))
-        assert tags_of([odd, Failed]) == ["odd", "Failed_2"]
 
     def test_a_class_that_would_read_it_itself_is_refused(self) -> None:
         class Own(BaseModel):
@@ -249,20 +223,10 @@ class TestWhatJsonTellsApart:
         assert found.value == Cat(kind="feline", name="Tom")
         assert [text.replace("Cat.", "") for text in found.repairs] == [repair]  # also by the position in the union
 
-    def test_a_field_of_another_is_an_error(self) -> None:
-        with pytest.raises(ParseError):
-            read(Flight | Reject, '{"number": "A", "price": 1, "reason": "x"}')
-
     def test_a_class_that_takes_any_field_has_to_be_named(self) -> None:
         loose = create_model("Loose", __config__=ConfigDict(extra="allow"), text=(str, ...))
         assert tags_of([loose, Flight]) == ["Loose", "Flight"]
         assert read(loose | Flight, '{"Loose": {"text": "x", "more": 1}}').more == 1
-
-    def test_an_alias_is_a_name(self) -> None:
-        one = create_model("One", a=(int, Field(alias="first")))
-        other = create_model("Other", b=(int, Field(validation_alias="second")))
-        assert not any(tags_of([one, other]))
-        assert read(one | other, '{"second": 2}').b == 2
 
 
 CODECS: dict[str, tuple[Codec, Profile]] = {
@@ -289,14 +253,6 @@ def test_a_strict_service_enforces_the_tags(wire: str) -> None:
     codec, profile = CODECS[wire]
     asked = Request(messages=(Message.of("user", "hi"),), output=Output(Flight | NoFlightFound))
     assert '"strict": true' in json.dumps(codec.encode(asked, model="m", profile=profile, stream=False))
-
-
-def test_the_words_are_those_of_the_schema() -> None:
-    assert prompt_schema(Approve | Failed).partition("\n")[2] == (
-        '{\n  "Approve": { // It can go out.\n    "by": "string"\n  }\n} | {\n'
-        '  "Failed": { // When the search broke down.\n    "reason": "string"\n  }\n}'
-    )
-    assert prompt_schema(Cat | Flight).partition("\n")[2].startswith("{ // Cat\n")
 
 
 def test_partial_outputs_lead_to_the_same_output() -> None:
@@ -345,7 +301,7 @@ def written(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_damaged_answer_is_never_read_as_another(data: st.DataObject) -> None:
     classes = data.draw(unions())
     meant = data.draw(st.sampled_from(classes))
@@ -371,9 +327,3 @@ def test_a_damaged_answer_is_never_read_as_another(data: st.DataObject) -> None:
     except ParseError:
         return
     assert isinstance(value, meant), (damaged, value)
-
-
-def test_names_that_are_close_say_nothing() -> None:
-    one, other = create_model("One", notes=(str, ...)), create_model("Other", note=(str, ...))
-    assert only_close("note", ["notes"]) == "notes"
-    assert tags_of([one, other]) == ["One", "Other"]

@@ -22,7 +22,7 @@ from fsm_agent.testing.streams import Framing, events_of, framed, outcome
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 
 codecs = pytest.mark.parametrize("api", CODECS)
-some = settings(max_examples=60)
+some = settings(max_examples=25)
 
 
 class TestChat(ChatDialect, CodecConformance): ...

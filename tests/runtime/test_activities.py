@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Generator
 
 import httpx
 import pytest
+from support.agent_calls import add, seeded
 from support.drivers import Driver, anyhow, seed
-from support.walks import add, seeded
 
 from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
 from fsm_agent.functions.function import Function

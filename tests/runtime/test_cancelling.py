@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.agent_calls import assert_sendable
 from support.drivers import (
     DRIVERS,
     Driver,
@@ -21,7 +22,6 @@ from support.drivers import (
     until_threads_rest,
     world,
 )
-from support.walks import assert_sendable
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import RateLimited, UsageError

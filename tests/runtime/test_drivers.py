@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import tenacity
+from support.agent_calls import PROMPT, add, assert_sendable, parse, tick
 from support.drivers import (
     DRIVERS,
     Driver,
@@ -31,8 +32,7 @@ from support.drivers import (
     until_threads_rest,
     world,
 )
-from support.teams import Solo, Stage, Team, TeamRecord
-from support.walks import PROMPT, add, assert_sendable, parse, tick
+from support.nested_process import Solo, Stage, Team, TeamRecord
 
 from fsm_agent import flows
 from fsm_agent.agents.agent import Agent
@@ -391,7 +391,7 @@ def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Dri
         (Denied(reason="not today"), "The call was not allowed: not today"),
     ],
 )
-def test_verdicts(driven: Driver, verdict: Any, said: str):
+def test_what_an_approver_says_is_what_the_model_is_told(driven: Driver, verdict: Any, said: str):
     one = seed()
     driven(one, Script(call("erase", path="x"), "42"), approve=lambda f: verdict)
     assert one.record.dialog[3].text == said

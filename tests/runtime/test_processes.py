@@ -24,7 +24,7 @@ from support.drivers import (
     by_run_unheard,
     everywhere,
 )
-from support.teams import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
+from support.nested_process import PATIENCE, Considered, Gave, Patience, Pick, Picked, Solo, Stage, Team, TeamRecord
 from support.uncollected import uncollected
 
 from fsm_agent.agents.hooks import check_hooks, notify
@@ -671,8 +671,16 @@ def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on
 
 
 @pytest.mark.parametrize("make", [pair, tower, careful])
-@pytest.mark.parametrize("way", ["drive", "adrive", "run", "arun"])
-@pytest.mark.parametrize("then", [by_run_unheard, by_arun_unheard, by_drive, by_adrive])
+@pytest.mark.parametrize(
+    ("way", "then"),
+    [
+        ("drive", by_arun_unheard),
+        ("adrive", by_run_unheard),
+        ("run", by_adrive),
+        ("arun", by_drive),
+        ("run", by_run_unheard),
+    ],
+)
 def test_a_driver_that_is_stopped_at_any_event_leaves_a_process_that_goes_on(
     make: Callable[..., Team], way: str, then: Driver
 ):

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from support.call_steps import begun, say
+from support.agent_calls import assert_sendable, begun, say
 from support.drivers import (
     Driver,
     anyhow,
@@ -28,7 +28,6 @@ from support.drivers import (
     until_threads_rest,
     world,
 )
-from support.walks import assert_sendable
 
 from fsm_agent.errors import CallFailed, Retry
 from fsm_agent.functions.context import Context

@@ -15,8 +15,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from support.call_steps import begun, say
-from support.walks import function_call
+from support.agent_calls import begun, function_call, say
 
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context

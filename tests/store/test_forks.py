@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support import walks
+from support import agent_calls as walks
 from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested
 
 from fsm_agent._internal.values import to_json

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kill_worker
 import pytest
-from support import kill_worker
+from kill_worker import RUN, Notes, answers, clerk, opened
 from support.kept_runs import definition_of
-from support.kill_worker import RUN, Notes, answers, clerk, opened
 
 from fsm_agent.errors import CallSuspended, FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, RunUnknown
@@ -35,10 +35,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def forks() -> Any:
-    """Makes OS processes that have loaded everything already, from a server that finds `support` by its path."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    """Makes OS processes that have loaded everything already, from a server that finds their modules by its path."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.kill_worker"])
+    context.set_forkserver_preload(["kill_worker"])
     return context
 
 

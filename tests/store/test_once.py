@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from recorded_drivers import WAYS, Way, by_run, by_threads
 from support.kept_runs import Elsewhere, LastingStore, loaded, team_definition, team_header, triggers
-from support.recorded_drivers import WAYS, Way, by_run, by_threads
-from support.teams import Solo, Team, TeamRecord
+from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended, UsageError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import shop
+from support import shop_agent as shop
 
 from fsm_agent import CallSuspended, UsageError
 from fsm_agent.lifecycle.outcomes import Approved

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import walks
+from recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
+from support import agent_calls as walks
 from support.kept_runs import LastingStore, Noting, call, definition_of, loaded, team_definition, team_header
-from support.recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
-from support.teams import Solo, Team, TeamRecord
+from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, Overloaded

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from recorded_drivers import HEARD, Way
 from support.kept_runs import LastingStore, clerk, definition_of, loaded
-from support.recorded_drivers import HEARD, Way
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended

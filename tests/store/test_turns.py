@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import conversing_processes as answerers
 import pytest
-from support import answerers
 from support.kept_runs import LastingStore
 
 from fsm_agent import (

@@ -18,7 +18,7 @@ from fsm_agent.runtime import thread_task as thread_jobs
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script
-from support.walks import PROMPT
+from support.agent_calls import PROMPT
 
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 

@@ -19,7 +19,7 @@ from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Definition, Runs
 from fsm_agent.store.store import Lease, Loaded, Rest, Store
 from fsm_agent.testing import Script, call
-from support.teams import Team, TeamRecord
+from support.nested_process import Team, TeamRecord
 
 LONG_S = 30.0
 APPROVED = Approved()

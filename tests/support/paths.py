@@ -7,4 +7,3 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 SHARED = ROOT.parent / "shared"  # recordings and cases; tests that need them skip where it is not
-SUPPORT = TESTS / "support"

@@ -9,7 +9,7 @@ from fsm_agent.errors import ProviderError
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.codec import Codec
 from fsm_agent.testing.streams import mismatch, outcome
-from support.growth import growth
+from support.time_growth import growth
 
 
 def check_told(codec: Codec, body: bytes) -> None:

@@ -1,18 +1,26 @@
-"""The command in a terminal of its own."""
+"""The command in a terminal of its own, and what a person sees of it: the screen as text, each time the same.
+
+What is put in for times, paths and ports is as long as what stood there, nearly always, and is put in before a terminal
+breaks its lines.
+"""
 
 from __future__ import annotations
 
 import codecs
 import os
+import re
 import select
 import signal
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import pyte
 
 import fsm_agent
 
@@ -133,3 +141,51 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self._terminal)
+
+
+_ALIKE: Sequence[tuple[re.Pattern[str], str]] = [  # what is found, and the text that is written over it
+    (re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}"), "54321"),
+    (re.compile(r"/tmp/fsm-[a-z0-9_]{8}(?=/)"), "/tmp/fsm-xxxxxxxx"),
+    (re.compile(r"(?<=fsm-agent-demo-)[a-z0-9_]{8}(?=\.svg)"), "xxxxxxxx"),
+    (re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])"), "f" * 64),  # fingerprints
+    (re.compile(r"(?<=chat-)[0-9a-f]{8}(?![0-9a-f])"), "12345678"),  # the runs of a chat
+    (re.compile(r"(?<=run )[0-9a-f]{8}(?= in )"), "12345678"),
+    (re.compile(r"(?<= )(?: \d|\d\d)\.\d(?= s\b)"), " 0.0"),  # in a column
+    (re.compile(r"(?<=[ (])\d+\.\d(?= s\b)"), "0.0"),
+    (re.compile(r"(?<=[ (])\d+(?= (?:s|ms) ago)"), "0"),
+    (re.compile(r"\d{4}-\d\d-\d\d(?=[ T]\d\d:\d\d)"), "2026-11-23"),
+    (re.compile(r"(?<=2026-11-23.)\d\d:\d\d:\d\d"), "10:00:00"),
+    (re.compile(r"(?<=2026-11-23.)\d\d:\d\d(?!:)"), "10:00"),
+    (re.compile(r"(?<=process )\d+"), "12345"),
+    (re.compile(r"(?<=worker )\d+"), "12345"),
+    (re.compile(r"(?<=fsm-agent )\d+\.\d+\S*"), "1.0"),
+]
+
+
+def alike(text: str) -> str:
+    """Return ``text`` with the same times, paths, ports, names and versions whenever it was written."""
+    for pattern, instead in _ALIKE:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def screen_of(written: str, columns: int) -> str:
+    """Return the screen of a terminal on which this was written; behind it, what is left of hidden cursors."""
+    screen = replayed_screen(written, columns)
+    shown = "\n".join([line.rstrip() for line in screen.display]).strip("\n")
+    return f"{shown}\nTHE CURSOR IS HIDDEN" if screen.cursor.hidden else shown
+
+
+class _DimScreen(pyte.Screen):
+    """A screen that shows what is dim in grey."""
+
+    def select_graphic_rendition(self, *attributes: int) -> None:
+        super().select_graphic_rendition(*attributes)
+        if 2 in attributes:
+            self.cursor.attrs = self.cursor.attrs._replace(fg="brightblack")
+
+
+def replayed_screen(written: str, columns: int) -> Any:
+    screen = _DimScreen(columns, ROWS)
+    pyte.Stream(screen).feed(alike(written))
+    return screen

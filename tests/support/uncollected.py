@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect what earlier tests left, and then nothing more: the work of a ``__del__`` would be counted."""
+    """Collect what earlier tests left, and then nothing more: the work of a ``__del__`` would be counted.
+
+    What is there stays frozen: each later collection in this OS process would look at the whole suite again.
+    """
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
@@ -17,6 +20,5 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()

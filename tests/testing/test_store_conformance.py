@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from support.reference_store import Kept, ReferenceStore, check_texts
+from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown
@@ -33,16 +33,6 @@ class ReferenceSuite(StoreConformance):
 
 class TestReference(ReferenceSuite):
     """Without a fault, nothing is found."""
-
-
-class VolatileStore(ReferenceStore):
-    is_volatile = True
-
-
-class TestVolatile(ReferenceSuite):
-    """One that keeps nothing is spared what it cannot do."""
-
-    make = VolatileStore
 
 
 class TestOwnClock(ReferenceSuite):
@@ -829,7 +819,7 @@ def test_each_check_has_a_fault_that_it_catches() -> None:
 
 def test_no_fault_is_forgotten() -> None:
     wrong = {fault for fault in globals().values() if inspect.isclass(fault) and issubclass(fault, ReferenceStore)}
-    assert wrong - {ReferenceStore, VolatileStore} == {fault for _, fault, _ in FAULTS}
+    assert wrong - {ReferenceStore} == {fault for _, fault, _ in FAULTS}
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

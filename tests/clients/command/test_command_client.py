@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import fake_command
 import pytest
 from pydantic import BaseModel
-from support import fake_command
 
 from fsm_agent import Agent, CallFailed, Limits, Payload
 from fsm_agent.clients import CommandClient, JsonFields, register_client

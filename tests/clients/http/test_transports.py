@@ -598,7 +598,7 @@ class TestForking:
         [
             ("read_a_stream()", "own"),
             ("read_a_stream_in_a_thread()", "own"),
-            ("read_a_stream_in_a_thread()", "httpx"),
+            pytest.param("read_a_stream_in_a_thread()", "httpx", marks=pytest.mark.long),
             ("asyncio.run(read_a_stream_in_a_loop())", "own"),
         ],
         indirect=["over"],
@@ -622,7 +622,7 @@ def ask():
 threads = [threading.Thread(target=ask) for _ in range(8)]
 [thread.start() for thread in threads]
 try:
-    [fork() for _ in range(10)]
+    [fork() for _ in range(4)]
 finally:
     done.set()
 print("done")

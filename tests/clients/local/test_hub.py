@@ -154,12 +154,6 @@ def test_what_is_no_hub_is_named(fetched: Fetches, listing: bytes):
         fetched("hf:o/one")
 
 
-def test_a_licence_to_be_accepted_is_named(fetched: Fetches):
-    fetched.server.gated.add("o/one")
-    with pytest.raises(ConfigError, match=r"accept its licence at https://huggingface\.co/o/one; then set HF_TOKEN"):
-        fetched("hf:o/one")
-
-
 def test_without_a_network_the_error_is_clear():
     with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; what has come is kept"):
         fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
@@ -211,47 +205,6 @@ def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_
     with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the commit .* is no checksum"):
         fetched("hf:o/one")
     assert everything_in(tmp_path) == before
-
-
-def test_a_refused_response_leaves_no_check_behind(fetched: Fetches):
-    fetched.server.etag = ".."
-    with pytest.raises(ConfigError):
-        fetched("hf:o/one")
-    import huggingface_hub
-
-    assert huggingface_hub.get_session().event_hooks["response"] == []
-    fetched.server.etag = None
-    assert fetched("hf:o/one").read_bytes() == SMALL
-
-
-def test_a_connection_that_is_refused_first_loses_no_check(fetched: Fetches, cache: Path, tmp_path: Path):
-    """`huggingface_hub` makes another client then."""
-    import httpx2
-    import huggingface_hub
-
-    refused: list[str] = []
-
-    class Refuses(httpx2.HTTPTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            if request.method == "HEAD" and len(refused) < 2:  # the second attempt is the one that is made again
-                refused.append(str(request.url))
-                raise httpx2.ConnectError("refused")
-            return super().handle_request(request)
-
-    def own_client() -> httpx2.Client:
-        return httpx2.Client(transport=Refuses(), follow_redirects=True)
-
-    before = everything_in(tmp_path) | {cache}
-    fetched.server.etag = "../../../victim"
-    huggingface_hub.set_client_factory(own_client)
-    try:
-        with pytest.raises(ConfigError, match=r"the ETag .* is no checksum"):
-            fetched("hf:o/one")
-        assert len(refused) == 2
-        assert isinstance(huggingface_hub.get_session()._transport, Refuses)
-    finally:
-        huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
-    assert everything_in(tmp_path) <= before
 
 
 def test_a_name_of_a_file_cannot_command_the_terminal(fetched: Fetches):

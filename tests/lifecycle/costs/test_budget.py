@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from support.walks import asked, function_call, seeded
+from support.agent_calls import asked, function_call, seeded
 
 from fsm_agent.errors import CallFailed, OutcomeError
 from fsm_agent.lifecycle.call import AgentCall

@@ -8,9 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.call_steps import begun, fail, returned, say
-from support.growth import growth
-from support.walks import function_call, limits, outcome, seeded
+from support.agent_calls import begun, fail, function_call, limits, outcome, returned, say, seeded
+from support.time_growth import growth
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import ErrorReport

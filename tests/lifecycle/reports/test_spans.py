@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.call_steps import begun, say
-from support.walks import function_call
+from support.agent_calls import begun, function_call, say
 
 from fsm_agent import Agent, Context, Reply, Usage, function, handoff, snapshot
 from fsm_agent.errors import Overloaded

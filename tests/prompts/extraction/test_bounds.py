@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent import ParseError, first_of
 from fsm_agent.prompts import TagParser, code, extract_json, json_anywhere, json_block, keyword, tagged, verbatim
@@ -55,6 +55,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "extract_json": lambda text: extract_json(text, Review),
     "extract_json of any type": extract_json,
 }
+SHORT = ("a model", "a union", "anything", "all", "words", "tags")
 CHARACTERS = ["{", "[", "<", "(", '"', "\\", "`", "\n"]
 PAIRS = ["".join(pair) for pair in itertools.permutations(CHARACTERS, 2)]
 MIXES = [
@@ -82,7 +83,9 @@ def attempted(parser: Callable[[str], Any], text: str) -> None:
 
 
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
-@pytest.mark.parametrize("name", PARSERS)
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in PARSERS]
+)
 def test_the_time_grows_with_the_text(name):
     parser = PARSERS[name]
 

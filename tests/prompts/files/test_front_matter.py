@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from fsm_agent import Agent, ParseError
+from fsm_agent import Agent
 from fsm_agent.errors import PromptError
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.prompts.files.loading import KEYS
 from fsm_agent.prompts.files.reading import PromptFileError
-from fsm_agent.prompts.library import PROMPTS, Prompts, load_prompt, register_prompt
+from fsm_agent.prompts.library import PROMPTS, Prompts, register_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script
 
@@ -95,14 +94,6 @@ stop = ["END"]
         assert {*KEYS} >= {"output", "parser", "functions", "hosted_tools", "settings", "mode", "on_exception"}
         assert not {"template", "path", "offers", "is_lent"} & {*KEYS}
 
-    @pytest.mark.parametrize("suffix", [".jinja", ".md", ".txt"])
-    def test_files_end_in_one_of_three(self, folder, suffix):
-        write(folder / f"shop/count{suffix}", 'output = "int"')
-        write(folder / f"shop/count.final{suffix}", text="Stop.")
-        prompt = Prompts("shop", directory=folder)("count")
-        assert (prompt.output, prompt.on_final, prompt.render(things="cats").text) == (int, "Stop.", "Count cats.")
-        assert Prompts("shop", directory=folder).names() == ["count"]
-
     def test_two_files_of_one_name_are_refused(self, folder):
         write(folder / "shop/count.md")
         write(folder / "shop/count.txt")
@@ -114,36 +105,12 @@ stop = ["END"]
         prompt = Prompts("shop", directory=folder)("count", output=float)
         assert (prompt.output, prompt.mode) == (float, "two_stage")
 
-    def test_it_is_not_part_of_the_text(self, folder):
-        write(folder / "shop/count.jinja", "mode = 'two_stage'", "+++\nmore")
-        assert Prompts("shop", directory=folder)("count").template == "+++\nmore"
-
-    def test_it_may_be_empty(self, folder):
-        (folder / "shop").mkdir(parents=True)
-        (folder / "shop/count.jinja").write_bytes(b"+++\r\n+++\r\nHello\r\n")
-        assert Prompts("shop", directory=folder)("count").template == "Hello"
-
-    def test_a_line_of_dashes_is_text(self, folder):
-        write(folder / "shop/count.md", text="---\nA rule above, and one below.\n---")
-        assert Prompts("shop", directory=folder)("count").template.startswith("---\nA rule")
-
 
 class TestNames:
     def test_those_that_the_caller_gives_go_first(self, folder):
         prompt = loaded(folder, 'output = "Color"\nfunctions = ["stock"]', Color=Literal["red"], stock=len)
         assert prompt.output == Literal["red"]
         assert [f.name for f in prompt.offers] == ["len"]
-
-    def test_plain_types_have_their_names(self, folder):
-        assert [loaded(folder, f'output = "{kind.__name__}"').output for kind in (str, int, float, bool)] == [
-            *(str, int, float, bool)
-        ]
-
-    def test_a_list_is_a_choice(self, folder):
-        prompt = loaded(folder, 'output = ["yes", "no"]')
-        assert prompt.parse("yes") == "yes"
-        with pytest.raises(ParseError):
-            prompt.parse("perhaps")
 
     def test_names_may_lead_into_objects(self, folder):
         assert "functions: 'promptshop:inner.number' is 5: a function, a toolset, an agent or" in refusal(
@@ -166,9 +133,6 @@ class TestNames:
         assert problem in refused
         assert f"in the prompt file {str(folder / 'shop/count.jinja')!r}: line 3: output: " in refused
 
-    def test_a_given_name_that_was_probably_meant(self, folder):
-        assert "did you mean 'Order'" in refusal(folder, 'output = "Ordr"', Order=int)
-
     @pytest.mark.parametrize("error", ["1 / 0", "raise SystemExit(3)", "import nowhere", "}"])
     def test_a_module_that_cannot_be_imported(self, folder, error, monkeypatch):
         (folder.parent / "brokenshop.py").write_text(error)
@@ -176,9 +140,6 @@ class TestNames:
 
 
 class TestParsers:
-    def test_by_name(self, folder):
-        assert loaded(folder, 'parser = "promptshop:digits"').parse("5") == 5
-
     @pytest.mark.parametrize(
         ("parser", "answer", "value"),
         [
@@ -191,11 +152,8 @@ class TestParsers:
             ('[{tagged = "answer"}, "verbatim"]', "plain", "plain"),
         ],
     )
-    def test_strategies(self, folder, parser, answer, value):
+    def test_each_strategy_may_be_named_as_the_parser(self, folder, parser, answer, value):
         assert str(loaded(folder, f"parser = {parser}").parse(answer)).strip() == str(value).strip()
-
-    def test_they_make_the_output(self, folder):
-        assert loaded(folder, 'output = "int"\nparser = {tagged = "answer"}').parse("<answer>7</answer>") == 7
 
     @pytest.mark.parametrize(
         ("parser", "problem"),
@@ -262,28 +220,9 @@ class TestProblems:
             Prompts("shop", directory=folder)("count")
         assert sorted(problem.line for problem in caught.value.problems) == [2, 3, 5, 6, 8]
 
-    def test_lines_of_the_template_are_those_of_the_file(self, folder):
-        write(folder / "shop/count.jinja", 'output = "int"\n', "one\ntwo {% if %}")
-        with pytest.raises(PromptError, match="the template is wrong in line 6"):
-            Prompts("shop", directory=folder)("count")
-
-    def test_without_an_end(self, folder):
-        write(folder / "shop/count.jinja", text="+++\noutput = 1")
-        with pytest.raises(PromptError, match=r"line 1: its front matter has no end: a second line '\+\+\+'"):
-            Prompts("shop", directory=folder)("count")
-
-    def test_yaml(self, folder):
-        write(folder / "shop/count.jinja", text="---\noutput: int\nfunctions:\n  - x\n---\nCount.")
-        with pytest.raises(PromptError, match=r"between '---' lines is not read: TOML between '\+\+\+' lines is"):
-            Prompts("shop", directory=folder)("count")
-
     def test_secrets_are_not_told(self, folder):
         front = 'hosted_tools = [{kind = "mcp", label = "d", url = "https://x/?key=s3cretkey", authorization = 5}]'
         assert "s3cretkey" not in refusal(folder, front)
-
-    def test_names_that_are_no_mapping(self):
-        with pytest.raises(PromptError, match=r"names is \[1\]: a mapping such as"):
-            Prompts("shop", names=[1])  # type: ignore[arg-type]
 
 
 class TestHandlers:
@@ -292,9 +231,6 @@ class TestHandlers:
     def test_a_file(self, folder):
         write(folder / "_parts/stop.md", text="Stop after {{ rounds }}.")
         assert loaded(folder, 'on_final = {file = "_parts/stop.md"}').handler_text("final", rounds=3) == "Stop after 3."
-
-    def test_a_missing_file_names_the_path(self, folder):
-        assert str(folder / "nope.md") in refusal(folder, 'on_final = {file = "nope.md"}')
 
     def test_a_prompt(self, folder):
         write(folder / "shop/again.jinja", 'output = "int"', "Only the number: {{ error_message }}")
@@ -307,10 +243,6 @@ class TestHandlers:
             register_prompt(Prompt("{{ error_message }}!", path="other/again"))
             assert loaded(folder, 'on_exception = {prompt = "other/again"}').on_exception.path == "other/again"
 
-    def test_prompts_in_a_circle(self, folder):
-        write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
-        assert "handlers in a circle: " in refusal(folder, 'on_exception = {prompt = "shop/again"}')
-
     def test_a_file_beside_with_front_matter_is_a_prompt(self, folder):
         write(folder / "shop/count.exception.md", 'output = "int"\n[settings]\ntemperature = 0', "{{ error_message }}")
         prompt = loaded(folder, 'parser = "promptshop:digits"\n[settings]\nmax_tokens = 9')
@@ -318,10 +250,6 @@ class TestHandlers:
             assert Agent(script).call(prompt(things="x")).output == 3
         assert [(r.settings.temperature, r.settings.max_tokens) for r in script.requests] == [(None, 9), (0, 9)]
         assert [r.output.type for r in script.requests] == [str, int]
-
-    def test_in_two_places(self, folder):
-        write(folder / "shop/count.final.jinja", text="Stop.")
-        assert "on_final is in the file 'count.final.jinja' as well" in refusal(folder, 'on_final = "End."')
 
     @pytest.mark.parametrize("kind", ["exception", "interrupt", "final", "loop", "form"])
     def test_each_kind_may_be_a_file_beside(self, folder, kind):
@@ -340,11 +268,13 @@ class TestHandlers:
             Prompt("x", path="p", on_final=Path("stop.md"))
         assert f"'stop.md' of on_final of prompt 'p' is missing; searched: {str(file)!r}" in str(caught.value)
 
-    def test_a_path_in_code_is_checked(self, tmp_path):
-        with pytest.raises(PromptError, match=r"on_exception .* must say \{\{ error_message \}\}"):
-            Prompt("x", on_exception=write(tmp_path / "a.md", text="Again."))
-        with pytest.raises(PromptError, match=r"front matter .* is for a prompt"):
-            Prompt("x", on_final=write(tmp_path / "b.md", 'output = "int"', "Stop."))
+    def test_prompts_in_a_circle(self, folder):
+        write(folder / "shop/again.jinja", 'on_exception = {prompt = "shop/count"}', "{{ error_message }}")
+        assert "handlers in a circle: " in refusal(folder, 'on_exception = {prompt = "shop/again"}')
+
+    def test_in_two_places(self, folder):
+        write(folder / "shop/count.final.jinja", text="Stop.")
+        assert "on_final is in the file 'count.final.jinja' as well" in refusal(folder, 'on_final = "End."')
 
 
 class TestPlaces:
@@ -366,40 +296,12 @@ class TestPlaces:
         assert Prompts("shop", package="lampshop")("one").template == "packaged"
         assert Prompts("shop", directory=tmp_path / "here", package="lampshop")("one").template == "mine"
 
-    @pytest.mark.parametrize(
-        ("package", "problem"),
-        [("nowhere_shop", "is not installed"), ("nowhere.shop", "is not there"), ("tomllib._types", "is a module")],
-    )
-    def test_no_package(self, package, problem):
-        with pytest.raises(PromptError, match=f"the package '{package}' {problem}"):
-            Prompts("shop", package=package)
-
-    def test_a_package_without_prompts(self):
-        with pytest.raises(PromptError, match=r"has no folder of prompts; searched: .*tomllib/prompts"):
-            Prompts("shop", package="tomllib")
-
     def test_without_a_root_names_are_paths(self, folder):
         write(folder / "shop/count.md")
         write(folder / "top.md", text="at the top")
         prompts = Prompts(directory=folder)
         assert prompts.names() == ["shop/count", "top"]
         assert (prompts("shop/count").path, prompts("top").path) == ("shop/count", "top")
-
-    def test_parts_are_not_listed(self, folder):
-        write(folder / "shop/_style.md")
-        write(folder / "shop/count.md")
-        assert Prompts("shop", directory=folder).names() == ["count"]
-
-
-class Mood(Enum):
-    """A type that is named in a call."""
-
-    GOOD = "good"
-
-
-def test_a_file_anywhere(tmp_path):
-    file = write(tmp_path / "mood.md", 'output = "Mood"', "How is it?")
-    assert load_prompt(file, names={"Mood": Mood}).output is Mood
 
 
 def test_a_hosted_server_of_a_file(folder):

@@ -34,18 +34,6 @@ class TestJoined:
         assert prompts("task").render(x=1, y=2).text == "A 1\nB 2\nC"
         assert prompts("task").variables == {"x", "y"}
 
-    def test_a_base_with_blocks(self, folder):
-        base = "You sell {{ goods }}.\n{% block task %}Wait.{% endblock %}\n"
-        task = '{% extends "shop/_base.jinja" %}{% block task %}{{ super() }} Count {{ n }}.{% endblock %}\n'
-        prompts = write(folder, task=task, _base=base)
-        assert prompts("task").render(goods="lamps", n=3).text == "You sell lamps.\nWait. Count 3."
-
-    def test_macros(self, folder):
-        text = '{% from "shop/_m.jinja" import line %}{% for g in goods %}{{ line(g) }}{% endfor %}'
-        prompts = write(folder, task=text, _m="{% macro line(text) %}- {{ text }}\n{% endmacro %}")
-        assert prompts("task").variables == {"goods"}
-        assert prompts("task").render(goods=["a", "b"]).text == "- a\n- b\n"
-
     def test_what_is_set_around_an_included_file_is_none_of_its_variables(self, folder):
         text = '{% for good in goods %}{% include "shop/_line.jinja" %}{% endfor %}'
         prompts = write(folder, task=text, _line="{{ good }}{{ mark }}")
@@ -57,23 +45,9 @@ class TestJoined:
         with pytest.raises(PromptError, match=r"needs the variable\(s\) y; given: none"):
             prompts("task").render()
 
-    def test_what_may_be_missing(self, folder):
-        prompts = write(folder, task='A{% include "shop/_b.jinja" ignore missing %}{% include ["x.md", "y.md"] %}')
-        (folder / "y.md").write_text("Y")
-        assert prompts("task").render().text == "AY"
-
     def test_a_value_is_never_a_template(self, folder):
         prompts = write(folder, task='{% include "shop/_b.jinja" %}', _b="{{ y }}")
         assert prompts("task").render(y='{% include "shop/task.jinja" %}{{ z }}').text.startswith("{% include")
-
-    def test_the_front_matter_of_a_part_is_none_of_its_text(self, folder):
-        prompts = write(folder, task='{% include "shop/_b.jinja" %}', _b="+++\nmode = 'two_stage'\n+++\nB")
-        assert (prompts("task").render().text, prompts("task").mode) == ("B", None)
-
-    def test_handlers_may_be_made_of_others(self, folder):
-        parts = {"task": "A", "task.exception": '{% include "shop/_b.jinja" %}', "_b": "No: {{ error_message }}"}
-        prompt = write(folder, **parts)("task")
-        assert prompt.handler_text("exception", error_message="x", attempt=1) == "No: x"
 
     def test_a_file_anywhere_names_those_beside_it(self, folder):
         write(folder, task='{% include "_b.jinja" %}', _b="B")
@@ -139,18 +113,9 @@ class TestNothingElse:
         with pytest.raises(PromptError, match=f"may include at most {MAX_PARTS} others"):
             prompts("task")
 
-    def test_a_long_chain_that_doubles_is_read_at_once(self, folder):
-        parts = {f"_p{n}": f'{{{{ v{n} }}}}{{% include "shop/_p{n + 1}.jinja" %}}' * 2 for n in range(60)}
-        prompts = write(folder, task='{% include "shop/_p0.jinja" %}', **parts, _p60="{{ end }}")
-        assert prompts("task").variables == {*[f"v{n}" for n in range(60)], "end"}
-
     def test_code_cannot_be_reached(self, folder):
         prompts = write(
             folder, task='{% import "shop/_m.jinja" as m %}{{ m.f.__globals__ }}', _m="{% macro f() %}{% endmacro %}"
         )
         with pytest.raises(PromptError):
             prompts("task").render()
-
-    def test_a_template_in_code_includes_nothing(self):
-        with pytest.raises(PromptError):
-            Prompt('{% include "shop/task.jinja" %}').render()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import time
 from contextlib import suppress
@@ -83,7 +82,7 @@ class TestTheExampleOfTheGuide:
         )
 
     @pytest.mark.spec("2.25: all actions, in the order of the text", "2.24: tags with attributes and inner text")
-    def test_extraction(self):
+    def test_its_actions_are_extracted(self):
         assert ACTIONS.extract_actions(RESPONSE) == [
             GetWeather(),
             ShowImage(href="https://cataas.com/cat"),
@@ -91,7 +90,7 @@ class TestTheExampleOfTheGuide:
         ]
 
     @pytest.mark.spec("2.26: each action is replaced")
-    def test_transformation(self):
+    def test_its_actions_are_replaced_by_texts(self):
         assert ACTIONS.transform_actions(RESPONSE.strip(), told) == (
             "Here's the weather: [Checking weather...]\n"
             "And here's a cat picture: [Displaying image from https://cataas.com/cat]\n"
@@ -100,7 +99,7 @@ class TestTheExampleOfTheGuide:
         assert ACTIONS.transform_actions(RESPONSE, told).startswith("\nHere's"), "white space is left alone"
 
     @pytest.mark.spec("2.26: actions are removed")
-    def test_removal(self):
+    def test_its_actions_are_taken_out(self):
         assert ACTIONS.strip_actions(RESPONSE.strip()) == "Here's the weather: \nAnd here's a cat picture: \n"
         assert ACTIONS.strip_actions("Hello <GetWeather /> world") == "Hello  world"
 
@@ -321,13 +320,6 @@ def test_mistakes_are_told(make, problem):
     assert isinstance(caught.value, PromptError) == ("actions_doc" in problem or "user_request" in problem)
 
 
-def test_they_can_be_pickled_and_have_a_fingerprint():
-    same = pickle.loads(pickle.dumps(ACTIONS))
-    assert same(RESPONSE) == ACTIONS(RESPONSE)
-    assert same.prompt.fingerprint == ACTIONS.prompt.fingerprint
-    assert ActionSet(GetWeather).label != ActionSet(GetWeather, strict=False).label
-
-
 @given(
     st.lists(
         st.sampled_from(
@@ -335,7 +327,7 @@ def test_they_can_be_pickled_and_have_a_fingerprint():
         )
     )
 )
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_what_is_extracted_is_what_is_replaced(pieces):
     text, replaced = "".join(pieces), list[Action]()
     stripped = ACTIONS.transform_actions(text, lambda action: str(replaced.append(action) or ""))
@@ -355,7 +347,10 @@ MEGABYTES = [
 ]
 
 
-@pytest.mark.parametrize("unit", [*MEGABYTES, "different"])
+@pytest.mark.parametrize(
+    "unit",
+    ["<ShowImage/>", "<ShowImage href/ ", "different", *[pytest.param(u, marks=pytest.mark.long) for u in MEGABYTES]],
+)
 def test_a_megabyte_takes_at_most_a_second(unit):
     text = unit * (10**6 // len(unit))
     if unit == "different":

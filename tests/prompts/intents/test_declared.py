@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import enum
-import pickle
 import re
 
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent, Prompt, PromptError, UsageError
+from fsm_agent import Agent, PromptError, UsageError
 from fsm_agent.errors import ParseFailed, TagNotFound
 from fsm_agent.prompts import ParserInput, PromptChoice, PromptEnum, intent
 from fsm_agent.testing import Script
@@ -106,24 +105,6 @@ class TestThePrompt:
             return str(kind.prompt.fingerprint)
 
         assert declared("A", "B") == declared("A", "B") != declared("A", "C")
-
-    def test_a_plain_enumeration_and_options_of_the_prompt(self):
-        @intent(prompt="{{ intents_doc }}", tag="level", path="shop/level", on_exception="No: {{ error_message }}")
-        class Level(enum.Enum):
-            LOW, HIGH = 1, 2
-
-        made: Prompt[Level] = Level.prompt  # type: ignore[attr-defined]
-        assert made.path == "shop/level"
-        assert made.extend(path="y").render().text == "Level:\n\nPossible values:\n- LOW (1)\n- HIGH (2)"
-        model = Script("high", "<level>high</level>")
-        assert Agent(model).call(made).output is Level.HIGH
-        assert model.requests[1].messages[-1].text.startswith("No: the tag <level>")
-
-    def test_it_can_be_pickled(self):
-        same = pickle.loads(pickle.dumps(UserIntent.prompt))
-        assert same.parse("<intent>GetWeather</intent>") is UserIntent.GetWeather
-        assert same.render(user_request="</query>").text.count("</query>") == 1
-        assert same.fingerprint == UserIntent.prompt.fingerprint
 
 
 class Empty(enum.Enum):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 import html
 import re
 import time
 import unicodedata
 from contextlib import suppress
-from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError
+from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt
 from fsm_agent.errors import ParseFailed, TagNotFound
-from fsm_agent.prompts import IntentExtractor, IntentFrame, ParserInput, PromptChoice, PromptEnum
+from fsm_agent.prompts import IntentFrame, ParserInput, PromptChoice, PromptEnum
 from fsm_agent.prompts.extraction.parsing import Parsed
 from fsm_agent.testing import Script
 
@@ -33,12 +31,12 @@ FRAME = IntentFrame("user_query", "intent", UserIntent)
 
 class TestTheExampleOfTheGuide:
     @pytest.mark.spec("2.22: a text is wrapped in a tag")
-    def test_wrapping(self):
+    def test_its_query_is_wrapped(self):
         wrapped = FRAME.wrap("what is the weather in Tokyo?")
         assert wrapped == "<user_query>what is the weather in Tokyo?</user_query>"
 
     @pytest.mark.spec("2.22: the intent is read from its tag")
-    def test_extraction(self):
+    def test_its_intent_is_extracted(self):
         assert (
             FRAME.extract_intent("Okay, I will get the weather. <intent>GetWeather</intent>") is UserIntent.GetWeather
         )
@@ -90,16 +88,6 @@ class TestExtraction:
             FRAME.extractor.read(cut)
         assert FRAME.extractor.read(cut.changed(text="<intent>search</intent> bec")).value is UserIntent.Search
 
-    def test_other_types_of_intents(self):
-        class Level(enum.Enum):
-            LOW = 1
-            HIGH = 2
-
-        assert IntentExtractor("l", Level)("<l>high</l> <l>1</l>") is Level.HIGH
-        assert IntentExtractor("l", Level).extract_intent("<l>1</l>") is Level.LOW
-        assert IntentFrame("q", "a", Literal["yes", "no"]).extract_intent("<a>No.</a>") == "no"
-        assert IntentFrame("q", "a").extract_intent("<a> 5 &lt; 6 </a>") == "5 < 6"
-
     def test_both_errors_lead_to_the_exception_branch(self):
         prompt = Prompt("{{ query }}", parser=FRAME.extractor)
         model = Script("weather!", "<intent>dance</intent>", "<intent>search</intent>")
@@ -110,22 +98,6 @@ class TestExtraction:
         with pytest.raises(CallFailed) as caught:
             Agent(Script("x"), limits=Limits(parse_retries=0)).call(prompt(query="q"))
         assert isinstance(caught.value.__cause__, TagNotFound)
-
-    @pytest.mark.parametrize(
-        ("make", "problem"),
-        [
-            (lambda: IntentFrame("a b", "c", UserIntent), "the input tag of a frame is 'a b'"),
-            (lambda: IntentFrame("a", "<c>", UserIntent), "the tag of an intent is '<c>'"),
-            (lambda: IntentFrame("a", "1", UserIntent), "the tag of an intent is '1'"),
-            (lambda: IntentExtractor("a", int), "the intent of a frame is <class 'int'>"),
-            (lambda: FRAME.wrap(5), "the text of a frame is 5"),
-            (lambda: FRAME.unwrap("<user_query>"), "the wrapped text is '<user_query>'"),
-            (lambda: FRAME.unwrap("<user_query></intent></user_query>"), "was not wrapped by this frame"),
-        ],
-    )
-    def test_mistakes_are_told(self, make: Any, problem):
-        with pytest.raises(UsageError, match=re.escape(problem)):
-            make()
 
 
 # What may be done to a tag so that a program does not find it and a model reads it all the same.
@@ -225,14 +197,16 @@ class TestInItsFrame:
         assert harmless == ["an answer"]
 
     @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
-    @pytest.mark.parametrize("attempt", ATTEMPTS)
-    def test_a_users_text_stays_in_it(self, attempt):
-        text = ATTEMPTS[attempt]
+    def test_a_users_text_stays_in_it(self):
+        for attempt, text in ATTEMPTS.items():
+            self.assert_stays_in_it(attempt, text)
+
+    def assert_stays_in_it(self, attempt, text):
         wrapped = FRAME.wrap(text)
         assert wrapped.startswith("<user_query>")
         assert wrapped.endswith("</user_query>")
         inside = wrapped[len("<user_query>") : -len("</user_query>")]
-        assert re.search(r"</userquery|<userquery|</?intent\b", seen(inside)) is None
+        assert re.search(r"</userquery|<userquery|</?intent\b", seen(inside)) is None, attempt
         with pytest.raises(TagNotFound):
             FRAME.extract_intent(inside)
         assert FRAME.unwrap(wrapped) == text
@@ -272,7 +246,8 @@ PIECES = st.sampled_from(
 
 @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
 @given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join))
-@settings(max_examples=1500)
+@example("<intent\u200bx>")  # a mark that cannot be seen may stand for a space
+@settings(max_examples=300)
 def test_every_text_can_be_had_back(text):
     wrapped = FRAME.wrap(text)
     assert FRAME.unwrap(wrapped) == text
@@ -287,7 +262,9 @@ MEGABYTES = [
 ]
 
 
-@pytest.mark.parametrize("unit", [*MEGABYTES, "nested"])
+@pytest.mark.parametrize(
+    "unit", ["<intent>", "</", "nested", *[pytest.param(unit, marks=pytest.mark.long) for unit in MEGABYTES]]
+)
 def test_a_megabyte_takes_at_most_two_seconds(unit):
     text = unit * (10**6 // len(unit))
     if unit == "nested":

@@ -20,15 +20,6 @@ class Person(BaseModel):
     role: str = "reader"
 
 
-class Early(PromptModel):
-    __prompt_template__ = "{{ later }}"
-    later: Later
-
-
-class Later(BaseModel):
-    name: str
-
-
 class TestTemplates:
     @pytest.mark.spec("2.7: fields are the variables of a template on their type")
     def test_any_class_may_declare_one(self):
@@ -47,21 +38,6 @@ class TestTemplates:
 
         assert prompt_text(Plain("a")) == "a!"
         assert prompt_text(Model(name="a")) == "A?"
-
-    def test_of_a_class_that_names_a_later_one(self):
-        assert Early(later=Later(name="a")).to_prompt() == "name: a"
-        assert Early.prompt_schema().count("name") == 1
-
-    def test_of_a_computed_field(self):
-        class Model(PromptModel):
-            __prompt_template__ = "{{ twice }}"
-            name: str
-
-            @computed_field
-            def twice(self) -> str:
-                return self.name * 2
-
-        assert Model(name="a").to_prompt() == "aa"
 
     def test_the_nearest_counts(self):
         class Parent(PromptModel):
@@ -102,18 +78,6 @@ class TestTemplates:
                 __prompt_template__ = "a\n{{ name"
                 name: str
 
-    def test_what_is_no_template(self):
-        with pytest.raises(PromptError, match=r"__prompt_template__ of .*Wrong is 5: a text would be right"):
-
-            class Wrong(PromptModel):
-                __prompt_template__ = 5  # type: ignore[assignment]
-
-    def test_a_misspelt_declaration(self):
-        with pytest.raises(PromptError, match=r"declares __prompt_tmplate__: did you mean '__prompt_template__'\?"):
-
-            class Wrong(PromptModel):
-                __prompt_tmplate__ = "a"
-
 
 class TestFiles:
     @pytest.mark.spec("2.10: a template from a file")
@@ -150,7 +114,7 @@ class TestFiles:
                 __prompt_file__ = tmp_path / "none"
 
     @pytest.mark.spec("2.10: a file and a text together are refused")
-    def test_both(self):
+    def test_a_template_and_a_file_together_are_refused(self):
         with pytest.raises(PromptError, match="has both __prompt_template__ and __prompt_file__"):
 
             class Both(PromptModel):
@@ -224,13 +188,6 @@ class TestTargets:
 
         board = Board(first=self.Task(title="T"), last=Person(name="a"))
         assert prompt_text(board, "Human") == ("first:\n  title: T\n  how urgent: 1\nlast:\n  name: a\n  role: reader")
-
-    def test_children_add_to_those_of_their_parent(self):
-        class Child(self.Task):
-            __prompt_for__: ClassVar = {"Short": "{{ title }}"}
-
-        assert Child(title="T").to_prompt_for("Short") == "T"
-        assert Child(title="T").to_prompt_for("Visual") == "# T"
 
     @pytest.mark.parametrize(
         ("declared", "problem"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -12,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, create_model, model_validator
 
 from fsm_agent import PromptError, PromptModel
-from fsm_agent.prompts import PromptChoice, PromptField, examples_section, prompt_example, prompt_guide
+from fsm_agent.prompts import PromptChoice, PromptField, prompt_example, prompt_guide
 
 
 class Mood(Enum):
@@ -98,19 +97,6 @@ def test_an_example_of_another_type_is_refused(kind, example):
         prompt_example(model)
 
 
-@dataclass
-class Plain:
-    name: Annotated[str, PromptField(example="Mai")]
-    tags: list[str] = field(default_factory=lambda: ["a"])
-
-
-def test_dataclasses_and_types_that_are_no_records():
-    assert json.loads(prompt_example(Plain)) == {"name": "Mai", "tags": ["a"]}
-    assert json.loads(prompt_example(list[Plain])) == [{"name": "Mai", "tags": ["a"]}]
-    assert prompt_example(Mood) == prompt_example(Mood.GOOD) == '"good"'
-    assert examples_section(Plain("x"), Mood).count("---\n#### `") == 2
-
-
 def test_what_it_says_is_valid():
     assert TypeAdapter(Everything).validate_json(
         prompt_example(Everything.model_construct(own="mine", nothing=None))
@@ -130,21 +116,9 @@ def test_what_it_says_is_valid():
         prompt_example(Checked)
 
 
-@pytest.mark.parametrize("kind", [int, list[int], tuple[int, str], dict[str, int], int | str])
-def test_of_a_type_that_says_nothing_there_is_none(kind):
-    with pytest.raises(PromptError, match=r"there is no example of .*: a model or dataclass with Annotated"):
-        prompt_example(kind)
-
-
 class Tree(BaseModel):
     left: Tree | None
     children: list[Tree]
-
-
-def test_one_that_contains_itself_ends():
-    assert json.loads(prompt_example(create_model("M", t=(Tree | None, None)))) == {"t": None}
-    with pytest.raises(PromptError, match=r"Tree\.children has no example"):
-        prompt_example(Tree)
 
 
 class TestModes:

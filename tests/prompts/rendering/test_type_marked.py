@@ -35,11 +35,6 @@ class Strict(TypeMarked, BaseModel):
     n: int
 
 
-class Cast(TypeMarked, PromptModel):
-    people: list[Profile]
-    first: Profile = Profile(name="Ann")
-
-
 CONCEPT = Concept(reasoning="because", high_concept="a world")
 
 
@@ -51,19 +46,6 @@ class TestDump:
         assert CONCEPT.model_dump_json() == '{"__type":"Concept","reasoning":"because","high_concept":"a world"}'
         assert TypeAdapter(Concept).dump_python(CONCEPT, mode="json") == expected
 
-    def test_a_name_of_its_own_that_subclasses_do_not_inherit(self) -> None:
-        assert Profile(name="Mai").model_dump() == {"__type": "profile.v2", "name": "Mai"}
-        assert Longer(name="Mai").model_dump()["__type"] == "Longer"
-        assert (Concept.type_name, Profile.type_name, Longer.type_name) == ("Concept", "profile.v2", "Longer")
-
-    def test_of_values_inside_too(self) -> None:
-        cast = Cast(people=[Profile(name="Mai")])
-        document = cast.model_dump_json()
-        assert document == (
-            '{"__type":"Cast","people":[{"__type":"profile.v2","name":"Mai"}],"first":{"__type":"profile.v2","name":"Ann"}}'
-        )
-        assert Cast.model_validate_json(document) == cast
-
 
 @pytest.mark.spec("2.52: it is not in the schema")
 class TestSchema:
@@ -72,13 +54,6 @@ class TestSchema:
         schema = Concept.model_json_schema(mode=mode)
         assert list(schema["properties"]) == ["reasoning", "high_concept"]
         assert "__type" not in str(schema)
-
-    @pytest.mark.parametrize("kind", [Concept, Profile, Cast])
-    def test_no_prompt_has_it(self, kind: type[PromptModel]) -> None:
-        assert "__type" not in kind.prompt_schema() + kind.prompt_example()
-
-    def test_no_text_of_a_value_has_it(self) -> None:
-        assert CONCEPT.to_prompt() == "reasoning: because\nhigh_concept: a world"
 
     def test_no_request_to_a_model_has_it(self) -> None:
         model = Script('{"reasoning": "r", "high_concept": "h"}')
@@ -127,9 +102,3 @@ class TestDeclaration:
     def test_a_name_that_is_none_is_refused(self, name: Any) -> None:
         with pytest.raises(PromptError, match=r"type_name of .*Wrong.* a text"):
             type("Wrong", (TypeMarked,), {"type_name": name, "__annotations__": {}, "__module__": __name__})
-
-    def test_a_field_of_this_name_is_refused(self) -> None:
-        with pytest.raises(PromptError, match="has a field type_name"):
-
-            class Wrong(TypeMarked):
-                type_name: str = "x"  # type: ignore[misc]

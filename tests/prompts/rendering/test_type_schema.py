@@ -120,7 +120,7 @@ Ids = TypeAliasType("Ids", list[int])
     ],
     ids=str,
 )  # fmt: skip
-def test_types(kind, printed):
+def test_each_type_is_printed_as_a_model_writes_it(kind, printed):
     model = create_model("M", field=(Annotated[kind, Field(description="It")], ...), last=(int, ...))
     schema = prompt_schema(model).partition("\n\n")[0]
     assert schema == f'### Schema for `M`\n{{\n  "field": {printed}, // It\n  "last": "number"\n}}'

@@ -236,24 +236,6 @@ def test_a_prompt_of_its_own_is_its_text_wherever_it_stands():
     assert render("{{ x }} {{ xs }}", {"x": own, "xs": {"y": [own]}}) == f"{text} y: - {text}"
 
 
-def test_what_a_template_prints_may_contain_itself():
-    loop = [1]
-    loop += [loop, loop]
-    assert render("{{ x }}", {"x": loop}) == "[1, [...], [...]]"
-
-
-class Printed(PromptModel):
-    name: str
-
-    def __str__(self) -> str:
-        return self.to_prompt()
-
-
-def test_a_text_of_its_own_may_be_that_of_its_fields():
-    assert prompt_text(Printed(name="a")) == str(Printed(name="a")) == "name: a"
-    assert prompt_text([Printed(name="a")]) == "- name: a"
-
-
 @pytest.mark.spec("2.12: a description of its own goes first")
 def test_the_description_of_a_choice_goes_before_the_docstring_of_its_member():
     Documented.MAYBE.__doc__ = "Overridden"
@@ -312,17 +294,6 @@ class TestBounds:
         with pytest.raises(PromptError, match=r"list\[0\]\[0\] cannot be printed: it contains itself"):
             prompt_text(loop)
 
-    def test_also_through_templates(self):
-        echo = Echo()
-        echo.inner = [echo]
-        with pytest.raises(PromptError, match="it contains itself"):
-            prompt_text(echo)
-        assert prompt_text(Echo(inner=1)) == "(1)"  # nothing is remembered
-
-    def test_one_that_occurs_twice_is_printed_twice(self):
-        item = Item("a", 1)
-        assert prompt_text([item, item]) == "- name: a\n  price: 1\n- name: a\n  price: 1"
-
     @pytest.mark.parametrize("wrap", [lambda inner: Node(name="n", parent=inner), lambda inner: [inner],
                                       lambda inner: Echo(inner=inner)])  # fmt: skip
     def test_depth_is_bounded(self, wrap):
@@ -352,31 +323,6 @@ class TestMarks:
     def test_wrong_ones_are_refused(self, arguments, problem):
         with pytest.raises(UsageError, match=problem):
             PromptField(**arguments)
-
-    def test_several_of_one_field_add_up(self):
-        class Both(BaseModel):
-            code: Annotated[int, PromptField(rename="c"), PromptField(format_with=hex), PromptField(rename="d")]
-
-        assert prompt_text(Both(code=255)) == "d: 0xff"
-
-    def test_one_in_the_type_of_a_field_is_found(self):
-        Code = Annotated[int, PromptField(rename="code", description="ignored: it is renamed")]
-
-        class Coded(BaseModel):
-            a: Annotated[Code, Field(ge=0)]
-            b: Annotated[int, PromptField(description="The second")]
-
-        assert prompt_text(Coded(a=1, b=2)) == "code: 1\nThe second: 2"
-
-
-@dataclass
-class Unreadable:
-    x: Nowhere  # noqa: F821
-
-
-def test_an_annotation_of_nothing_is_named():
-    with pytest.raises(PromptError, match="the fields of Unreadable cannot be read: name 'Nowhere' is not defined"):
-        prompt_text(Unreadable(1))
 
 
 def test_nothing_of_it_is_loaded_for_plain_values():

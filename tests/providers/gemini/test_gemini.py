@@ -31,7 +31,7 @@ def config(profile: Profile | None = None, **settings: Any) -> Any:
     return encoded(settings=Settings(**settings), profile=profile).get("generationConfig")
 
 
-def test_shortest_request() -> None:
+def test_the_shortest_request_has_contents_alone() -> None:
     shortest = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     assert encoded() == shortest
     assert CODEC.encode(Request(messages=[USER]), model="m1", profile=Profile(), stream=True) == shortest

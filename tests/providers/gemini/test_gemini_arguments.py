@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent.providers.gemini.arguments import StreamedArguments
 

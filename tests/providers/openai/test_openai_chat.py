@@ -32,7 +32,7 @@ def entries(*messages: Message, **profile: Any) -> list[Any]:
 
 
 @pytest.mark.spec("0.1: each part is made alone and compared with an exact value", "3.6: each API has its own request")
-def test_shortest_request() -> None:
+def test_the_shortest_request_has_model_and_messages() -> None:
     assert encoded() == {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
     assert CODEC.path("m1", stream=True) == "/chat/completions"
     assert CODEC.headers("k1") == {"authorization": "Bearer k1"}

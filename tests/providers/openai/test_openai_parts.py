@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.growth import growth
+from support.time_growth import growth
 
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Opaque, Text

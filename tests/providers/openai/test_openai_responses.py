@@ -39,7 +39,7 @@ from fsm_agent.providers.schemas import output_in_words
 
 
 @pytest.mark.spec("3.6: each API has its own request")
-def test_shortest_request() -> None:
+def test_the_shortest_request_asks_not_to_be_stored() -> None:
     assert encoded() == {"model": "m1", "input": [{"role": "user", "content": "hi"}], "store": False}
     assert CODEC.path("m1", stream=True) == "/responses"
     assert CODEC.headers("k1") == {"authorization": "Bearer k1"}

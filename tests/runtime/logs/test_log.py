@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.drivers import Driver, anyhow, seed, world
-from support.teams import Solo, Team, TeamRecord
+from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.errors import AuthFailed, RateLimited, Retry
 from fsm_agent.functions.function import Function

@@ -342,7 +342,7 @@ class TestFunction:
         assert "self" not in properties
 
     @pytest.mark.spec("1.34: statistics")
-    def test_stats(self):
+    def test_stats_tell_of_each_entry_what_it_is_and_how_long_it_stays(self):
         now = Now()
         cache = filled(TEXT, now=now)
         now.s += 60

@@ -15,13 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from fsm_agent import Context, Limits, Retries
-from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, FlowLimits, each, each_settled, execute, gather, pause, race, subflow, wait
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.reply import Reply
-from fsm_agent.testing import Script
-from support.timed_flows import (
+from timed_flows import (
     FAR_S,
     SHORT_S,
     Log,
@@ -33,6 +27,13 @@ from support.timed_flows import (
     too_long,
     too_long_in_a_thread,
 )
+
+from fsm_agent import Context, Limits, Retries
+from fsm_agent.errors import Overloaded
+from fsm_agent.flows import Flow, FlowLimits, each, each_settled, execute, gather, pause, race, subflow, wait
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing import Script
 
 SOON_S = SHORT_S / 2
 

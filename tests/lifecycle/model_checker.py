@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.agent_calls import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
+
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
@@ -40,7 +42,6 @@ from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.prompts.prompt import Prompt
-from support.walks import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
 
 USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0

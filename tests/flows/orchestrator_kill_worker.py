@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kill_points import KillPoints
+from orchestrations import FAIL, PASS, as_json, new_steps, step, strategy
+
 from fsm_agent import Agent, Function
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
@@ -15,8 +18,6 @@ from fsm_agent.lifecycle import RunAgain
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script, call
-from support.kill_points import KillPoints
-from support.orchestrations import FAIL, PASS, as_json, new_steps, step, strategy
 
 RUN = "t1"
 PLAN = strategy(

@@ -1,4 +1,4 @@
-"""Random walks through an agent call."""
+"""Agent calls that tests step, one by one or at random, and what has to hold of them."""
 
 from __future__ import annotations
 
@@ -229,3 +229,44 @@ def assert_sendable(messages: Any) -> None:
             assert not expected, f"{expected} got no result"
             expected = [f.id for f in message.function_calls]
     assert not expected, f"{expected} got no result"
+
+
+# Steps that a test takes one by one
+
+
+def begun(limits: Limits = Limits(), prompt: Prompt = PROMPT, **options) -> AgentCall:
+    call = AgentCall.seed(Dialog([Message.of("system", "You add.")]).put("17 + 25?"), prompt, limits=limits, **options)
+    call.advance("begin", Begun(at_s=100.0, id="c1"))
+    return call
+
+
+def say(call: AgentCall, *content, **facts) -> AgentCall:
+    reply = Reply.of(*content)
+    call.advance(call.effects[0].key, Replied(reply=reply.changed(**facts)))
+    return call
+
+
+def fail(call: AgentCall, *, retryable: bool = True, delay_s: float = 1.0, at_s: float = 100.0) -> AgentCall:
+    error = ErrorReport(kind="Overloaded", message="busy", status=529, retryable=retryable)
+    call.advance(call.effects[0].key, ModelFailed(error=error, delay_s=delay_s, at_s=at_s))
+    return call
+
+
+def keys(call: AgentCall) -> list[str]:
+    return [effect.key for effect in call.effects]
+
+
+def texts(messages) -> list[str]:
+    return [message.text for message in messages]
+
+
+def request(call: AgentCall):
+    (effect,) = call.effects
+    assert isinstance(effect, CallModel)
+    return effect.request
+
+
+def returned(call: AgentCall, text: str = "ok", *, is_error: bool = False, **facts: Any) -> AgentCall:
+    """What the first of the functions that run gave."""
+    call.advance(call.effects[0].key, Returned(text=text, is_error=is_error, **facts))
+    return call

@@ -6,6 +6,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.agent_calls import asked, assert_sendable, function_call
+
 from fsm_agent import Agent, Limits, function, handoff
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel
@@ -16,7 +18,6 @@ from fsm_agent.lifecycle.record import CallRecord, Reason, State
 from fsm_agent.messages.event import Inside
 from fsm_agent.messages.message import Message
 from fsm_agent.testing import Script
-from support.walks import asked, assert_sendable, function_call
 
 REPLIES = {
     "answer": asked(text="42"),

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from support.dialects import ChatDialect
+from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
+from support.http_clients import KEY, over_httpx
+
 from fsm_agent.clients.client import Client, HttpClient, Network
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.providers.codec import ServerEvent
 from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer
-from support.dialects import ChatDialect
-from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
-from support.http_clients import KEY, over_httpx
 
 OFTEN = 30  # requests of one test
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flow_runs import s
+from kill_points import KillPoints
+
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages.event import Stepped
 from fsm_agent.testing import Script
-from support.flow_runs import s
-from support.kill_points import KillPoints
 
 RUN = "t1"
 

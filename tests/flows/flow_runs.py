@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
 from fsm_agent.flows.activities import RunWithData
@@ -18,7 +19,6 @@ from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returne
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.testing import Script
-from support.paths import ROOT
 
 
 def _example() -> Any:

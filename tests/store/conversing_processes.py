@@ -5,10 +5,11 @@ from __future__ import annotations
 from threading import Barrier
 from typing import Any
 
+from kill_worker import opened
+
 from fsm_agent.agents.agent import Agent
 from fsm_agent.store.errors import Conflict
 from fsm_agent.testing import Script
-from support.kill_worker import opened
 
 NAME = "customer-17"
 PATIENCE_S = 60.0
