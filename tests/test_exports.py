@@ -15,7 +15,7 @@ from types import ModuleType
 import name_table
 import pytest
 from support.paths import ROOT
-from type_checkers import mypy, pyright, with_mypy, with_pyright
+from support.type_checkers import mypy, pyright, with_mypy, with_pyright
 
 import fsm_agent
 from fsm_agent._internal.exports import PACKAGES

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import fsm_agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app, load_command
-from fsm_agent.cli.json_lines import Lines
+from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
@@ -486,7 +486,7 @@ class TestReporting:
     def test_a_signal_ends_it_as_ctrl_c_does(self, capsys, number, code):
         monitored = signal.signal(number, signal.SIG_DFL)
         try:
-            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=Lines()):
+            with pytest.raises(typer.Exit) as caught, reporting(debug=False, lines=LineWriter()):
                 signal.raise_signal(number)
             assert signal.getsignal(number) is signal.SIG_DFL
         finally:

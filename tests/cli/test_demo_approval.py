@@ -11,7 +11,7 @@ from support.stub_server import StubServer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser
-from fsm_agent.cli.demo.items import Finding, Item, PartStarted, Remark
+from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.testing import Script, call
@@ -23,7 +23,7 @@ def prompt():
     return Prompts("demo", directory=packaged_prompts())("erase")
 
 
-def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Item], StubServer]:
+def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[DemoItem], StubServer]:
     """The part: a script answers this process, a server on loopback the second one."""
     with Script(*entries) as script, StubServer(elsewhere) as stub:
         agent = Agent(script, name="demo/eraser", **options)
@@ -31,11 +31,11 @@ def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[Ite
         return list(approved_elsewhere(agent, prompt(), reach)), stub
 
 
-def texts(items: list[Item], *, is_quoted: bool = False) -> list[str]:
+def texts(items: list[DemoItem], *, is_quoted: bool = False) -> list[str]:
     return [item.text for item in items if isinstance(item, Remark) and item.is_quoted is is_quoted]
 
 
-def finding(items: list[Item]) -> Finding:
+def finding(items: list[DemoItem]) -> Finding:
     assert isinstance(items[0], PartStarted)
     assert isinstance(items[-1], Finding)
     return items[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.doc_examples import write_examples
 from support.paths import ROOT
-from type_checkers import mypy, pyright, with_mypy, with_pyright
+from support.type_checkers import mypy, pyright, with_mypy, with_pyright
 
 # Their functions are annotated where it helps a reader: no configuration of ours, and not strict.
 AS_USERS_BEGIN = ("--config-file=", "--check-untyped-defs")

