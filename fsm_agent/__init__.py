@@ -6,6 +6,7 @@ from its module when it is first used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -366,9 +367,11 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            from fsm_agent.foreign_names import IMPORT_WORDS, unknown_import
+            from fsm_agent.foreign_names import IMPORTS, remedy
 
-            raise unknown_import(__name__, name, _HOME, IMPORT_WORDS)
+            if name in IMPORTS:  # where a name is imported, Python hides the text of an AttributeError
+                raise ImportError(f"cannot import name {name!r} from {__name__!r}{remedy(name)}", name=__name__)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value

@@ -13,7 +13,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, check_values
+from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_deps, check_prices, check_values
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.driving import After, Asked, Deps, Driving, Messages, OptionalMapping, Out, Task
 from fsm_agent.agents.governing import Governance, check_parser_args
@@ -21,7 +21,7 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.keeping import Options, definition_of, keep, runs_of, warned_of_change, with_model, with_options
 from fsm_agent.agents.opening import NO_ARGS, Opening, check_system, dialog_before
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import unknown_attribute
+from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
@@ -36,7 +36,7 @@ from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshot import restore
 from fsm_agent.messages.message import Message, Text
-from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
+from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.logs.log import LOG
@@ -70,7 +70,7 @@ else:
     views = deferred("fsm_agent.lifecycle.context.view")
 
 
-@explains_mistakes(agent_words)
+@hinting
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent(Driving[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
@@ -131,12 +131,6 @@ class Agent(Driving[Deps, Out], Classifying):
     hooks: Sequence[Any] = field(default=(), repr=False)
     store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
-            raise unknown_attribute(self, name, AGENT_METHODS)
 
     __getstate__ = fields_alone
 

@@ -26,7 +26,7 @@ from fsm_agent.agents.many import CONCURRENCY, Progress, TaskResults, amap_tasks
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.foreign_names import BASE_WORDS, explains_attributes
+from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import Rights, check
@@ -87,7 +87,7 @@ def _has_call(cls: type[AgentBase[Any]]) -> bool:
     return cls.call not in (AgentBase.call, AsyncAgentBase.call)
 
 
-@explains_attributes(BASE_WORDS)
+@hinting
 class AgentBase(Classifying, Generic[Out]):
     """The base class of users' agents, of one or more sub-agents each, built by `build_agent`.
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.masking import Masking
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
+from fsm_agent.mistakes import Rights, check, check_fields, shown
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used
 from fsm_agent.runtime.results.pipeline import ResultPipeline
@@ -50,12 +51,6 @@ def check_agent(agent: Any) -> None:
         from fsm_agent.providers.catalog import split_model  # with all codecs, and only to say what is wrong
 
         split_model(agent.model)
-
-
-def agent_words() -> dict[str, str]:
-    """Return what is right instead of some arguments that an agent does not have."""
-    parts = {name: f"{name}=… of settings=Settings(…)" for name in field_names(Settings)}
-    return parts | {name: f"{name}=… of limits=Limits(…)" for name in field_names(Limits)} | AGENT_WORDS
 
 
 def check_prices(agent: Any) -> None:
@@ -124,10 +119,9 @@ def check_values(task: object, values: Mapping[str, Any], words: Prompt) -> None
     if isinstance(task, str | payloads.Payload) and words.template != TASK.template:
         task, values = words, {"task": "", **values}
     used = task.variables if isinstance(task, Prompt) else frozenset[str]()
-    settings = {name: f"settings=Settings({name}=…) of the Agent, or of a Prompt" for name in field_names(Settings)}
     for word in values:
-        if word not in used and (word in CALL_WORDS or word in settings):
-            raise UsageError(f"a call has no option {word!r}{remedy(word, (), settings | CALL_WORDS)}")
+        if word not in used and word in WORDS:
+            raise UsageError(f"a call has no option {word!r}{remedy(word)}")
     if isinstance(task, Prompt):
         check_used(task.template, values, CALL_OPTIONS)
         return

@@ -11,7 +11,6 @@ from fsm_agent.agents.driving import After, Deps, Driving, Out, Task
 from fsm_agent.agents.keeping import Options, keep
 from fsm_agent.agents.opening import dialog_before
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import CONVERSATION_WORDS, explains_attributes
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.context.window import Processor, applied
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Definition, Runs
 
 
-@explains_attributes(CONVERSATION_WORDS)
 class Conversation(Driving[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 

@@ -4,8 +4,6 @@
 loops, stores and journals as an `Agent` its calls.  No agent knows of flows.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from fsm_agent.flows.definition.declaring import (
     call,
     call_chosen,
@@ -31,7 +29,6 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 from fsm_agent.flows.process.snapshot import snapshot
 from fsm_agent.flows.renaming import renamed
-from fsm_agent.foreign_names import FLOW_IMPORT_WORDS, unknown_import
 
 __all__ = [
     "AwaitAnswer",
@@ -61,9 +58,3 @@ __all__ = [
     "subflow",
     "wait",
 ]
-
-
-if not TYPE_CHECKING:  # a type checker that saw it would take any name
-
-    def __getattr__(name: str) -> Any:
-        raise unknown_import(__name__, name, __all__, FLOW_IMPORT_WORDS)

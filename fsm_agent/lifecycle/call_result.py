@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
-from fsm_agent.foreign_names import RESULT_WORDS, explains_attributes, unknown_attribute
+from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
@@ -28,7 +28,7 @@ else:
     Unpacked = object
 
 
-@explains_attributes(RESULT_WORDS)
+@hinting
 class CallResult(Generic[Out], Unpacked):
     """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
@@ -172,9 +172,7 @@ class CallResult(Generic[Out], Unpacked):
 
         def __getitem__(self, index: int) -> Any:
             if isinstance(index, str):
-                raise unknown_attribute(
-                    self, index, RESULT_WORDS | {name: name for name in dir(self) if name[0] != "_"}
-                )
+                raise TypeError(f"a CallResult has no key {index!r}{remedy(index)}")
             return (self.message, self.dialog, self.function_calls)[index]
 
         def __len__(self) -> int:

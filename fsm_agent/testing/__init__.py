@@ -7,6 +7,7 @@ Nothing in the package needs any of it to run.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            from fsm_agent.foreign_names import TESTING_IMPORT_WORDS, unknown_import
-
-            raise unknown_import(__name__, name, __all__, TESTING_IMPORT_WORDS)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         try:
             module = import_module(f"{__name__}.{_HOME[name]}")
         except ModuleNotFoundError as error:

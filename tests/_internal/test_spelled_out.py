@@ -57,8 +57,6 @@ PASSED_ON = {
     *("AgentBase.__call__", "AgentBase.call", "AsyncAgentBase.__call__", "AsyncAgentBase.call", "build_agent"),
     *("AgentBase.map", "AgentBase.amap", "AsyncAgentBase.map", "AsyncAgentBase.amap"),
     *("Function.__call__", "Prompt.lent", "World.of"),
-    *("Limits.__call__", "Masking.__call__", "Settings.__call__", "Network.__call__", "Price.__call__"),
-    *("ResultPipeline.__call__", "Retries.__call__", "UserLocation.__call__", "WebSearch.__call__"),
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }
 

@@ -359,13 +359,6 @@ def test_limits_are_written_as_they_are_read() -> None:
     assert snapshot(limited.restore(snapshot(run))) == snapshot(run)
 
 
-@pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.flows"])
-@pytest.mark.parametrize("name", ["Inside", "FunctionEnded", "RequestStarted"])
-def test_events_say_where_they_are(module: str, name: str) -> None:
-    with pytest.raises(ImportError, match=f"here that is fsm_agent.messages.{name}"):
-        exec(f"from {module} import {name}", {})
-
-
 def test_an_empty_task_is_an_error_that_names_its_state() -> None:
     @call(Agent(Script("ok"), name="echo"))
     def echoing(d: Letter) -> str:

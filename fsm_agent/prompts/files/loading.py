@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import from_data
 from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import PROMPT_WORDS, remedy
 from fsm_agent.prompts.extraction.first_of import Strategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (
@@ -167,9 +167,7 @@ class Loading:
             self.values["parser"] = first_of(parser, expect=output)
 
     def _meant(self, key: str) -> str:
-        ours = {word: right for word, right in PROMPT_WORDS.items() if right.partition("=")[0] in KEYS}
-        ours |= {kind: f"on_{kind}=…" for kind in HANDLERS}
-        return remedy(key, KEYS, ours)
+        return remedy(key, KEYS, {**WORDS, **{kind: f"on_{kind}=…" for kind in HANDLERS}})
 
     def _line(self, key: str, after: int = 0) -> int:
         """Return the line of the file with a key of the front matter."""
