@@ -95,7 +95,7 @@ class Reading:
         return list(self._question.quoted) if kind == "string" and len(self._question.quoted) > 1 else None
 
     def _is_counted(self, field: Field, others: Sequence[Field]) -> bool:
-        """Return True if one number is left that can be of no other argument; not a word, which may count what is known."""
+        """Return True if one number in digits is left, and can be of no other argument."""
         left = self._left(field)
         rivals = [other for other in others if other.kind in _NUMERIC and other.name not in self.arguments]
         return len(left) == 1 and rivals == [field] and self._question.text[left[0].start].isdigit()
