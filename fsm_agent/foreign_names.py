@@ -1,6 +1,7 @@
-"""The names of other libraries for what is imported from this one, and for attributes, with ours.
+"""The words of other libraries, with what is right here, and the errors that say so.
 
-Of arguments and of the methods of an agent, `mistakes` has them.
+`WORDS` is the only table.  A word is looked for where it is unknown: as an argument, an attribute, an import or a key
+of a configuration, so each entry reads right in all of these places.
 """
 
 from __future__ import annotations
@@ -133,121 +134,33 @@ FUNCTION_CALL_WORDS = {
     **dict.fromkeys(("tool_call_id", "call_id"), "id"),
     **dict.fromkeys(("output", "content", "value"), "result"),
 }
+IMPORTS: Mapping[str, str] = {word: right for right, words in _IMPORTED.items() for word in words.split()}
+WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for word in words.split()} | dict(IMPORTS)
 
 
-def _assigned(right: str) -> str:
-    """Return the attribute of a class that stands for an argument: ``limits = …`` for ``limits=…``."""
-    name, sign, value = right.partition("=")
-    return f"{'expertise' if name == 'system' else name} = {value}" if sign and name.isidentifier() else right
+def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
+    """Return the end of a message about an unknown word: what is right here, or the nearest of those that are known."""
+    known = list(known)
+    return f": here that is {ours[word]}" if word in ours else hint(word, known) if known else ""
 
 
-_CLIENT = "model = client_for('provider:model', …), with {}=…"
-CLASS_WORDS = {  # attributes of a class of agents
-    **{word: _assigned(right) for word, right in AGENT_WORDS.items()},
-    **dict.fromkeys(("client", "llm", "model_name", "model_id", "llm_config", "chat_model", "provider"), _CLASS_MODEL),
-    **dict.fromkeys(("default_inner", "client_name", "inner", "backend"), _CLASS_MODEL),
-    **dict.fromkeys(("max_retries", "retries"), "limits = Limits(recalls=…, parse_retries=…)"),
-    **dict.fromkeys(("max_exception_retry",), "limits = Limits(parse_retries=…)"),
-    **dict.fromkeys(("max_llm_recall",), "limits = Limits(recalls=…)"),
-    **dict.fromkeys(("max_interrupt_times",), "limits = Limits(rounds=…)"),
-    **dict.fromkeys(("model_args",), "settings = Settings(…)"),
-    **dict.fromkeys(("approval", "tool_approval", "approver"), "approve = …"),
-    **dict.fromkeys(("agents", "sub_agents", "agent_configs"), "agent_group = {'name': {…}, …}"),
-    **dict.fromkeys(("config", "global", "defaults"), "the attributes of the class themselves, model = … and so on"),
-    **dict.fromkeys(("deps", "dependencies"), "deps=… of call"),
-    **dict.fromkeys(("toolset", "mcp_server"), "functions = […]"),
-    "system_prompt_path": "system_path = …",
-    "api_key": _CLIENT.format("api_key"),
-    "base_url": _CLIENT.format("base_url"),
-}
-_OF_AGENTS = ("acall", "stream", "astream", "run", "arun", "seed", "resume", "conversation", "as_function")
-BASE_WORDS = {
-    **{
-        word: f"agents['…'].{right} of a sub-agent" if right in _OF_AGENTS else right
-        for word, right in [*AGENT_METHODS.items(), *zip(_OF_AGENTS, _OF_AGENTS, strict=True)]
-    },
-    **dict.fromkeys(("agents", "config", "name"), "made by super().__init__(…)"),
-}
-LIMIT_WORDS = {
-    **dict.fromkeys(("max_turns", "max_iterations", "max_iter", "max_steps", "max_rounds"), "rounds=…"),
-    **dict.fromkeys(("recursion_limit", "request_limit", "tool_calls_limit"), "rounds=…"),
-    **dict.fromkeys(("timeout", "timeout_s", "max_time", "deadline"), "deadline_s=…"),
-    **dict.fromkeys(("request_timeout", "step_timeout", "step_timeout_s"), "request_s=…"),
-    **dict.fromkeys(("retries", "max_retries", "output_retries"), "parse_retries=… of answers, recalls=… of requests"),
-    "max_exception_retry": "parse_retries=…",
-    "loop_detection": "identical_rounds=…, with on_loop",
-    "parallel_tool_execution": "parallel=…",
-    **dict.fromkeys(("max_parallel", "concurrency", "max_concurrency"), "parallel=…"),
-    **dict.fromkeys(("max_tokens", "total_tokens_limit", "max_total_tokens", "token_limit"), "tokens=…"),
-    **dict.fromkeys(("budget", "max_cost", "max_cost_usd", "max_budget_usd", "cost_limit"), "cost_usd=…"),
-    "max_depth": "depth=…",
-    "max_handoffs": "handoffs=…",
-}
-FLOW_WORDS = {
-    **dict.fromkeys(("checkpointer", "persister", "memory", "persistence", "storage"), "store=…"),
-    **dict.fromkeys(("nodes", "edges", "transitions", "actions", "table"), "rows=[state.done(other), …]"),
-    **dict.fromkeys(("entry_point", "initial", "start_node", "entrypoint"), "start=…"),
-    **dict.fromkeys(("state_schema", "schema", "state_type", "state"), "data=…, a frozen type, the second argument"),
-    **dict.fromkeys(("recursion_limit", "max_steps"), "limits=FlowLimits(steps=…)"),
-    **dict.fromkeys(("timeout", "timeout_s", "deadline_s"), "limits=FlowLimits(deadline_s=…)"),
-    **dict.fromkeys(("interrupt_before", "interrupt_after"), "a state that waits, @wait(Approve)"),
-    **dict.fromkeys(("callbacks", "listeners"), "hooks=[…]"),
-    "clients": "clients={state: Script(…)} of call",
-}
-FLOW_METHODS = {
-    **dict.fromkeys(("invoke", "run_sync", "kickoff", "execute"), "call"),
-    **dict.fromkeys(("ainvoke", "run_async", "kickoff_async"), "acall"),
-    **dict.fromkeys(("stream_events", "iter", "iterate"), "stream"),
-    **dict.fromkeys(("astream_events", "aiterate"), "astream"),
-    **dict.fromkeys(("add_node", "add_edge", "add_conditional_edges", "add_transition"), "Flow(…, rows=[…])"),
-    **dict.fromkeys(("set_entry_point", "add_state"), "Flow(…, start=…, rows=[…])"),
-    **dict.fromkeys(("get_state", "update_state"), "resume(run_id, {state: answer})"),
-    **dict.fromkeys(("get_graph", "draw", "draw_mermaid", "visualize", "mermaid_code"), "flow_diagram(flow)"),
-    **dict.fromkeys(("as_tool", "to_tool"), "as_function"),
-    **dict.fromkeys(("compile", "build"), "call: a flow is checked when it is made"),
-}
-FLOW_RESULT_WORDS = {
-    **dict.fromkeys(("output", "value", "values", "result", "final_state"), "data"),
-    **dict.fromkeys(("status", "node", "end", "name"), "state"),
-    **dict.fromkeys(("steps", "history", "path"), "trace"),
-    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the agents"),
-    **dict.fromkeys(("id", "run_id"), "record.id"),
-}
-CONVERSATION_WORDS = {
-    **AGENT_METHODS,
-    **dict.fromkeys(("say", "append", "add_message", "add_user_message", "turn"), "call"),
-    **dict.fromkeys(("history", "messages", "chat_history", "memory", "dialog", "get_messages"), "read()"),
-    **dict.fromkeys(("clear", "reset", "delete"), "a conversation of another name, or delete of the agent's runs"),
-}
-_A_MILLION = "in millionths of a dollar for a million tokens: 250_000 are $0.25"
-PRICE_WORDS = {
-    word: f"{name}_micro_usd=…, {_A_MILLION}"
-    for name, words in {
-        "input": ("input", "prompt", "input_usd", "input_cost_per_token"),
-        "output": ("output", "completion", "output_usd", "output_cost_per_token"),
-        "cached": ("cached", "cached_input", "cache_read"),
-        "cache_write": ("cache_write", "cache_creation"),
-    }.items()
-    for word in words
-}
-MASKING_WORDS = {"keep": "keep_rounds=…", "max_tokens": "min_tokens=…"}
+def hinting(cls: T) -> T:
+    """Decorate a class: its errors for unknown attributes, and for unknown arguments of a dataclass, say what is right.
 
-
-def explains_attributes(ours: Mapping[str, str]) -> Callable[[T], T]:
-    """Return a decorator for a class: an attribute that is not there is answered with ours, if it is another library's.
-
-    Args:
-        ours: The equivalents.
+    Python's own error for an argument names a near one from 3.13 on, and never a word of ours for one of another
+    library.
     """
+    made: Any = cls
 
-    def explain(cls: Any) -> Any:
-        def __getattr__(self: Any, name: str) -> Any:
-            raise unknown_attribute(self, name, ours)
+    def __getattr__(self: Any, name: str) -> Any:
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}{remedy(name)}", name=name, obj=self
+        )
 
-        cls.__getattr__ = __getattr__
-        return cls
-
-    return explain
+    made.__getattr__ = __getattr__
+    if is_dataclass(cls):
+        made.__init__ = _hinting_init(made, made.__init__)
+    return cls
 
 
 def unknown_attribute(owner: Any, name: str, ours: Mapping[str, str]) -> AttributeError:

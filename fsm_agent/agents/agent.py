@@ -32,7 +32,7 @@ from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.context.masking import Masking
 from fsm_agent.context.window import Processor
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import unknown_attribute
+from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
@@ -97,7 +97,7 @@ class ResolvedTask(NamedTuple):
     governed_by: str = ""
 
 
-@explains_mistakes(agent_words)
+@hinting
 @dataclass(frozen=True, eq=False, repr=False)
 class Agent(CallVerbs[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
@@ -158,12 +158,6 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     hooks: Sequence[Any] = field(default=(), repr=False)
     store: Runs | Store | str | PathLike[str] | None = field(default=None, repr=False)
     world: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise the error for a name that is not there; where other libraries have it, the error has ours."""
-            raise unknown_attribute(self, name, AGENT_METHODS)
 
     __getstate__ = fields_alone
 

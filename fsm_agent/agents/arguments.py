@@ -46,12 +46,6 @@ def check_agent(agent: Any) -> None:
         split_model(agent.model)
 
 
-def agent_words() -> dict[str, str]:
-    """Return what is right instead of some arguments that an agent does not have."""
-    parts = {name: f"{name}=… of settings=Settings(…)" for name in field_names(Settings)}
-    return parts | {name: f"{name}=… of limits=Limits(…)" for name in field_names(Limits)} | AGENT_WORDS
-
-
 def check_prices(agent: Any) -> None:
     """Refuse prices that are none, and a budget in dollars for a model whose price nobody knows.
 

@@ -15,7 +15,6 @@ from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
 from fsm_agent.context.window import Processor, applied
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import CONVERSATION_WORDS, explains_attributes
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of

@@ -11,12 +11,10 @@ from functools import cache
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import MASKING_WORDS
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.event import ObservationsMasked
 from fsm_agent.messages.message import FunctionResult, Message, Part
-from fsm_agent.mistakes import Explained
 
 PLACEHOLDER = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
@@ -47,7 +45,7 @@ def context_release() -> Function:
     return Function.of(release, name="context_release", description=CONTEXT_RELEASE)
 
 
-class Masking(Value, frozen=True, metaclass=Explained):
+class Masking(Value, frozen=True):
     """The age and size at which the result of a function is masked.
 
     A result is masked when it is of a round before the newest ``keep_rounds`` ones, or of one that was released,
@@ -57,8 +55,6 @@ class Masking(Value, frozen=True, metaclass=Explained):
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
         min_tokens: A result of up to this many is shown whatever its age.  Its text counts, its attachments do not.
     """
-
-    words = MASKING_WORDS
 
     keep_rounds: int = 2
     min_tokens: int = 500

@@ -41,7 +41,7 @@ from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import FLOW_METHODS, FLOW_WORDS, explains_attributes
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.mistakes import check, explains_mistakes, plain_json, shown
+from fsm_agent.mistakes import check, plain_json, shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -56,8 +56,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@explains_attributes(FLOW_METHODS)
-@explains_mistakes(lambda: FLOW_WORDS)
+@hinting
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(FlowVerbs[D], Generic[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.

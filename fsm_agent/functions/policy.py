@@ -12,7 +12,7 @@ from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.mistakes import Explained, check_fields
+from fsm_agent.mistakes import check_fields
 
 # Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
 # agent call fails.
@@ -28,7 +28,7 @@ class Default(Value, frozen=True):
     value: Any
 
 
-class Retries(Value, frozen=True, kw_only=True, metaclass=Explained):
+class Retries(Value, frozen=True, kw_only=True):
     """The number and the delay of further runs of a function that raised; the delay doubles each time."""
 
     attempts: int = 4  # the first one included

@@ -30,7 +30,7 @@ else:
     Unpacked = object
 
 
-@explains_attributes(RESULT_WORDS)
+@hinting
 class CallResult(Generic[Out], Unpacked):
     """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
 
@@ -174,9 +174,7 @@ class CallResult(Generic[Out], Unpacked):
 
         def __getitem__(self, index: int) -> Any:
             if isinstance(index, str):
-                raise unknown_attribute(
-                    self, index, RESULT_WORDS | {name: name for name in dir(self) if name[0] != "_"}
-                )
+                raise TypeError(f"a CallResult has no key {index!r}{remedy(index)}")
             return (self.message, self.dialog, self.function_calls)[index]
 
         def __len__(self) -> int:

@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias, get_args
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import LIMIT_WORDS
-from fsm_agent.mistakes import Explained, shown
+from fsm_agent.mistakes import shown
 
 OnLimit: TypeAlias = Literal["final_prompt", "stop", "fail"]
 OnCut: TypeAlias = Literal["retry", "accept"]
@@ -17,13 +16,11 @@ OnLoop: TypeAlias = Literal["stop", "warn", "tell"]
 LoopRole: TypeAlias = Literal["user", "system"]
 
 
-class Limits(Value, frozen=True, kw_only=True, metaclass=Explained):
+class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
 
     A call asks a model at most ``1 + rounds + parse_retries + recalls`` times, and once more in two stages.
     """
-
-    words = LIMIT_WORDS
 
     rounds: int | None = 5  # replies whose functions are run
     on_limit: OnLimit = "final_prompt"  # when they are used up

@@ -7,9 +7,7 @@ from typing import Protocol, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import PRICE_WORDS
 from fsm_agent.messages.reply import Usage
-from fsm_agent.mistakes import Explained
 
 ANY_MODEL = "*"  # in a table of prices: whatever it does not name
 
@@ -24,7 +22,7 @@ class Tariff(Protocol):
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
-class Price(Value, frozen=True, kw_only=True, metaclass=Explained):
+class Price(Value, frozen=True, kw_only=True):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     Money is whole numbers all through, so sums are exact in any order.
@@ -35,8 +33,6 @@ class Price(Value, frozen=True, kw_only=True, metaclass=Explained):
         cached_micro_usd: For tokens that were read from a cache; None: the same as others.
         cache_write_micro_usd: For writing tokens to a cache, on top.
     """
-
-    words = PRICE_WORDS
 
     input_micro_usd: int
     output_micro_usd: int

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.message import (
     OUR_ROLES,
     ChatDict,
@@ -25,7 +26,7 @@ from fsm_agent.messages.message import (
     Text,
     check_messages,
 )
-from fsm_agent.mistakes import check, remedy, shown, wrong
+from fsm_agent.mistakes import check, shown, wrong
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters of a word for which a similar one is looked up

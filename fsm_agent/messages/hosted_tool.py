@@ -15,7 +15,6 @@ from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Tagged, Value, differing
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import Explained
 
 if TYPE_CHECKING:
     import urllib.parse as urllib_parse
@@ -31,7 +30,7 @@ _LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
-class UserLocation(Value, frozen=True, kw_only=True, metaclass=Explained):
+class UserLocation(Value, frozen=True, kw_only=True):
     """The approximate location of the user, for results nearby."""
 
     country: str | None = None  # of two letters, as ISO 3166-1 has them
@@ -40,7 +39,7 @@ class UserLocation(Value, frozen=True, kw_only=True, metaclass=Explained):
     timezone: str | None = None  # like "Europe/Vienna"
 
 
-class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search", metaclass=Explained):
+class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
     """Searches the web."""
 
     allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all

@@ -9,9 +9,9 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import FUNCTION_CALL_WORDS, MESSAGE_WORDS, explains_attributes
+from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
-from fsm_agent.mistakes import remedy, shown, wrong
+from fsm_agent.mistakes import shown, wrong
 
 if TYPE_CHECKING:
     import base64
@@ -199,7 +199,6 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
         return hash(self.wire)
 
 
-@explains_attributes(FUNCTION_CALL_WORDS)
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
@@ -270,7 +269,7 @@ ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completion
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
 
 
-@explains_attributes(MESSAGE_WORDS)
+@hinting
 class Message(Value, frozen=True, kw_only=True, dict=True):
     """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
 

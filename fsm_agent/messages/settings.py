@@ -8,11 +8,12 @@ from typing import Any, Literal
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
-from fsm_agent.mistakes import SETTINGS_WORDS, Explained, Rights, remedy, wrong
+from fsm_agent.mistakes import Rights, wrong
 
 
-class Settings(Value, frozen=True, kw_only=True, metaclass=Explained):
+class Settings(Value, frozen=True, kw_only=True):
     """Options of a request to the model.  None: the provider's default.
 
     ``cache`` is how long Anthropic shall cache the prefix of a request for the next one: without it, it caches nothing.
@@ -20,8 +21,6 @@ class Settings(Value, frozen=True, kw_only=True, metaclass=Explained):
     ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12 hours) differ, and which only
     GPT-5.6 and later models take (the types of its SDK, November 2026).
     """
-
-    words = SETTINGS_WORDS
 
     temperature: float | None = None  # 0: always the likeliest token
     top_p: float | None = None
@@ -56,7 +55,7 @@ class Settings(Value, frozen=True, kw_only=True, metaclass=Explained):
         names = self.__struct_fields__
         for name in changes:
             if name not in names:
-                raise UsageError(f"there is no setting {name!r}{remedy(name, names, SETTINGS_WORDS)}")
+                raise UsageError(f"there is no setting {name!r}{remedy(name, names)}")
         return self.changed(**changes)
 
 

@@ -15,13 +15,14 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.foreign_names import hinting
 from fsm_agent.functions import hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import PROMPT_WORDS, check, explains_mistakes, wrong
+from fsm_agent.mistakes import check, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output
@@ -67,7 +68,7 @@ _ARGUMENTS = {
 }
 
 
-@explains_mistakes(lambda: PROMPT_WORDS)
+@hinting
 @dataclass(frozen=True, eq=False)
 class Prompt(Generic[Out]):
     """A task for a model: a template, the functions it may call, and the output that must come of it.

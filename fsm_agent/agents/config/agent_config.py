@@ -32,26 +32,20 @@ from fsm_agent.context.masking import Masking
 from fsm_agent.errors import ConfigError
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.mistakes import SETTINGS_WORDS, remedy, shown, wrong
+from fsm_agent.mistakes import shown, wrong
 
 Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
 
-LIMITS, SETTINGS, MASKING = Table(Limits), Table(Settings, SETTINGS_WORDS), Table(Masking)
+LIMITS, SETTINGS, MASKING = Table(Limits), Table(Settings), Table(Masking)
 _WORDS = {  # of other libraries, and of other places
-    **{name: f"settings.{name}" for name in (*field_names(Settings), *SETTINGS_WORDS)},
+    **WORDS,
+    **{name: f"settings.{name}" for name in field_names(Settings)},
     **{name: f"limits.{name}" for name in field_names(Limits)},
-    **dict.fromkeys(("model_name", "llm"), "model"),
-    **dict.fromkeys(("system_prompt", "instructions", "expertise"), "system"),
-    "system_prompt_path": "system_path",
-    **dict.fromkeys(("tools", "toolsets"), "functions"),
-    **dict.fromkeys(("output_type", "response_format"), "output"),
-    **dict.fromkeys(("model_args", "model_settings"), "settings"),
     **dict.fromkeys(("api_key", "base_url"), "a key of client"),
-    **dict.fromkeys(("max_interrupt_times", "max_turns", "max_iterations"), "limits.rounds"),
-    **dict.fromkeys(("max_exception_retry", "retries"), "limits.parse_retries"),
-    "max_llm_recall": "limits.recalls",
     **dict.fromkeys(("agents", "sub_agents"), "agent_configs"),
-    **dict.fromkeys(("defaults", "default"), "global"),
+    "system_prompt_path": "system_path",
+    "expertise": "system",
+    "defaults": "global",
 }
 
 

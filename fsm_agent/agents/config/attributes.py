@@ -14,12 +14,14 @@ from types import FunctionType
 from typing import Any
 
 from fsm_agent._internal.registry import path_of
+from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent import ARGUMENTS
-from fsm_agent.agents.arguments import agent_words
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.building import KEYS_ALONE
 from fsm_agent.errors import ConfigError
-from fsm_agent.foreign_names import CLASS_WORDS
+from fsm_agent.foreign_names import WORDS
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.messages.settings import Settings
 
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings", "masking")
@@ -27,6 +29,12 @@ METHODS = ("approve", "stop_when", "system")  # what may be defined in the body 
 _CLOSENESS = 0.85  # from which on a name is taken for another that is misspelt: "aprove", and not "score" for "store"
 OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
 _MISSING: Any = object()
+_ELSEWHERE = {  # what would be ignored in a class, and has another place
+    "agents": "agent_group",
+    "agent_configs": "agent_group",
+    "global": "the attributes of the class themselves",
+    "deps": "deps=… of call",
+}
 
 
 def check_attributes(cls: type, base: type) -> None:
@@ -59,15 +67,23 @@ def check_attributes(cls: type, base: type) -> None:
 
 def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
     """Return what is right in the place of an attribute; None: it is the class's own."""
-    word = CLASS_WORDS.get(name) or agent_words().get(name)
+    word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
-    if _is_defined(value, name, owner):
-        named = word and word.partition(" ")[0]
-        if named not in (*METHODS, "expertise") and near not in METHODS:
-            return None
+    is_gate = near in METHODS or (word or "").partition("=")[0] in METHODS
+    if _is_defined(value, name, owner) and not is_gate:
+        return None
     if word is not None:
         return f"here that is {word}"
     return near and f"did you mean {near!r}?  (One of your own needs another name.)"
+
+
+def _argument_for(name: str) -> str | None:
+    """Return the argument of an agent that a name stands for: a part of one, or another library's word for it."""
+    for part in (Settings, Limits):
+        if name in field_names(part):
+            return f"{part.__name__.lower()}={part.__name__}({name}=…)"
+    right = WORDS.get(name, "")
+    return right if right.partition("=")[0] in KNOWN else _ELSEWHERE.get(name)
 
 
 def _is_defined(value: Any, name: str, owner: type) -> bool:

@@ -20,7 +20,8 @@ from fsm_agent._internal.hints import hint, nearest
 from fsm_agent._internal.references import expanded, has_reference
 from fsm_agent._internal.values import Value, differing, field_names, from_data
 from fsm_agent.agents.config.source import Keys
-from fsm_agent.mistakes import remedy, shown
+from fsm_agent.foreign_names import remedy
+from fsm_agent.mistakes import shown
 from fsm_agent.providers.hosted_tools import RUN_BY
 
 REFERENCE_SCHEMA = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
@@ -71,12 +72,10 @@ class Table:
 
     Args:
         kind: The class of the value.
-        words: Equivalents of words of other libraries.
     """
 
-    def __init__(self, kind: type[Value], words: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: type[Value]) -> None:
         self.kind = kind
-        self._words = words or {}
 
     def read(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields with the references in them replaced."""
@@ -98,7 +97,7 @@ class Table:
         """Return the place of what is wrong under a key, and the end of a message about it."""
         known = field_names(self.kind)
         if key not in known:
-            return (key,), f" is unknown{remedy(key[:100], known, self._words)}"
+            return (key,), f" is unknown{remedy(key[:100], known)}"
         if any(unfilled(value)):
             return None  # which is another problem
         try:

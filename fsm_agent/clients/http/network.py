@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import Explained, check
+from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
     import ipaddress

@@ -28,7 +28,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.mistakes import check, shown, unknown_argument
+from fsm_agent.mistakes import check, shown
 
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
@@ -359,7 +359,7 @@ def execute(function: Any = None, /, **options: Any) -> Any:
         UsageError: An option is of another type.
     """
     if unknown := [word for word in options if word not in _EXECUTE]:
-        raise unknown_argument("execute", unknown[0], _EXECUTE, {})
+        raise TypeError(f"execute has no argument {unknown[0]!r}{hint(unknown[0], _EXECUTE)}")
     return _Executes(**options) if function is None else _function_state(function, **options)
 
 

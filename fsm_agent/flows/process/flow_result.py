@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.vector import Vector
-from fsm_agent.foreign_names import FLOW_RESULT_WORDS, explains_attributes
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import Usage
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 
 
-@explains_attributes(FLOW_RESULT_WORDS)
 class FlowResult(Generic[D]):
     """The result of a run of a flow.
 

@@ -19,10 +19,10 @@ from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import Explained, check
+from fsm_agent.mistakes import check
 
 
-class FlowLimits(Value, frozen=True, kw_only=True, metaclass=Explained):
+class FlowLimits(Value, frozen=True, kw_only=True):
     """The budgets of a run of a flow."""
 
     steps: int = 1000  # states that are entered

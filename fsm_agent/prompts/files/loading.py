@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import from_data
 from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
 from fsm_agent.mistakes import PROMPT_WORDS, remedy
@@ -167,9 +168,7 @@ class Loading:
             self.values["parser"] = first_of(parser, expect=output)
 
     def _meant(self, key: str) -> str:
-        ours = {word: right for word, right in PROMPT_WORDS.items() if right.partition("=")[0] in KEYS}
-        ours |= {kind: f"on_{kind}=…" for kind in HANDLERS}
-        return remedy(key, KEYS, ours)
+        return remedy(key, KEYS, {**WORDS, **{kind: f"on_{kind}=…" for kind in HANDLERS}})
 
     def _line(self, key: str, after: int = 0) -> int:
         """Return the line of the file with a key of the front matter."""

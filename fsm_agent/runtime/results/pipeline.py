@@ -19,7 +19,6 @@ from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.mistakes import Explained
 from fsm_agent.runtime.thread_task import run_coroutine
 
 Replacement: TypeAlias = str | None  # None: leave the result as it is
@@ -35,7 +34,7 @@ class PipelineResult(NamedTuple):
     events: tuple[ResultChanged, ...] = ()
 
 
-class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
+class ResultPipeline(Value, frozen=True, kw_only=True):
     """Three steps, in this order, each optional; results that are errors skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.

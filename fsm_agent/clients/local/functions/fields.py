@@ -10,12 +10,7 @@ from fsm_agent.clients.local.functions.words import spaced
 from fsm_agent.functions.function import Function
 
 _MAX_DEPTH = 6
-_MAX_CHOICES = 12  # named in a description
-_IN_QUOTES = re.compile(r"(?<!\w)['\"`\u2018\u201c]([^'\"`\u2019\u201d\n]{1,30})['\"`\u2019\u201d](?!\w)")
-_EXAMPLES = re.compile(r"(?:\be\.?g\.?,?:?|\bsuch as|\bfor example,?|\blike|\boptions?:)\s+([^.;()]{3,120})", re.I)
-_BETWEEN = re.compile(r"\s*(?:,\s*(?:and|or)\b|,|\band\b|\bor\b|/)\s*")
-_DEFAULT = re.compile(r"\bdefaults?\b[^.]*", re.I)
-_ARTICLES = ("a ", "an ", "the ")
+_MAX_CHOICES = 12  # named to the model
 _SENTENCE = re.compile(r"(?<=[.])\s")
 
 
@@ -51,18 +46,6 @@ class Field(NamedTuple):
     def enum(self) -> list[Any]:
         """The values that it, or an item of it, may have; [] if any of its type."""
         return list(self.schema.get("enum") or self.items.get("enum") or ())
-
-    @property
-    def examples(self) -> list[str]:
-        """The values of a text that its description names, apart from the default."""
-        if self.kind != "string" or self.enum:
-            return []
-        text = _DEFAULT.sub("", self.description)
-        named = _IN_QUOTES.findall(text)
-        for match in _EXAMPLES.finditer(_IN_QUOTES.sub("", text)):
-            listed = [item.strip(" '\"") for item in _BETWEEN.split(match[1]) if not item.lower().startswith(_ARTICLES)]
-            named += [item for item in listed if 0 < len(item) <= 30] if len(listed) > 1 else []
-        return list(dict.fromkeys(named))[:_MAX_CHOICES]
 
     @property
     def hint(self) -> str:

@@ -69,14 +69,13 @@ def _fill(
     """Fill in the fields one after the other; the model sees those before."""
     written = _prompt(question, function, fields) + "{"
     for index, field in enumerate(fields):
-        later = fields[index + 1 :]
         written += (", " if index else "") + quoted(field.name) + ":"
-        value, is_read = reading.value(field, later)
+        value, is_read = reading.value(field)
         if not is_read:
-            grammar = Grammar(question, reading.phrases(field, later), reading.used)
+            grammar = Grammar(question, reading.used)
             if grammar.can_copy(field.schema) or not copies_only:
                 reply = yield completion(written, grammar.of(field.schema), MAX_TOKENS)
-                value = reading.tidied(field, _loaded(reply.message.text))
+                value = reading.trimmed(_loaded(reply.message.text))
         written += " " + quoted(value)
         reading.take(field, value)
 

@@ -21,9 +21,8 @@ _MOST_ITEMS = 6
 class Grammar:
     """The values of one argument that are left to choose from; what was used is left out while there is more."""
 
-    def __init__(self, question: Question, phrases: Sequence[str], used: Sequence[str]) -> None:
+    def __init__(self, question: Question, used: Sequence[str]) -> None:
         self._question = question
-        self._phrases = phrases
         self._used = used
         self._rules: dict[str, str] = {}
 
@@ -44,7 +43,7 @@ class Grammar:
             case "array":
                 return self.can_copy(schema.get("items") or {})
             case "string":
-                return bool(without(self._phrases, self._used))
+                return bool(without(self._question.phrases, self._used))
         return True
 
     def _rule(self, body: str, kind: str = "r") -> str:
@@ -75,12 +74,12 @@ class Grammar:
         return self._text()
 
     def _numbers(self, kind: str) -> list[str]:
-        values = [value for number in self._question.numbers for value in number.values]
+        values = [number.value for number in self._question.numbers]
         fitting = [value for value in values if kind == "number" or re.fullmatch(r"-?\d+", value)]
         return list(dict.fromkeys([value for value in fitting if value not in self._used] or fitting))
 
     def _text(self) -> str:
-        phrases = without(self._phrases, self._used) or [self._question.text]
+        phrases = without(self._question.phrases, self._used) or [self._question.text]
         names = []
         for phrase in phrases:
             if chunks := _chunks(phrase, is_begin=self._question.text.startswith(phrase)):

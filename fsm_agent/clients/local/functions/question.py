@@ -1,10 +1,9 @@
-"""The facts that code reads off a question: its numbers, dates, phrases and words."""
+"""The facts that code reads off a question: its numbers, phrases and words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence, Set
-from datetime import date
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,14 +17,8 @@ _SMALL = (
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
 _TENS_WORDS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ORDINALS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _TENS = {word: 10 * number for number, word in enumerate(_TENS_WORDS, 2)}
-_WORDS: dict[str, float] = {
-    **{word: number for number, word in enumerate(_SMALL)},
-    **_TENS,
-    **{word: number for number, word in enumerate(_ORDINALS, 3)},
-    **{"dozen": 12, "hundred": 100, "thousand": 1000, "half": 0.5, "twice": 2, "double": 2, "triple": 3},
-}
+_WORDS = {word: number for number, word in enumerate(_SMALL)} | _TENS
 _SCALES = {"hundred": 100, "thousand": 1000, "k": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NUMERAL = re.compile(r"(?<![A-Za-z\d.])(?:(?<![\w)])[-\u2212])?\d[\d,]*(?:\.\d+)?(?:[eE]-?\d+(?![A-Za-z]))?")
 _IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]$")
@@ -34,28 +27,13 @@ _NUMBER_WORD = re.compile(
 )
 _NO_COUNT = re.compile(r"\b(the|which|this|that|any|no|every|each|another)\s+$", re.I)
 
-_MONTH_NAMES = (
-    *("january", "february", "march", "april", "may", "june", "july", "august"),
-    *("september", "october", "november", "december"),
-)
-_MONTHS = {name[:n]: number for number, name in enumerate(_MONTH_NAMES, 1) for n in (3, 4, len(name))}
-_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
-_DATES = (
-    re.compile(r"\b(?P<year>\d{4})[-./](?P<month>\d{1,2})[-./](?P<day>\d{1,2})\b"),
-    re.compile(r"\b(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})\b"),
-    re.compile(rf"\b{_MONTH}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?:\s*,?\s*(?P<year>\d{{4}}))?", re.I),
-    re.compile(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH}(?:\s*,?\s*(?P<year>\d{{4}}))?", re.I),
-)
-_YEAR = re.compile(r"\b(?:1[0-9]|20)\d\d\b")
-_TIME = re.compile(r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s*(?P<half>[ap]\.?m\b\.?)|\b\d{1,2}:\d\d\b", re.I)
-
 _CONTENT = re.compile(r"[^\W_]|[^\x00-\x7f]")
 _BREAKS = (
     "a|an|the|of|for|in|on|at|to|from|by|with|and|or|is|are|was|were|be|do|does|did|can|could|would|will|what|who|when|"
     "where|which|how|me|my|i|you|your|please|that|this|it|its|has|have|whose|between|about|near|into|than|then|if|so|"
     "using|as"
 )
-_BREAK = re.compile(rf"(?<![\w\x00])(?:{_BREAKS})(?![\w\x00'\u2019-])|[|?!;\n]|\.(?=\s|$)|['\u2019]s\b", re.I)
+_BREAK = re.compile(rf"(?<!\w)(?:{_BREAKS})(?![\w'\u2019-])|[|?!;\n]|\.(?=\s|$)|['\u2019]s\b", re.I)
 _BREAK_AT_COMMAS = re.compile(rf"{_BREAK.pattern}|,\s+(?-i:(?=[a-z]))", re.I)
 _ORDER = re.compile(
     r"^(?:please |can you |could you |i (?:want|need|would like) to )?(?:find|get|give|show|tell|calculate|compute|"
@@ -63,19 +41,17 @@ _ORDER = re.compile(
     r"remind|turn|switch|delete|open|help|determine|estimate)\b",
     re.I,
 )
-_PLACED = re.compile(r"\b(from|to|into|by)\s+(?:the\s+)?$", re.I)
 _QUOTED = re.compile(
     r"""(?<!\w)(?:'([^'\n]{1,400})'|"([^"\n]{1,2000})"|\u201c([^\u201d\n]{1,2000})\u201d|«([^»\n]{1,2000})»)(?!\w)"""
 )
-_JOINED = re.compile(r"\b([A-Z]\w+) (of the|in the|of|the) (?=[A-Z])")
 
 
 class Number(NamedTuple):
-    """A number in a question: its place, and its values as JSON, of which one may be meant."""
+    """A number in a question: its place, and its value as JSON."""
 
     start: int
     end: int
-    values: tuple[str, ...]
+    value: str
 
 
 class Question:
@@ -118,10 +94,8 @@ class Question:
     def _scaled(self, start: int, end: int, value: float) -> Number:
         behind = self.text[end : end + 12].lower()
         if scale := re.match(rf"\s?({'|'.join(_SCALES)})\b", behind):
-            return Number(start, end + scale.end(), (as_json(value * _SCALES[scale[1]]),))
-        is_percent = behind.lstrip().startswith(("%", "percent", "per cent"))
-        values = (as_json(value), as_json(round(value / 100, 8))) if is_percent else (as_json(value),)
-        return Number(start, end, values)
+            return Number(start, end + scale.end(), as_json(value * _SCALES[scale[1]]))
+        return Number(start, end, as_json(value))
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
@@ -146,39 +120,6 @@ class Question:
         return tuple(found)
 
     @cached_property
-    def dates(self) -> tuple[tuple[int, date], ...]:
-        """The dates whose year is known, and their places, in order."""
-        years = _YEAR.findall(self.text)
-        found = dict[int, date]()
-        for form in _DATES:
-            for match in form.finditer(self.text):
-                year = match["year"] or (years[0] if years else None)
-                month = match["month"].lower()
-                if year is None:
-                    continue
-                try:
-                    found.setdefault(
-                        match.start(), date(int(year), _MONTHS.get(month) or int(month), int(match["day"]))
-                    )
-                except ValueError:
-                    continue
-        return tuple(sorted(found.items()))
-
-    @cached_property
-    def times(self) -> tuple[tuple[int, str], ...]:
-        """The times of day as ``HH:MM``, and their places, in order."""
-        found = []
-        for match in _TIME.finditer(self.text):
-            if match["half"] is None:
-                hour, minute = map(int, match.group().split(":"))
-            else:
-                hour, minute = int(match["hour"]) % 12, int(match["minute"] or 0)
-                hour += 12 if match["half"].lower().startswith("p") else 0
-            if hour < 24 and minute < 60:
-                found.append((match.start(), f"{hour:02}:{minute:02}"))
-        return tuple(found)
-
-    @cached_property
     def quoted(self) -> tuple[str, ...]:
         """The texts in quotation marks."""
         return tuple(["".join(filter(None, match.groups())) for match in _QUOTED.finditer(self.text)])
@@ -187,20 +128,9 @@ class Question:
     def phrases(self) -> tuple[str, ...]:
         """The pieces between the words that only connect; what is quoted is one piece."""
         body = _QUOTED.sub(" | ", _ORDER.sub("", self.text))
-        # A connective between two names belongs to them.
-        body = _JOINED.sub(lambda match: match[1] + " \0" + match[2].replace(" ", "\0 \0") + "\0 ", body)
         breaks = _BREAK if self.text[1:].islower() else _BREAK_AT_COMMAS
-        pieces = [piece.replace("\0", "").strip(" ,:()") for piece in breaks.split(body)]
+        pieces = [piece.strip(" ,:()") for piece in breaks.split(body)]
         return tuple(dict.fromkeys([text for text in (*self.quoted, *pieces) if _CONTENT.search(text)]))
-
-    def after(self, *prepositions: str) -> list[str]:
-        """Return the phrases before which there is one of "from", "to", "into" and "by"."""
-        found = []
-        for phrase in self.phrases:
-            before = _PLACED.search(self.text[: max(0, self.text.find(phrase))])
-            if before and before[1].lower() in prepositions:
-                found.append(phrase)
-        return found
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -214,7 +144,7 @@ class Question:
     def position_of(self, value: object) -> int | None:
         """Return where a value is mentioned, by its words or their stems; None if it is not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return next((number.start for number in self.numbers if as_json(value) in number.values), None)
+            return next((number.start for number in self.numbers if as_json(value) == number.value), None)
         words = WORD.findall(spaced(str(value)))
         if not words:
             return None
@@ -241,12 +171,6 @@ class Question:
             if (position := self.position_of(value)) is not None
         ]
         return [value for _, _, value in sorted(positions, key=lambda entry: entry[:2])]
-
-    def words_near(self, number: Number) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the stems of the words before and behind a number, up to the next one and the end of the sentence."""
-        before = re.split(r"[.;?!](?=\s)|\d", self.text[max(0, number.start - 60) : number.start])[-1]
-        behind = re.split(r"[.;?!,](?=\s)|\d|\band\b", self.text[number.end : number.end + 60])[0]
-        return stems(" ".join(WORD.findall(before)[-4:])), stems(" ".join(WORD.findall(behind)[:2]))
 
 
 def as_json(value: float) -> str:

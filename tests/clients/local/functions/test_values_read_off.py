@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from datetime import date
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -53,34 +52,15 @@ class TestQuestion:
         ],
     )
     def test_numbers(self, text: str, values: list[str]):
-        assert [number.values[0] for number in Question(text).numbers] == values
-
-    def test_a_percentage_has_two_values(self):
-        assert Question("5% of it").numbers[0].values == ("5", "0.05")
+        assert [number.value for number in Question(text).numbers] == values
 
     def test_lists_of_numbers_on_both_sides_of_an_and(self):
         runs = Question("Compare 12, 24, 36 and 15, 30, 45.").runs
-        assert [[number.values[0] for number in run] for run in runs[:2]] == [["12", "24", "36"], ["15", "30", "45"]]
+        assert [[number.value for number in run] for run in runs[:2]] == [["12", "24", "36"], ["15", "30", "45"]]
 
-    @pytest.mark.parametrize(
-        ("text", "found"),
-        [
-            ("from April 3rd to April 5th 2023", [date(2023, 4, 3), date(2023, 4, 5)]),
-            ("on the 5th of march 2023", [date(2023, 3, 5)]),
-            ("2023-10-15 or 2023.10.1", [date(2023, 10, 15), date(2023, 10, 1)]),
-            ("on May 3", []),
-            ("on February 30th 2023", []),
-        ],
-    )
-    def test_dates(self, text: str, found: list[date]):
-        assert [day for _, day in Question(text).dates] == found
-
-    def test_times(self):
-        assert [time for _, time in Question("at 4:30 PM, 12 am, 09:15 or 25:00").times] == ["16:30", "00:00", "09:15"]
-
-    def test_phrases_keep_names_and_quotations_whole(self):
-        phrases = Question("Send 'a note of mine' to the Bank of England in London.").phrases
-        assert {"a note of mine", "Bank of England", "London"} <= set(phrases)
+    def test_a_quotation_is_one_phrase(self):
+        phrases = Question("Send 'a note of mine' to the new bank in London.").phrases
+        assert phrases == ("a note of mine", "new bank", "London")
 
     def test_a_value_is_mentioned_by_its_words_or_their_stems(self):
         question = Question("two tickets for a Rock concert, scenic route")
@@ -105,27 +85,22 @@ class TestFields:
         assert [fields[name].kind for name in ("n", "s", "loop", "lost")] == ["integer", "string", "string", "string"]
         assert fields["c"].enum == [3]
 
-    def test_values_named_by_a_description(self):
-        described = "The unit, 'metric' or 'imperial'. Default is 'kelvin'."
-        field = fields_of(function([], unit={"type": "string", "description": described}))[0]
-        assert field.examples == ["metric", "imperial"]
-
 
 class TestGrammar:
     def test_what_is_used_is_left_out_while_there_is_more(self):
         question = Question("What is 17 + 25?")
-        grammar = Grammar(question, question.phrases, ["17"])
+        grammar = Grammar(question, ["17"])
         assert '"17"' not in grammar.of({"type": "integer"})
         assert '"25"' in grammar.of({"type": "integer"})
-        assert '"17"' in Grammar(question, question.phrases, ["17", "25"]).of({"type": "integer"})
+        assert '"17"' in Grammar(question, ["17", "25"]).of({"type": "integer"})
 
     def test_what_is_copied_is_json(self):
         question = Question(r"Delete C:\temp\x.txt")
-        assert r"C:\\\\temp\\\\x.txt" in Grammar(question, question.phrases, ()).of({"type": "string"})
+        assert r"C:\\\\temp\\\\x.txt" in Grammar(question, ()).of({"type": "string"})
 
     def test_names_of_several_words_are_copied_whole(self):
         question = Question("Weather in New York City?")
-        assert '"New York City"' in Grammar(question, question.phrases, ()).of({"type": "string"})
+        assert '"New York City"' in Grammar(question, ()).of({"type": "string"})
 
 
 def travel(origin: str, destination: str, seats: int = 1, mode: Literal["bus", "train"] = "bus") -> None:
@@ -138,27 +113,32 @@ def loan(principal: float, rate: float, years: int) -> None:
 
 class TestFilling:
     def test_what_code_can_read_costs_no_request(self):
-        question = Question("Is there a train from Oslo to Bergen with 3 seats?")
-        wanted = {"origin": "Oslo", "destination": "Bergen", "seats": 3, "mode": "train"}
-        assert finished(filled(question, Function.of(travel))) == wanted
+        question = Question("Is there a train with 3 seats?")
+        wanted = function(["seats", "mode"], seats={"type": "integer"}, mode={"enum": ["bus", "train"]})
+        assert finished(filled(question, wanted)) == {"seats": 3, "mode": "train"}
 
     def test_optional_arguments_that_are_not_stated_are_left_out(self):
         question = Question("How do I get from Oslo to Bergen?")
-        assert finished(filled(question, Function.of(travel))) == {"origin": "Oslo", "destination": "Bergen"}
+        wanted = {"origin": "Oslo", "destination": "Bergen"}
+        assert finished(filled(question, Function.of(travel)), ' "Oslo"', ' "Bergen"') == wanted
 
-    def test_numbers_go_to_the_arguments_whose_words_are_beside_them(self):
+    def test_an_optional_number_is_taken_if_it_can_be_of_no_other_argument(self):
+        rolled = function(["sides"], sides={"type": "integer"}, count={"type": "integer"})
+        assert finished(filled(Question("Roll 3 dice with 20 sides."), rolled), " 20") == {"sides": 20, "count": 3}
+        two = function(["sides"], sides={"type": "integer"}, count={"type": "integer"}, bonus={"type": "integer"})
+        assert finished(filled(Question("Roll 3 dice with 20 sides."), two), " 20") == {"sides": 20}
+
+    def test_of_several_numbers_the_model_chooses(self):
         question = Question("What is the interest at a rate of 4.5 over 10 years on a principal of 900?")
-        assert finished(filled(question, Function.of(loan))) == {"principal": 900, "rate": 4.5, "years": 10}
+        assert finished(filled(question, Function.of(loan)), " 900", " 4.5") == {
+            "principal": 900,
+            "rate": 4.5,
+            "years": 10,
+        }
 
     def test_the_model_copies_what_is_left(self):
         wanted = function(["item"], item={"type": "string"})
         assert finished(filled(Question("Is there any milk left?"), wanted), ' "milk"') == {"item": "milk"}
-
-    def test_a_number_whose_words_are_rather_anothers_is_left_to_the_model(self):
-        priced = {"type": "integer", "description": "Price of the apples."}
-        wanted = function(["total", "apples"], total=priced, apples={"type": "integer"})
-        question = Question("Give me 5 apples for 20 dollars.")
-        assert finished(filled(question, wanted), " 20") == {"total": 20, "apples": 5}
 
     def test_what_one_argument_has_used_is_not_offered_to_the_next(self):
         wanted = function(["first", "second"], first={"type": "string"}, second={"type": "string"})
@@ -182,11 +162,3 @@ class TestFilling:
         wanted = function(["text"], text={"type": "string"})
         question = Question("Translate 'Where is it?'")
         assert finished(filled(question, wanted), ' "Where is it"') == {"text": "Where is it?"}
-
-    @pytest.mark.parametrize(
-        ("description", "value"),
-        [("As YYYY-MM-DD.", "2023-03-05"), ("In the form DD/MM/YYYY", "05/03/2023"), ("HH:MM", "16:30")],
-    )
-    def test_moments_have_the_form_that_is_described(self, description: str, value: str):
-        wanted = function(["at"], at={"type": "string", "description": description})
-        assert finished(filled(Question("On March 5th 2023 at 4:30 pm"), wanted)) == {"at": value}

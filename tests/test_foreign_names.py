@@ -1,0 +1,194 @@
+"""Is a word of another library, or a misspelt one, refused by name, with what is right here?"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+import fsm_agent
+from fsm_agent import (
+    Agent,
+    AgentBase,
+    Function,
+    Limits,
+    Masking,
+    Network,
+    Price,
+    Prompt,
+    PromptError,
+    Retries,
+    Settings,
+    Usage,
+    UsageError,
+    WebSearch,
+)
+from fsm_agent._internal.values import field_names
+from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
+from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.testing import Script
+
+number = wait(int, name="number")(lambda data: "How many?")
+agent: Agent = Agent(Script(*["ok"] * 3))
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def flow(**options: Any) -> Flow[int]:
+    return Flow("numbers", int, start=number, rows=[number.done(end("over"))], **options)
+
+
+class Mine(AgentBase, register=False):
+    expertise = "You add."
+
+
+ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    # arguments
+    "Agent": (lambda: Agent("x:y", tools=[]), TypeError, "Agent has no argument 'tools': here that is functions=[…]"),
+    "a near one": (
+        lambda: Agent("x:y", outputs=int),
+        TypeError,
+        "Agent has no argument 'outputs': did you mean 'output'?",
+    ),
+    "Prompt": (
+        lambda: Prompt("x", result_type=int),
+        TypeError,
+        "Prompt has no argument 'result_type': here that is output=…",
+    ),
+    "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer': here that is store=…"),
+    "a near one of Flow": (lambda: flow(stor="x"), TypeError, "Flow has no argument 'stor': did you mean 'store'?"),
+    "changed": (lambda: agent.changed(modle="x:y"), TypeError, "Agent has no argument 'modle': did you mean 'model'?"),
+    "execute": (lambda: execute(timeout=3), TypeError, "execute has no argument 'timeout': did you mean 'timeout_s'?"),
+    "Function": (
+        lambda: Function.of(add, timeout=3),
+        UsageError,
+        "there is no policy 'timeout' of functions: did you mean 'timeout_s'?",
+    ),
+    "call": (lambda: agent.call("x", history=[]), UsageError, "a call has no option 'history': here that is .*after="),
+    "call of a prompt": (
+        lambda: agent.call(Prompt("x"), context=5),
+        UsageError,
+        ".*'context': here that is deps=… of call",
+    ),
+    "call of another argument": (
+        lambda: agent.call("x", approve=print),
+        UsageError,
+        ".*: here that is an argument of the",
+    ),
+    "call, misspelt": (lambda: agent.call(Prompt("x"), dpes=5), PromptError, ".*'dpes'.*did you mean 'deps'?"),
+    "args": (
+        lambda: agent.call("x", args={"temprature": 0}),
+        UsageError,
+        "there is no setting 'temprature': did you mean",
+    ),
+    # attributes
+    "Agent.run_sync": (
+        lambda: agent.run_sync,
+        AttributeError,
+        "'Agent' object has no attribute 'run_sync': here that is call",
+    ),
+    "Agent.tool": (
+        lambda: agent.tool,
+        AttributeError,
+        ".*'tool': here that is @function, and functions=[…] of an Agent",
+    ),
+    "Agent.xyzzy": (lambda: agent.xyzzy, AttributeError, "'Agent' object has no attribute 'xyzzy'$"),
+    "AgentBase": (lambda: Mine(client=Script()).invoke, AttributeError, "'Mine' object .* 'invoke': here that is call"),
+    "CallResult": (
+        lambda: agent.call("x").data,
+        AttributeError,
+        "'CallResult' .* 'data': here that is output of a result",
+    ),
+    "a result as a state": (
+        lambda: agent.call("x")["messages"],
+        TypeError,
+        "a CallResult has no key 'messages': here that is result.dialog, and after=result",
+    ),
+    "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content': here that is text"),
+    "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens': here that is input_tokens"),
+    "Flow.invoke": (
+        lambda: flow().invoke,
+        AttributeError,
+        "'Flow' object has no attribute 'invoke': here that is call",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "kind", "said"), ANSWERS.values(), ids=ANSWERS)
+def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: type[Exception], said: str) -> None:
+    pattern = ".*".join(map(re.escape, said.removesuffix("$").split(".*"))) + ("$" if said.endswith("$") else "")
+    with pytest.raises(kind, match=f"^{pattern}"):
+        make()
+
+
+@pytest.mark.parametrize("kind", [Limits, Settings, Price, Masking, Retries, Network, WebSearch, FlowLimits])
+def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
+    with pytest.raises(TypeError, match="'max_trns'"):
+        kind(max_trns=3)
+
+
+class TestImports:
+    @pytest.mark.parametrize(
+        ("name", "right"), [("RunContext", "Context"), ("tool", "@function"), ("Script", "fsm_agent.testing.Script")]
+    )
+    def test_a_name_of_another_library_or_place(self, name: str, right: str) -> None:
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent': here that is {right}"):
+            exec(f"from fsm_agent import {name}")
+
+    def test_one_that_nobody_knows_is_left_to_python(self) -> None:
+        with pytest.raises(ImportError, match="cannot import name 'xyzzy' from 'fsm_agent'"):
+            exec("from fsm_agent import xyzzy")
+        assert not hasattr(fsm_agent, "xyzzy")
+
+    def test_a_module_is_found_that_has_the_name_of_a_word(self) -> None:
+        code = "import fsm_agent as f; print(hasattr(f, 'messages')); from fsm_agent import messages as m; print(m)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.startswith("False\n<module 'fsm_agent.messages'")
+
+
+class TestWords:
+    def test_an_import_is_none_of_ours(self) -> None:
+        assert not IMPORTS.keys() & set(fsm_agent.__all__)
+
+    @pytest.mark.parametrize("word", WORDS)
+    def test_what_is_named_is_there(self, word: str) -> None:
+        right = WORDS[word]
+        for path in re.findall(r"fsm_agent[.\w]+", right) or re.findall(r"\b[A-Z]\w+", right.replace("Shop", "")):
+            module, _, name = path.rpartition(".")
+            assert hasattr(import_module(module or "fsm_agent"), name), path
+        options = {*field_names(Agent), *field_names(Prompt), *field_names(Settings), *field_names(Limits)}
+        for name in re.findall(r"\b([a-z_]+)=", right):
+            assert name in options | {"deps", "extra", "after"}, name
+
+    def test_the_words_of_a_class_are_not_its_own(self) -> None:
+        attributes = {"call", "acall", "stream", "astream", "as_function", "changed(…)"}
+        for word, right in WORDS.items():
+            if right in attributes:
+                assert hasattr(Agent, right.partition("(")[0])
+                assert not hasattr(Agent, word)
+        assert hasattr(Message, WORDS["content"])
+        assert {"tool_calls", "content"}.isdisjoint({*dir(FunctionCall), *dir(Message)})
+
+    def test_a_word_comes_before_a_near_one(self) -> None:
+        assert remedy("tools", ["tool"]) == ": here that is functions=[…]"
+        assert remedy("xyzzy") == ""
+
+
+def test_what_says_it_is_otherwise_as_it_was() -> None:
+    assert list(inspect.signature(Agent).parameters)[:3] == ["model", "system", "functions"]
+    assert copy.copy(agent).call("x").output == "ok"
+    assert pickle.loads(pickle.dumps(Prompt("x"))).template == "x"
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'model'"):
+        Agent()  # type: ignore[call-arg]
