@@ -88,5 +88,4 @@ else:
             "prompts": "Dialog Prompt PromptModel Prompts Task first_of",
             "store": "MemoryStore Runs SqliteStore",
         },
-        words="IMPORT_WORDS",
     )

@@ -6,133 +6,75 @@ of a configuration, so each entry reads right in all of these places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import wraps
 from typing import Any, TypeVar
 
-from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, remedy
+from fsm_agent._internal.values import field_names
+from fsm_agent.errors import hint
 
 T = TypeVar("T")
 
-_CLASS_MODEL = "model = 'provider:model', or a client"
-
-_CHECKED = "output=… with a validator, or Prompt(…, parser=…)"
-_KEPT = "Agent(…, store='runs.db')"
-_HOOKS = "Agent(…, hooks=[…])"
-_MODEL = "a name, Agent('provider:model'), or client_for('provider:model', …)"
-
-_FLOW = "fsm_agent.flows.Flow"
-
-IMPORT_WORDS = {
-    **dict.fromkeys(("RunContext", "ToolContext", "ToolRuntime", "RunContextWrapper", "AgentContext"), "Context"),
-    **dict.fromkeys(("tool", "function_tool", "ai_function", "register_tool"), "function, as in @function"),
-    **dict.fromkeys(("Tool", "FunctionTool", "StructuredTool", "BaseTool", "ToolDefinition"), "Function"),
-    **dict.fromkeys(("ToolCall", "ToolCallPart", "ToolUse"), "FunctionCall"),
-    **dict.fromkeys(("ToolResult", "ToolReturn", "ToolReturnPart", "ToolMessage"), "fsm_agent.messages.FunctionResult"),
-    **dict.fromkeys(("ToolNode", "ToolSet", "FunctionToolset", "Toolkit", "Tools"), "Toolset"),
-    **dict.fromkeys(("ModelRetry", "ToolException", "RetryError", "ToolRetryError"), "Retry"),
-    **dict.fromkeys(("UsageLimits", "RunConfig", "RunnableConfig"), "Limits"),
-    **dict.fromkeys(("UsageLimitExceeded", "MaxTurnsExceeded", "GraphRecursionError"), "CallFailed, and its reason"),
-    **dict.fromkeys(("UnexpectedModelBehavior", "AgentRunError", "AgentCallError", "AgentError"), "CallFailed"),
-    **dict.fromkeys(("ModelHTTPError", "ModelAPIError", "APIError", "APIStatusError"), "ProviderError"),
-    **dict.fromkeys(("UserError", "AgentsException"), "UsageError"),
-    **dict.fromkeys(("Runner", "AgentRunner", "AgentExecutor", "run_sync"), "a method, Agent(…).call(…)"),
-    **dict.fromkeys(("create_agent", "create_react_agent", "create_tool_calling_agent"), "Agent"),
-    **dict.fromkeys(("AssistantAgent", "ConversableAgent", "ReActAgent", "CodeAgent", "ToolCallingAgent"), "Agent"),
-    **dict.fromkeys(("RunResult", "AgentRunResult", "AgentResult", "RunResultStreaming"), "CallResult"),
-    **dict.fromkeys(("Crew", "Team", "Swarm", "AgentGroup"), "AgentBase, with an agent_group"),
-    **dict.fromkeys(("HumanMessage", "UserMessage", "UserPromptPart"), "Message.of('user', …)"),
-    **dict.fromkeys(("SystemMessage", "SystemPromptPart", "DeveloperMessage"), "Message.of('system', …)"),
-    **dict.fromkeys(("AIMessage", "AssistantMessage", "TextPart"), "Message.of('assistant', …)"),
-    **dict.fromkeys(("ModelMessage", "ModelRequest", "ModelResponse", "BaseMessage", "ChatMessage"), "Message"),
-    **dict.fromkeys(("ModelMessagesTypeAdapter", "MessageHistory", "ChatHistory", "Dialogue", "Thread"), "Dialog"),
-    **dict.fromkeys(("PromptTemplate", "ChatPromptTemplate", "Template", "SystemPrompt"), "Prompt"),
-    **dict.fromkeys(("ImageUrl", "ImageContent", "BinaryImage"), "Image.of(…)"),
-    **dict.fromkeys(("BinaryContent", "DocumentUrl", "FileContent"), "Document.of(…), or Image.of(…)"),
-    **dict.fromkeys(("ModelSettings", "GenerationConfig", "ChatOptions"), "Settings"),
-    **dict.fromkeys(("OpenAI", "ChatOpenAI", "AsyncOpenAI", "OpenAIModel", "OpenAIChatModel", "LLM", "Model"), _MODEL),
-    **dict.fromkeys(("Anthropic", "ChatAnthropic", "AnthropicModel", "init_chat_model", "infer_model"), _MODEL),
-    **dict.fromkeys(("LiteLLM", "LitellmModel", "OpenAIProvider", "OllamaModel", "GoogleModel"), _MODEL),
-    **dict.fromkeys(("FallbackModel", "ModelFallback"), "FallbackClient"),
-    **dict.fromkeys(("MCPServerStdio", "MCPStdioTool"), "MCPServer.stdio(…)"),
-    **dict.fromkeys(
-        ("MCPServerHTTP", "MCPServerSSE", "MCPServerStreamableHTTP", "MCPServerStreamableHttp"), "MCPServer.http(…)"
-    ),
-    **dict.fromkeys(("ToolOutput", "NativeOutput", "PromptedOutput", "TextOutput"), "Prompt(…, mode=…)"),
-    **dict.fromkeys(("MemorySaver", "InMemorySaver"), "MemoryStore"),
-    **dict.fromkeys(("SqliteSaver", "AsyncSqliteSaver", "SQLiteSession"), "SqliteStore"),
-    **dict.fromkeys(("Memory", "Session", "ConversationBufferMemory", "Checkpointer"), f"a conversation, {_KEPT}"),
-    **dict.fromkeys(("DeferredToolRequests", "ApprovalRequired", "CallDeferred", "interrupt"), "CallSuspended"),
-    **dict.fromkeys(("DeferredToolResults", "ToolApproved", "Command"), "Approved, with resume(run_id, answers)"),
-    **dict.fromkeys(("ToolDenied",), "Denied"),
-    **dict.fromkeys(("ToolApproval",), "Approved, Modified or Denied"),
-    **dict.fromkeys(("LoopAction",), "Limits(on_loop=…)"),
-    **dict.fromkeys(("TerminationReason",), "Reason"),
-    **dict.fromkeys(("StreamWrapper",), "a method, Agent(…).stream(…)"),
-    **dict.fromkeys(("AgentHooks", "RunHooks", "BaseCallbackHandler", "LoggingCallback"), f"any object, {_HOOKS}"),
-    **dict.fromkeys(("InputGuardrail", "OutputGuardrail", "input_guardrail", "output_guardrail"), _CHECKED),
-    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel"), "fsm_agent.testing.Script"),
-    **dict.fromkeys(("WebSearchTool", "TavilySearch"), "fsm_agent.messages.WebSearch"),
-    **dict.fromkeys(("CodeInterpreterTool", "CodeExecutionTool", "PythonREPL"), "fsm_agent.messages.CodeExecution"),
-    **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "BaseNode"), _FLOW),
-    **dict.fromkeys(("Application", "ApplicationBuilder", "Workflow", "StateMachine", "Machine"), _FLOW),
-    **dict.fromkeys(("START", "END"), "start=… and end('…') of fsm_agent.flows"),
-    "trace": "result.trace",
-    "tools": "Toolset",
-    "BaseModel": "pydantic's, from pydantic import BaseModel",
-    "Field": "pydantic's, from pydantic import Field",
+_USED = {  # what is right here, and the words for it: of pydantic-ai, openai-agents, LangGraph, LangChain, LLLM, llm
+    # arguments
+    "functions=[…]": "tools toolsets mcp_servers handoffs",
+    "output=…": "output_type result_type response_format response_model",
+    "system=…": "instructions system_prompt system_message",
+    "model='provider:model', or a client": "model_name llm client client_name default_inner",
+    "model=client_for('provider:model', …), with an address and a key": "api_key base_url",
+    "settings=Settings(…)": "model_settings model_args temperature top_p max_tokens",
+    "limits=Limits(rounds=…)": "max_turns max_iterations max_interrupt_times recursion_limit rounds",
+    "limits=Limits(deadline_s=…)": "timeout deadline_s",
+    "limits=Limits(parse_retries=…)": "retries max_retries max_exception_retry",
+    "limits=Limits(recalls=…)": "max_llm_recall",
+    "limits=Limits(…)": "usage_limits",
+    "hooks=[…]": "callbacks",
+    "store=…": "checkpointer session",
+    "approve=…": "interrupt_before require_approval",
+    "a validator in the type of the output, or Prompt(…, parser=…)": "output_validator output_guardrails",
+    "a type, Agent[Shop, str](…), and deps=… of call": "deps_type context_type",
+    "deps=… of call": "deps context",
+    "on_exception=… of a Prompt": "exception_handler",
+    "on_interrupt=… of a Prompt": "interrupt_handler",
+    "extra={…} of call": "metadata",
+    "agent.conversation('…').call": "session_id thread_id",
+    "an argument of the Agent, or of a Prompt as the task": "system functions output settings",
+    "an argument of the Agent": "limits hooks approve stop_when",
+    # attributes
+    "call": "run_sync invoke kickoff ask chat",
+    "acall": "ainvoke",
+    "stream": "stream_events",
+    "astream": "run_stream run_streamed astream_events",
+    "changed(…)": "override",
+    "as_function": "as_tool",
+    "result.dialog, and after=result of call": "message_history messages all_messages history",
+    "output of a result": "data final_output structured_response",
+    "text": "content",
+    "function_calls": "tool_calls",
+    "input_tokens": "prompt_tokens request_tokens",
+    "output_tokens": "completion_tokens response_tokens",
 }
-FLOW_IMPORT_WORDS = {
-    **dict.fromkeys(("StateGraph", "MessageGraph", "Graph", "GraphBuilder", "Machine", "ApplicationBuilder"), "Flow"),
-    **dict.fromkeys(("START", "END", "End", "Start"), "start=… of the Flow, and end('…')"),
-    **dict.fromkeys(("interrupt", "Interrupt", "Command"), "a state that waits, @wait(Approve), and resume"),
-    **dict.fromkeys(("node", "step", "action", "task"), "execute, or call for an agent"),
-    **dict.fromkeys(("Send", "parallel", "fork"), "gather or each"),
-    "sleep": "pause",
-}
-TESTING_IMPORT_WORDS = {
-    **dict.fromkeys(("TestModel", "FunctionModel", "FakeListChatModel", "MockModel", "FakeModel"), "Script"),
-}
-RESULT_WORDS = {
-    **dict.fromkeys(("data", "result", "value", "final_output", "parsed", "structured_response"), "output"),
-    **dict.fromkeys(("pydantic", "answer", "return_value", "final_output_as", "get_output", "json_dict"), "output"),
-    **dict.fromkeys(("content", "output_text", "raw", "response_text", "final_answer"), "text"),
-    **dict.fromkeys(("messages", "all_messages", "history", "message_history", "chat_history"), "dialog"),
-    **dict.fromkeys(("to_input_list", "input_list", "chat"), "dialog, as in call('…', after=result)"),
-    **dict.fromkeys(("all_messages_json", "new_messages_json", "to_json"), "dialog.to_json()"),
-    **dict.fromkeys(("tool_calls", "tools_used", "tool_results", "new_items", "actions"), "function_calls"),
-    **dict.fromkeys(("choices", "response", "last_message"), "message"),
-    **dict.fromkeys(("raw_responses", "raw_response"), "record.reply"),
-    **dict.fromkeys(("usage_metadata", "token_usage", "response_metadata"), "usage"),
-    **dict.fromkeys(("cost", "total_cost", "cost_usd"), "usage.cost_usd, with prices=… of the Agent"),
-    **dict.fromkeys(("finish_reason", "stop_reason"), "ending.reason"),
-    **dict.fromkeys(("success", "is_success", "is_ok", "status"), "state"),
-    **dict.fromkeys(("error", "errors", "exception"), "failures, and ending"),
-    **dict.fromkeys(("steps", "intermediate_steps", "history_steps"), "trace"),
-    **dict.fromkeys(("interruptions", "pending", "approvals"), "call.effects"),
-    **dict.fromkeys(("id", "run_id"), "record.id"),
-    **dict.fromkeys(
-        ("model_dump", "to_dict", "dict", "json", "model_dump_json"), "output.model_dump(), or dialog.to_json()"
-    ),
-}
-USAGE_WORDS = {
-    **dict.fromkeys(("prompt_tokens", "request_tokens", "tokens_in"), "input_tokens"),
-    **dict.fromkeys(("completion_tokens", "response_tokens", "tokens_out"), "output_tokens"),
-    **dict.fromkeys(("tokens", "total"), "total_tokens"),
-    **dict.fromkeys(("cache_read_tokens", "cached_input_tokens", "cache_read_input_tokens"), "cached_tokens"),
-    **dict.fromkeys(("requests", "calls", "successful_requests"), "result.iterations"),
-    **dict.fromkeys(("cost", "total_cost"), "cost_usd, with prices=… of the Agent"),
-}
-MESSAGE_WORDS = {
-    **dict.fromkeys(("content", "output", "message"), "text"),
-    **dict.fromkeys(("tool_calls", "function_call"), "function_calls"),
-    **dict.fromkeys(("type", "kind", "sender"), "role"),
-    "thinking": "reasoning",
-}
-FUNCTION_CALL_WORDS = {
-    **dict.fromkeys(("args", "input", "parameters", "kwargs", "args_as_dict"), "arguments"),
-    **dict.fromkeys(("tool_name", "function", "tool"), "name"),
-    **dict.fromkeys(("tool_call_id", "call_id"), "id"),
-    **dict.fromkeys(("output", "content", "value"), "result"),
+_IMPORTED = {  # the same for names that are imported
+    "@function, and functions=[…] of an Agent": "tool tool_plain function_tool",
+    "Function": "Tool FunctionTool StructuredTool",
+    "Context": "RunContext RunContextWrapper",
+    "Retry": "ModelRetry ToolException",
+    "a method, Agent(…).call(…)": "Runner AgentExecutor",
+    "Agent": "create_agent create_react_agent",
+    "Agent('provider:model')": "ChatOpenAI ChatAnthropic init_chat_model get_model",
+    "Settings": "ModelSettings",
+    "Limits": "UsageLimits RunConfig",
+    "CallFailed": "UnexpectedModelBehavior UsageLimitExceeded MaxTurnsExceeded",
+    "Message.of(…)": "HumanMessage SystemMessage AIMessage ModelMessage",
+    "Prompt": "PromptTemplate ChatPromptTemplate",
+    "Image.of(…), or Document.of(…)": "ImageUrl BinaryContent",
+    "MCPServer.stdio(…)": "MCPServerStdio",
+    "MCPServer.http(…)": "MCPServerStreamableHTTP MCPServerStreamableHttp",
+    "MemoryStore": "MemorySaver InMemorySaver",
+    "SqliteStore": "SqliteSaver SQLiteSession",
+    "fsm_agent.testing.Script": "TestModel FunctionModel",
+    "fsm_agent.flows.Flow": "StateGraph",
 }
 IMPORTS: Mapping[str, str] = {word: right for right, words in _IMPORTED.items() for word in words.split()}
 WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for word in words.split()} | dict(IMPORTS)
@@ -163,7 +105,16 @@ def hinting(cls: T) -> T:
     return cls
 
 
-def unknown_attribute(owner: Any, name: str, ours: Mapping[str, str]) -> AttributeError:
-    """Return the error for an attribute that ``owner`` does not have."""
-    meant = remedy(name, (), ours) if name in ours else ""
-    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=owner)
+def _hinting_init(cls: Any, init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            known = field_names(cls)
+            for word in kwargs:
+                if word not in known:
+                    raise TypeError(f"{cls.__name__} has no argument {word!r}{remedy(word, known)}") from None
+            raise
+
+    return __init__

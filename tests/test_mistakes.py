@@ -30,15 +30,12 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent._internal.values import field_names
-from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import Network
 from fsm_agent.clients.client import HttpClient
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.errors import Overloaded
-from fsm_agent.mistakes import AGENT_METHODS, AGENT_WORDS, CALL_WORDS, PROMPT_WORDS, SETTINGS_WORDS, shown
-from fsm_agent.providers.catalog import PROVIDERS, register_provider
+from fsm_agent.mistakes import shown
 from fsm_agent.testing import Script, call
 
 if TYPE_CHECKING:
@@ -65,19 +62,11 @@ def agent(**options: Any) -> Agent:
     return Agent(Script("ok"), **options)
 
 
-def define(base: type[AgentBase], *, is_async: bool) -> type[AgentBase]:
-    async def waits(self: Any, task: Any, **kwargs: Any) -> Any: ...
-
-    def plain(self: Any, task: Any, **kwargs: Any) -> Any: ...
-
-    return type("Mine", (base,), {"call": waits if is_async else plain})
-
-
 class Echo(AgentBase, register=False):
     agent_group = ("one", "two")
 
     def call(self, task: Any, **kwargs: Any) -> Any:
-        return [self.agents[name].call(task).text for name in ("one", "two")], kwargs
+        return [self.agents[name].call(task).text for name in ("one", "two")]
 
 
 def no_annotation(ctx, x: int) -> None: ...
@@ -126,20 +115,8 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "args 5": (lambda: agent().call("x", args=5), UsageError, ("args is 5", "{'temperature': 0}")),
     "args hot": (lambda: agent().call("x", args={"temperature": "hot"}), UsageError, ("'hot'", "a number")),
     "parser_args 5": (lambda: agent().call(Prompt("x", parser=int), parser_args=5), UsageError, ("parser_args is 5",)),
-    "message_history": (lambda: agent().call("x", message_history=[]), UsageError, ("'message_history'", "a Dialog")),
-    "message_history of a prompt": (
-        lambda: agent().call(Prompt("x")(message_history=[])),
-        UsageError,
-        ("a call has no option 'message_history'", "a Dialog as the task"),
-    ),
-    "call temperature": (
-        lambda: agent().call("x", temperature=0),
-        UsageError,
-        ("'temperature'", "settings=Settings(temperature=…)"),
-    ),
-    "call context": (lambda: agent().call("x", context=5), UsageError, ("no option 'context'", "deps=…")),
     "dpes of a text": (lambda: agent().call("x", dpes=5), UsageError, ("dpes", "did you mean 'deps'?")),
-    "dpes of a prompt": (lambda: agent().call(Prompt("x")(dpes=5)), UsageError, ("'dpes'", "did you mean 'deps'?")),
+    "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), UsageError, ("'dpes'", "did you mean 'deps'?")),
     "depz of a stream": (lambda: [*agent().stream("x", depz=5)], UsageError, ("depz", "did you mean 'deps'?")),
     "deps of a call that is streamed": (
         lambda: [*agent().stream(agent().seed("x"), deps=5)],
@@ -147,8 +124,6 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
         ("deps is given with an AgentCall, which has its own", "seed(…, deps=…) is right"),
     ),
     # variables
-    "{task}": (lambda: agent().call(Prompt("do {task}")(task="a")), PromptError, ("'task'", "{{ task }}", "'{task}'")),
-    "unused": (lambda: Prompt("{{ city }}").render(city="Rome", sity="x"), PromptError, ("'sity'", "'city'")),
     "unused in put": (lambda: Dialog().put(Prompt("hi")(name="x")), PromptError, ("'hi'", "no variable 'name'")),
     "unused in the system": (
         lambda: agent(system=Prompt("{{ name }}")).init_dialog(name="J", nam="K"),
@@ -189,8 +164,6 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "connections 1.5": (lambda: Network(max_connections=1.5), ConfigError, ("max_connections is 1.5", "1 or more")),
     "bytes True": (lambda: Network(max_reply_bytes=True), ConfigError, ("max_reply_bytes is True", "1 or more")),
     # agents of one's own
-    "async call": (lambda: define(AgentBase, is_async=True), ConfigError, ("Mine is a coroutine", "AsyncAgentBase")),
-    "plain call": (lambda: define(AsyncAgentBase, is_async=False), ConfigError, ("Mine is a plain", "async def")),
     "configuration 5": (lambda: Echo(5), ConfigError, ("configuration is 5", "a mapping")),
     "configuration in INI": (lambda: build_agent("a.ini"), ConfigError, ("'a.ini'", "'.toml'", "read(text)")),
     "no file": (lambda: build_agent("no/such.toml"), ConfigError, ("'no/such.toml'", "No such file")),
@@ -337,9 +310,9 @@ def test_a_saved_conversation_goes_on_under_the_agent_that_is_called() -> None:
     assert script.requests[1].functions == ()
 
 
-def test_each_sub_agent_has_its_client_and_the_keywords_arrive() -> None:
+def test_each_sub_agent_has_its_client() -> None:
     agents = Echo({}, client={"one": Script("1"), "two": Script("2")})
-    assert agents("x", flag=True) == (["1", "2"], {"flag": True})
+    assert agents("x") == ["1", "2"]
 
 
 @pytest.mark.spec("4.20: it names the model that failed, and the status")

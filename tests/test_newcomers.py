@@ -23,7 +23,6 @@ from fsm_agent import (
     Dialog,
     FallbackClient,
     Function,
-    Image,
     Limits,
     MCPServer,
     MemoryStore,
@@ -31,10 +30,10 @@ from fsm_agent import (
     Price,
     Prompt,
     Runs,
-    Settings,
     Worker,
     build_agent,
     client_for,
+    function,
     snapshot,
 )
 from fsm_agent.agents import Metrics
@@ -43,29 +42,21 @@ from fsm_agent.context import KeepLastN
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.flows import (
     Flow,
-    FlowResult,
     FlowSuspended,
     end,
-    execute,
+    flow_diagram,
     gather,
     pause,
+    run_diagram,
+    subflow,
     wait,
 )
-from fsm_agent.foreign_names import (
-    FLOW_RESULT_WORDS,
-    FUNCTION_CALL_WORDS,
-    IMPORT_WORDS,
-    LIMIT_WORDS,
-    MESSAGE_WORDS,
-    RESULT_WORDS,
-    USAGE_WORDS,
-)
-from fsm_agent.lifecycle import Injected, Returned
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.flows.orchestrator import Orchestrator
+from fsm_agent.lifecycle import Injected, any_of, rounds_of, spans_of
+from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts import register_prompt
-from fsm_agent.testing import Script, call
+from fsm_agent.runtime import Cache
+from fsm_agent.testing import Delayed, Script, call, explore, token_reply
 
 
 class Person(BaseModel):
@@ -90,6 +81,12 @@ def price(context: Context[Shop]) -> str:
 def count_up(to: int) -> Iterator[int]:
     """Count."""
     yield from range(to)
+
+
+async def count_up_async(to: int) -> Any:
+    """Count."""
+    for n in range(to):
+        yield n
 
 
 class Misspelt:
@@ -160,23 +157,6 @@ def flow_result() -> Any:
     return flow().run(run)
 
 
-def without_super() -> Any:
-    class Mine(AgentBase):
-        expertise = "You are a clerk."
-
-        def __init__(self, shop: str) -> None:
-            self.shop = shop
-
-    return Mine("corner").call("hi")
-
-
-def awaited_call() -> None:
-    async def main() -> None:
-        await agent().call("hi")
-
-    asyncio.run(main())
-
-
 def wrong_role_of_a_client() -> None:
     agent(Reply(message=Message.of("user", "hi"))).call("hi")
 
@@ -188,45 +168,23 @@ def injected() -> None:
 
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     # models and keys
-    "a provider misspelt": (
-        lambda: Agent("opnai:gpt-5-mini").call("hi"),
-        "ConfigError: no provider 'opnai' is registered: did you mean '",
-    ),
-    "no key": (
-        lambda: Agent("openai:gpt-5-mini").call("hi"),
-        "ConfigError: provider 'openai' needs a key: set OPENAI_API_KEY, or give api_key",
-    ),
     "an address without a scheme": (
         lambda: client_for("openai:gpt-5", base_url="localhost:8000", api_key="x"),
         "ConfigError: base_url 'localhost:8000' is no base URL: one like 'https://host/v1' is",
     ),
-    "the system prompt by position": (
-        lambda: Agent("openai:gpt-5-mini", "Be kind."),
-        "TypeError: Agent takes only model by position: the others are given by name, system=…, functions=…",
-    ),
-    # sync and asyncio
-    "await of a call": (awaited_call, f"TypeError: {AWAITED}"),
     # functions
     "a generator": (
         lambda: agent(functions=[count_up]),
         "UsageError: function 'count_up' is a generator, .* returns a list .* Context.emit(…), would be right",
     ),
-    "a function that was called": (
-        lambda: agent(functions=[add(1, 2)]),
-        "UsageError: 3 cannot be called: a function, method, partial or object with __call__ can",
-    ),
-    "a method without its object": (
-        lambda: agent(functions=[Log.on_done]),
-        "UsageError: function 'on_done' is a method without its object: Function.of(an_object.on_done) is right",
+    "a generator for asyncio": (
+        lambda: function(count_up_async),
+        "UsageError: function 'count_up_async' is a generator, .*: one that returns a list",
     ),
     "one function twice": (lambda: agent(functions=[add, add]), "PromptError: two functions .* have one name: add"),
     "retries as a number": (
         lambda: Function.of(add, retries=3),
         "UsageError: retries of function 'add' is 3: None or Retries(attempts=3) would be right",
-    ),
-    "no deps": (
-        lambda: agent(functions=[price]).call("hi"),
-        "UsageError: deps is None, and function 'price' takes Context[Shop]: deps=… of call gives it one",
     ),
     "deps that are a class": (
         lambda: agent(functions=[price]).call("hi", deps=Shop),
@@ -242,15 +200,27 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         "PromptError: the output of a prompt is 'Person', .*: the type itself, Person, would be right",
     ),
     "a list of one type": (lambda: agent(output=[Person]), "PromptError: .*output .* list[Person] would be right"),
+    "a list of types": (
+        lambda: agent(output=(int, str)),
+        "PromptError: .*output .* a union, int | str, would be right",
+    ),
+    "a number as output": (
+        lambda: agent(output=5),
+        "PromptError: .*output of a prompt is 5, .* a type such as int would",
+    ),
+    "fields as output": (
+        lambda: agent(output={"name": str}),
+        "PromptError: the output of a prompt is {'name': …}, .*: a model of pydantic, a dataclass or a TypedDict",
+    ),
+    "a function as output": (
+        lambda: agent(output=len),
+        "PromptError: .* Prompt(…, parser=…) for a function of the text",
+    ),
     "a type as parser": (
         lambda: Prompt("x", parser=Person),
         "UsageError: the parser of a prompt is <class .*Person'>: output=Person, as it is a type, would be right",
     ),
     # templates
-    "a variable that is missing": (
-        lambda: agent().call(Prompt("{{ a }} {{ b }}")(a=1)),
-        "PromptError: the template '{{ a }} {{ b }}' needs the variable(s) b; given: a",
-    ),
     "a variable too many": (
         lambda: agent().call(Prompt("{{ a }}")(a=1, city=2)),
         "PromptError: the template '{{ a }}' uses no variable 'city'; there are: a",
@@ -285,13 +255,25 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: agent(store=MemoryStore()).call([Message.of("user", "hi"), Message(role="asistant")]),
         "UsageError: messages[1].role is 'asistant': did you mean 'assistant'?",
     ),
+    "a message by hand in a dialog": (
+        lambda: Dialog().append(Message(role="ai")),
+        "UsageError: messages[0].role is 'ai': here that is 'assistant'",
+    ),
     "a message by hand while it runs": (
         injected,
         "OutcomeError: Injected: messages[0].role is 'usr': did you mean 'user'?",
     ),
+    "a message by hand after another": (
+        lambda: agent().call("hi", after=[Message(role="usr")]),
+        "UsageError: messages[0].role is 'usr': did you mean 'user'?",
+    ),
     "a text as parts": (
         lambda: Dialog([Message(role="user", parts="hi")]),
         "UsageError: messages[0].parts is 'hi': a tuple of parts, as Message.of('user', 'a text', Image.of(…)) makes",
+    ),
+    "texts as parts": (
+        lambda: Dialog([Message(role="user", parts=("hi",))]),
+        "UsageError: a part of messages[0] is 'hi': one such as Text(…), as Message.of('user', 'a text', Image.of(…))",
     ),
     "a reply in the user's role": (
         wrong_role_of_a_client,
@@ -300,18 +282,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a class among the processors": (
         lambda: agent(processors=[KeepLastN]),
         "UsageError: processors of an agent is .*KeepLastN.*: a list of functions of messages, [KeepLastN(20)], say,",
-    ),
-    "a setting for a call": (
-        lambda: agent().call("hi", max_tokens=3),
-        "UsageError: a call has no option 'max_tokens': here that is settings=Settings(max_tokens=…) of the Agent, or",
-    ),
-    "a price in dollars": (
-        lambda: Price(input=0.25),
-        "TypeError: Price has no argument 'input': here that is input_micro_usd=…, in millionths of a dollar for a",
-    ),
-    "no task": (
-        lambda: agent().call(None),
-        "UsageError: the task is None: text, a Payload, a Prompt, a Message or a Dialog would",
     ),
     # runs
     "a run that is not there": (lambda: agent(store=MemoryStore()).resume("r9"), "RunUnknown: there is no run 'r9'"),
@@ -332,7 +302,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         registered_twice,
         "ConfigError: agent_type 'clerk' .* is taken by .*One: take another",
     ),
-    "an agent without a prompt": (defined, "TypeError: .*Mine is abstract: it has no call, and none of .*prompt"),
+    "an agent without a prompt": (
+        defined,
+        "TypeError: .*Mine is abstract: it has no method answer, and none of .*prompt",
+    ),
     "a template as a path": (
         lambda: defined(prompt="Do {{ task }}"),
         "ConfigError: .*'Do {{ task }}' is a template, and a path is wanted: prompt=Prompt('Do {{ task }}') would be",
@@ -341,9 +314,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: build_agent({"agent_type": "clrk"}),
         "ConfigError: .*agent_type: no agent_type 'clrk' is registered",
     ),
-    "a key of a configuration misspelt": (
-        lambda: build_agent({"modell": "openai:gpt-5-mini"}),
-        "ConfigError: .*modell: 'modell' is unknown: did you mean 'model'?",
+    "a hook that is a class": (
+        lambda: agent(hooks=[Log]),
+        "UsageError: the hook <class .*Log'> is a class: an object of it, Log(), would be right",
     ),
     "a hook misspelt": (lambda: agent(hooks=[Misspelt()]), "UsageError: .* has 'on_dnoe', .*: did you mean 'on_done'?"),
     "a hook that is awaited": (
@@ -356,25 +329,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an approver that is True": (lambda: agent(approve=True), "UsageError: approve is True: a callable of (call)"),
     # limits and settings
-    "negative rounds": (
-        lambda: Limits(rounds=-1),
-        "UsageError: limits.rounds is -1: a whole number from 0 on would be right, or None: unlimited",
-    ),
-    "a limit of another library": (
-        lambda: Limits(max_turns=3),
-        "TypeError: Limits has no argument 'max_turns': here that is rounds=…",
-    ),
-    "a limit by position": (
-        lambda: Limits(3),
-        "TypeError: Limits takes no arguments by position: .* by name, rounds=…",
-    ),
+    "rounds as a text": (lambda: Limits(rounds="3"), "UsageError: limits.rounds is '3': a whole number from 0 on"),
     "a consequence of another library": (
         lambda: Limits(on_limit="raise"),
         "UsageError: limits.on_limit is 'raise': one of 'final_prompt', 'stop', 'fail' would be right",
-    ),
-    "a setting misspelt": (
-        lambda: Settings(temprature=0),
-        "TypeError: Settings has no argument 'temprature': did you mean 'temperature'?",
     ),
     # testing and more
     "a prompt that is a text": (
@@ -385,34 +343,76 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: MCPServer("npx"),
         "UsageError: transport of an MCP server is 'npx': MCPServer.stdio('command', …) or MCPServer.http(",
     ),
-    "after that is a text": (
-        lambda: agent().call("hi", after="before"),
-        "UsageError: after is 'before': the result of a call, a Dialog, or a list of messages would be right",
-    ),
-    # arguments of options
-    # flows
-    "an argument of a flow misspelt": (
-        lambda: flow(stor="runs.db"),
-        "TypeError: Flow has no argument 'stor': did you mean 'store'?",
-    ),
     # diagrams and reports
+    "a diagram of a result": (
+        lambda: trace_diagram(result()),
+        "UsageError: the trace is CallResult(.*: the steps of an agent call, such as result.trace, would be right",
+    ),
     "a diagram of the trace of a flow": (
         lambda: trace_diagram(flow_result().trace),
         "UsageError: the trace goes from Seeded to 'number', as no agent call does: run_diagram(result.run) draws",
     ),
+    "a diagram of an agent": (lambda: flow_diagram(agent()), "UsageError: the flow is Agent(.*: a Flow would be right"),
+    "a run that is a result": (
+        lambda: run_diagram(flow_result()),
+        "UsageError: the run is FlowResult(over, 1): a FlowRun, such as result.run or the run of FlowSuspended, would",
+    ),
+    "the spans of a result": (
+        lambda: spans_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "the rounds of a result": (
+        lambda: rounds_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "middleware that is a class": (
+        lambda: Function.of(add, middleware=[Cache]),
+        "UsageError: middleware of function 'add' is (<class .*Cache'>,): a tuple of callables of (call, next)",
+    ),
+    "a description that is no text": (
+        lambda: Function.of(add, description=3),
+        "UsageError: description of a function is 3: a text would be right",
+    ),
+    "a name that is no text": (lambda: Function.of(add, name=4), "UsageError: name of a function is 4: a text would"),
     # classes of agents
+    "an expertise that is no text": (
+        lambda: defined(expertise=3),
+        "ConfigError: expertise of Mine is 3: a text would be right",
+    ),
+    "capabilities that are a text": (
+        lambda: defined(expertise="You add.", capabilities="sums"),
+        "ConfigError: capabilities of Mine is 'sums': a list of texts would be right",
+    ),
+    "a sub-agent twice": (
+        lambda: defined(agent_group=["writer", "writer"], call=lambda self, task: ""),
+        "ConfigError: agent_group of Mine is ['writer', 'writer']: a list of names, each once, would be right",
+    ),
+    "a prompt without its task": (
+        lambda: defined(prompt=Prompt("Do {{ job }}")),
+        "ConfigError: .*prompt: the prompt 'Do {{ job }}' must say {{ task }}",
+    ),
+    "a client as the model of a class": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "You add."})(model=Script()),
+        "ConfigError: .*model: it is <.*Script object at .*>, and a name is wanted: client=… would be right",
+    ),
+    "an upgrade of the newest version": (
+        lambda: flow(upgrades={1: dict}),
+        "FlowError: a version in upgrades of the flow 'numbers' is 1: a version before 1, version= of the flow, would",
+    ),
     "a guard that is no function": (
         lambda: Flow("f", int, start=number, rows=[number.done(end("over"), when=3)]),
         "FlowError: flow 'f': the guard of number --done [3]--> over is 3: a function would be right",
     ),
-    "flow.run of data": (
-        lambda: flow().run(1),
-        "UsageError: run drives a run of the flow 'numbers', and 1 is none: call(…), or run(flow.seed(…)), would be",
+    "exploring what is no flow": (lambda: explore(3, 0, {}), "UsageError: the flow is 3: a Flow would be right"),
+    "exploring with one answer": (
+        lambda: explore(flow(), 0, {number: 2}),
+        "UsageError: answers[number] is 2: a list such as [2] would be right",
     ),
-    "an option of a function of a flow": (
-        lambda: execute(timeout=3),
-        "TypeError: execute has no argument 'timeout': did you mean 'timeout_s'?",
+    "exploring with names": (
+        lambda: explore(flow(), 0, {"number": [2]}),
+        "UsageError: a state in answers is 'number': a state of the flow 'numbers' itself would be right",
     ),
+    "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
     # one thing in place of several
     "a worker of one agent": (
         lambda: Worker(agent(), MemoryStore()),
@@ -426,11 +426,35 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Runs(MemoryStore()).prune(max_age_s="30d"),
         "UsageError: max_age_s is '30d': 0 or more would be right",
     ),
+    "a condition that is a number": (
+        lambda: any_of(3),
+        "UsageError: any_of(3): functions of a StopContext, such as stop_on('report'), are right",
+    ),
     # orchestrators
+    "an orchestrator of one agent": (
+        lambda: Orchestrator(agent()),
+        "FlowError: agents is Agent(.*: a list of Agents would be right",
+    ),
+    "a planner by the name of its model": (
+        lambda: Orchestrator([agent()], planner="openai:gpt-5"),
+        "FlowError: planner is 'openai:gpt-5': Agent('provider:model', name='planner') would be right",
+    ),
+    "a strategy that is a dictionary": (
+        lambda: Orchestrator([agent()], strategy={"goal": "it"}),
+        "FlowError: strategy is {'goal': …}: a Strategy, or None, would be right",
+    ),
+    "a task that is a number": (
+        lambda: Orchestrator([agent()]).call(3),
+        "FlowError: the task is 3: a text or a Payload would be right",
+    ),
     # calls by hand
     "an outcome that is a class": (
         lambda: asked_by_hand().advance("ask:1.0", Approved),
         "OutcomeError: the outcome for 'ask:1.0' is the class Approved: an object of it would be right",
+    ),
+    "an outcome before its key": (
+        lambda: asked_by_hand().advance(Approved(), "ask:1.0"),
+        "OutcomeError: the key is Approved(): that of an effect, such as 'ask:2.0', and then its outcome, would be",
     ),
     "a snapshot of a result": (
         lambda: snapshot(result()),
@@ -440,11 +464,26 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
         "UsageError: prices of Metrics is Price(.*: prices by model, such as {'gpt-5-mini': Price(…)}, would be right",
     ),
+    "a delay behind its reply": (
+        lambda: Delayed("ok", 3),
+        "UsageError: delay_s of Delayed is 'ok': a number of seconds, and then the reply, would be right",
+    ),
+    "a token without probabilities": (
+        lambda: token_reply("yes"),
+        "UsageError: a token is 'yes': its probabilities, such as {'yes': 0.7}, would be right",
+    ),
     "members without a name": (
         lambda: gather(number, pause("nap", 1)),
         "FlowError: the first argument of gather is <WaitState number>: the name of the state would be right",
     ),
-    # names of other libraries
+    "a subflow before its name": (
+        lambda: subflow(flow(), "inner", int),
+        "FlowError: the first argument of subflow is Flow('numbers', 1 states, 1 rows): the name of the state would",
+    ),
+    "an agent without a name": (
+        lambda: agent(name=""),
+        "UsageError: name of an agent is '': a text such as 'shop' would be right",
+    ),
 }
 
 
@@ -472,77 +511,3 @@ def test_nothing_was_stored_of_a_message_that_is_none() -> None:
     with pytest.raises(ValueError, match="'usr'"):
         one.call(Message(role="usr"), run_id="r1")
     assert one.runs.store.list() == []
-
-
-class TestImports:
-    @pytest.mark.parametrize(
-        ("line", "said"),
-        [
-            (
-                "from fsm_agent import RunContext",
-                "cannot import name 'RunContext' from 'fsm_agent': here that is Context",
-            ),
-            ("from fsm_agent import Runner", "here that is a method, Agent(…).call(…)"),
-            ("from fsm_agent import Script", "Script is in fsm_agent.testing"),
-            ("from fsm_agent import Agnet", "did you mean 'Agent'?"),
-            ("from fsm_agent import explore", "explore is in fsm_agent.testing"),
-            ("from fsm_agent import render", "render is in fsm_agent.diagrams"),
-            ("from fsm_agent import Orchestrator", "Orchestrator is in fsm_agent.flows.orchestrator"),
-            ("from fsm_agent.flows import StateGraph", "from 'fsm_agent.flows': here that is Flow"),
-            ("from fsm_agent.flows import Orchestrator", "Orchestrator is in fsm_agent.flows.orchestrator"),
-            ("from fsm_agent.flows import excute", "did you mean 'execute'?"),
-            ("from fsm_agent.testing import Cassette", "Cassette is in fsm_agent.clients"),
-            ("from fsm_agent.testing import TestModel", "from 'fsm_agent.testing': here that is Script"),
-            ("from fsm_agent import xyzzy", "cannot import name 'xyzzy' from 'fsm_agent'"),
-        ],
-    )
-    def test_a_name_that_is_not_there(self, line: str, said: str) -> None:
-        with pytest.raises(ImportError) as caught:
-            exec(line)
-        assert said in str(caught.value)
-
-    def test_who_asks_for_an_attribute_is_told_as_python_does(self) -> None:
-        import fsm_agent
-
-        assert not hasattr(fsm_agent, "RunContext")
-        with pytest.raises(
-            AttributeError, match="module 'fsm_agent' has no attribute 'RunContext': here that is Context"
-        ):
-            _ = fsm_agent.RunContext
-
-    def test_a_module_is_found_where_no_name_is(self) -> None:
-        code = "from fsm_agent import messages, store; import sys; print(store.__name__, 'difflib' in sys.modules)"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout == "fsm_agent.store False\n", "no name is looked for that is nearly the module's"
-
-
-class TestWords:
-    @pytest.mark.parametrize(
-        ("words", "kind"),
-        [
-            (RESULT_WORDS, CallResult),
-            (USAGE_WORDS, Usage),
-            (MESSAGE_WORDS, Message),
-            (FUNCTION_CALL_WORDS, FunctionCall),
-            (FLOW_RESULT_WORDS, FlowResult),
-        ],
-        ids=lambda item: getattr(item, "__name__", ""),
-    )
-    def test_none_is_ours_and_what_is_named_is_there(self, words: dict[str, str], kind: Any) -> None:
-        for word, right in words.items():
-            assert not hasattr(kind, word)
-            named = re.match(r"[a-z_]+", right)
-            assert right.startswith(("result.", "Price(")) or (named is not None and hasattr(kind, named[0])), right
-
-    def test_imports(self) -> None:
-        import fsm_agent
-
-        assert not IMPORT_WORDS.keys() & set(fsm_agent.__all__)
-        for right in IMPORT_WORDS.values():
-            name = re.match(r"[A-Z]\w+|function\b", right)
-            assert name is None or hasattr(fsm_agent, name[0]), right
-
-    def test_limits(self) -> None:
-        for word, right in LIMIT_WORDS.items():
-            assert word not in Limits.__struct_fields__
-            assert all(name in Limits.__struct_fields__ for name in re.findall(r"(\w+)=", right))

@@ -23,14 +23,13 @@ _ROOT = "fsm_agent"
 
 
 def exports(
-    package: str, homes: Mapping[str, str], *, words: str = "", needs: Mapping[str, str] | None = None
+    package: str, homes: Mapping[str, str], *, needs: Mapping[str, str] | None = None
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
     Args:
         package: Its ``__name__``.
         homes: The names, separated by spaces, by the module of the package that has them.
-        words: The table of `fsm_agent.foreign_names` with what users of other libraries may try to import from it.
         needs: What installs a library of an extra, by the library that some of the names need.
     """
     home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
@@ -38,7 +37,7 @@ def exports(
 
     def __getattr__(name: str) -> object:
         if name not in home:
-            raise _unknown(package, name, public, words)
+            raise _unknown(package, name, public)
         try:
             value = getattr(import_module(home[name]), name)
         except ModuleNotFoundError as error:
@@ -62,27 +61,21 @@ def homes_of(name: str) -> list[str]:
     return [_ROOT] if name in import_module(_ROOT).__all__ else has_name
 
 
-def _unknown(package: str, name: str, known: Iterable[str], words: str) -> Exception:
+def _unknown(package: str, name: str, known: Iterable[str]) -> Exception:
     """Return the error for a name that a package does not have.
 
-    For ``from package import name`` Python hides an `AttributeError` behind an `ImportError` of its own, so there it is
-    one; what looks for modules (`importlib`) needs no more than that the name is not there.
+    For ``from package import name`` Python hides an `AttributeError` behind an `ImportError` of its own.  So a hint
+    needs an `ImportError` at once.  Modules of the package get none: Python asks for them here before it loads them.
     """
-    caller = sys._getframe(2)
-    if caller.f_globals.get("__name__", "").startswith("importlib."):
-        return AttributeError(name)
-    remedy = _remedy(name, known, words)
-    if import_module("opcode").opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
-        return ImportError(f"cannot import name {name!r} from {package!r}{remedy}", name=package)
-    message = f"module {package!r} has no attribute {name!r}{remedy}"
-    return AttributeError(message, name=name, obj=sys.modules[package])
-
-
-def _remedy(name: str, known: Iterable[str], words: str) -> str:
+    plain = AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+    if name.startswith("_") or import_module("importlib.util").find_spec(f"{package}.{name}") is not None:
+        return plain
+    foreign_names = import_module(f"{_ROOT}.foreign_names")
     if homes := homes_of(name):
-        return f": {name} is in {' and '.join(homes)}"
-    ours = getattr(import_module(f"{_ROOT}.foreign_names"), words) if words else {}
-    if name in ours:
-        return f": here that is {ours[name]}"
-    near = import_module(f"{_ROOT}._internal.hints").nearest(name, known)
-    return f": did you mean {near!r}?" if near else ""
+        remedy = f": {name} is in {' and '.join(homes)}"
+    elif name in foreign_names.IMPORTS:
+        remedy = foreign_names.remedy(name)
+    else:
+        near = import_module(f"{_ROOT}._internal.hints").nearest(name, known)
+        remedy = f": did you mean {near!r}?" if near else ""
+    return ImportError(f"cannot import name {name!r} from {package!r}{remedy}", name=package) if remedy else plain

@@ -13,7 +13,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, unknown_option
+from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_deps, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
@@ -47,7 +47,7 @@ from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.lifecycle.snapshots import restore
 from fsm_agent.machine.journal import Header
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import AGENT_METHODS, check, explains_mistakes
+from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.logs.log import LOG

@@ -10,9 +10,10 @@ from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS
 from fsm_agent.context.masking import Masking
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.foreign_names import remedy
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.mistakes import AGENT_WORDS, CALL_WORDS, Rights, check, check_fields, remedy, shown
+from fsm_agent.mistakes import Rights, check, check_fields, shown
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
@@ -98,8 +99,7 @@ def unknown_option(options: Mapping[str, Any], task: object, known: Collection[s
     prompt = task.prompt if isinstance(task, Task) else task
     if isinstance(prompt, Prompt) and name in prompt.variables:
         return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
-    settings = {each: f"settings=Settings({each}=…) of the Agent, or of a Prompt" for each in field_names(Settings)}
-    return UsageError(f"there is no option {name!r}{remedy(name, sorted(known), settings | CALL_WORDS)}")
+    return UsageError(f"there is no option {name!r}{remedy(name, sorted(known))}")
 
 
 def is_model(value: Any) -> bool:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Claimed, Definition, Runs
 
 
-@explains_attributes(CONVERSATION_WORDS)
 class Conversation(CallVerbs[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 

@@ -53,5 +53,4 @@ else:
             "process.snapshot": "snapshot",
             "renaming": "renamed",
         },
-        words="FLOW_IMPORT_WORDS",
     )

@@ -38,7 +38,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
 from fsm_agent.flows.verbs import FlowVerbs
-from fsm_agent.foreign_names import FLOW_METHODS, FLOW_WORDS, explains_attributes
+from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.mistakes import check, plain_json, shown

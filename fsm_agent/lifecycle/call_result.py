@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
-from fsm_agent.foreign_names import RESULT_WORDS, explains_attributes, unknown_attribute
+from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.effects import explained
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure

@@ -48,6 +48,5 @@ else:
             "streams": "framed",
             "turns": "Turn TurnPart",
         },
-        words="TESTING_IMPORT_WORDS",
         needs={"hypothesis": "hypothesis", "pytest": "pytest"},
     )

@@ -30,6 +30,7 @@ from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, fill
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.context.masking import Masking
 from fsm_agent.errors import ConfigError
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import shown, wrong

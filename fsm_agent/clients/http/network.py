@@ -26,7 +26,7 @@ else:
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
 
 
-class Network(Value, frozen=True, kw_only=True, metaclass=Explained):
+class Network(Value, frozen=True, kw_only=True):
     """How requests travel: timeouts, limits, and the clients of httpx that send them.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
+from fsm_agent.errors import hint
 from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
 from fsm_agent.flows.definition.states import (
     A,
