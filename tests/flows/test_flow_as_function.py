@@ -529,3 +529,9 @@ def test_events_carry_their_path_and_hooks_at_every_level_are_told(way: Way):
     steps = ["Calling", "ToolInterrupt", "ToolInterrupt"]
     assert [name for name in of_clerk.told if name != "look_up"] == [*steps, "Calling", "Completed", "CallResult"]
     assert top.told[-2:] == ["Completed", "CallResult"]
+
+
+def test_the_fingerprint_of_an_agent_changes_with_the_flow():
+    one, other = boss(letters()), boss(letters(version=2))
+    assert one.prompt.fingerprint != other.prompt.fingerprint
+    assert one.prompt.fingerprint == boss(letters()).prompt.fingerprint

@@ -296,3 +296,12 @@ def test_a_call_may_return_the_run_of_a_flow_for_others_to_drive(way: str) -> No
         drive()
     run.give(review, Approve("ann"))
     assert drive().data.text == "Fine."
+
+
+def test_the_fingerprint_knows_roles_and_the_agents_behind_them() -> None:
+    one = weather.bound(forecaster=forecaster(), editor=editor())
+    assert one.fingerprint == weather.bound(forecaster=forecaster(), editor=editor()).fingerprint
+    assert (
+        one.fingerprint
+        != weather.bound(forecaster=forecaster(output=str), editor=replace(editor(), name="x")).fingerprint
+    )
