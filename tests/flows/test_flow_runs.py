@@ -349,6 +349,17 @@ class TestFunctions:
         assert result.state == "late"
         assert result.trace[-1].detail.startswith("wrong type: lies was given")
 
+    def test_a_result_that_is_no_json_of_its_type_is_a_failure_too(self) -> None:
+        @execute
+        def counts(d: Word) -> int:
+            return 1
+
+        run = Flow("f", Word, start=counts, rows=[counts.done(over), counts.failed(late)]).seed(Word())
+        run.advance("begin", Begun(id="r", at_s=0.0))
+        run.advance(run.effects[0].key, Returned(text='"many"'))
+        assert run.state == "late"
+        assert run.record.trace[-1].detail.startswith("wrong type: counts was given")
+
     def test_once_in_doubt_asks_somebody_and_goes_on(self) -> None:
         sent: list[str] = []
 

@@ -196,3 +196,48 @@ def test_hooks_of_the_agents_of_the_team_are_told() -> None:
     team = [Agent(Script("A", "B"), name="worker", hooks=[Hook()])]
     assert Orchestrator(team, strategy=strategy(step("a"), step("b"))).call("x").is_success
     assert told == ["Calling", "Completed"] * 2
+
+
+def _unasked() -> Orchestrator:
+    never = Script()
+    team = [Agent(never, name="one"), Agent(never, name="two")]
+    planner, validator = Agent(never, name="planner"), Agent(never, name="validator")
+    plan = strategy(
+        step("a", assigned_agent="one", requires_validation=True), step("b", "{{ a }}", assigned_agent="two")
+    )
+    return Orchestrator(team, strategy=plan, planner=planner, validator=validator)
+
+
+def _clients() -> dict[Any, Any]:
+    return {
+        "one": Script("A", "A2"),
+        "two": Script("B"),
+        "planner": Script("RETRY"),
+        "validator": Script(FAIL, PASS),
+    }
+
+
+def test_clients_by_the_names_of_agents() -> None:
+    expected = {"a": "A2", "b": "B"}
+    assert _unasked().call("x", clients=_clients()).context == expected
+    assert asyncio.run(_unasked().acall("x", clients=_clients())).context == expected
+    o = _unasked()
+    run = o.seed("x", clients=_clients())
+    assert len(list(o.stream(run))) == len(list(o.stream("x", clients=_clients())))
+    assert o.result(run).context == expected
+
+    async def events() -> int:
+        return len([event async for event in o.astream("x", clients=_clients())])
+
+    assert asyncio.run(events()) > 0
+
+
+def test_clients_by_state_and_what_is_neither() -> None:
+    o = _unasked()
+    clients = _clients()
+    clients[o.flow.states["deciding"]] = clients.pop("planner")
+    assert o.call("x", clients=clients).is_success
+    with pytest.raises(FlowError, match="clients names 'tow', which is no agent: 'one', 'two', 'validator', 'planner'"):
+        o.call("x", clients={"tow": Script()})
+    with pytest.raises(UsageError, match="clients is given with a FlowRun"):
+        list(o.stream(o.seed("x"), clients={}))

@@ -63,6 +63,10 @@ class TestFitted:
         calibration = Calibration.fitted(rows, labels)
         assert brier_score(map(calibration.applied, rows), labels) <= brier_score(rows, labels) + 1e-12
 
+    def test_a_temperature_is_positive_though_the_model_is_always_wrong(self) -> None:
+        rows = [found({"a": p, "b": 1 - p}) for p in (0.9, 0.8, 0.3, 0.2)]
+        assert Calibration.fitted(rows, ["b", "b", "a", "a"]).temperature > 0
+
     def test_it_generalises(self) -> None:
         rows, labels = biased(1, 200, "abc")
         others, right = biased(2, 200, "abc")
