@@ -215,29 +215,3 @@ def _clients() -> dict[Any, Any]:
         "planner": Script("RETRY"),
         "validator": Script(FAIL, PASS),
     }
-
-
-def test_clients_by_the_names_of_agents() -> None:
-    expected = {"a": "A2", "b": "B"}
-    assert _unasked().call("x", clients=_clients()).context == expected
-    assert asyncio.run(_unasked().acall("x", clients=_clients())).context == expected
-    o = _unasked()
-    run = o.seed("x", clients=_clients())
-    assert len(list(o.stream(run))) == len(list(o.stream("x", clients=_clients())))
-    assert o.result(run).context == expected
-
-    async def events() -> int:
-        return len([event async for event in o.astream("x", clients=_clients())])
-
-    assert asyncio.run(events()) > 0
-
-
-def test_clients_by_state_and_what_is_neither() -> None:
-    o = _unasked()
-    clients = _clients()
-    clients[o.flow.states["deciding"]] = clients.pop("planner")
-    assert o.call("x", clients=clients).is_success
-    with pytest.raises(FlowError, match="clients names 'tow', which is no agent: 'one', 'two', 'validator', 'planner'"):
-        o.call("x", clients={"tow": Script()})
-    with pytest.raises(UsageError, match="clients is given with a FlowRun"):
-        list(o.stream(o.seed("x"), clients={}))
