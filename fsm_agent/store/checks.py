@@ -164,7 +164,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
 _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
 
 
-def unknown(run: str) -> RunUnknown:
+def unknown_run(run: str) -> RunUnknown:
     """Return the error for a run that is not there."""
     return RunUnknown(f"there is no run {run!r}")
 
@@ -177,7 +177,7 @@ def other_header(run: str) -> RunExists:
     )
 
 
-def begun_otherwise(run: str, differs: Sequence[str]) -> RunExists:
+def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that is there, and was begun with other values of what is named."""
     return RunExists(
         f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
@@ -185,7 +185,7 @@ def begun_otherwise(run: str, differs: Sequence[str]) -> RunExists:
     )
 
 
-def lost(lease: Lease) -> LeaseLost:
+def lost_lease(lease: Lease) -> LeaseLost:
     """Return the error for a lease that is outdated or given back."""
     return LeaseLost(
         f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}): it was claimed anew, given back or "
@@ -193,7 +193,7 @@ def lost(lease: Lease) -> LeaseLost:
     )
 
 
-def misplaced(lease: Lease, n: int, there: int) -> LeaseLost:
+def misplaced_entries(lease: Lease, n: int, there: int) -> LeaseLost:
     """Return the error for entries that do not follow the last one."""
     return LeaseLost(
         f"{lease.holder!r} has appended behind the entry {n} of the run {lease.run!r}, which has {there}; nothing "
@@ -201,11 +201,11 @@ def misplaced(lease: Lease, n: int, there: int) -> LeaseLost:
     )
 
 
-def has_ended(run: str) -> NotAsked:
+def ended_run(run: str) -> NotAsked:
     """Return the error for a post to a run that has ended."""
     return NotAsked(f"the run {run!r} has ended and reads no posts")
 
 
-def not_asked(run: str, key: str, asked: Collection[str]) -> NotAsked:
+def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
     """Return the error for a question that is not open."""
     return NotAsked(f"the run {run!r} asks no question {key!r}{hint(key, asked)}")

@@ -133,7 +133,7 @@ class Runs:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
             if differs := definition.differences(there, ours):
-                raise checks.begun_otherwise(journal.run, differs) from None
+                raise checks.other_arguments(journal.run, differs) from None
             return None  # only the code has changed since
 
     def _named(self, journal: Journal, definition: Definition) -> Lease:

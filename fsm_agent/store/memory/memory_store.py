@@ -111,7 +111,7 @@ class MemoryStore:
         with self._lock:
             kept = self._newest(lease)
             if kept.until_s is None:
-                raise checks.lost(lease)
+                raise checks.lost_lease(lease)
             kept.until_s = self._clock() + for_s
             return len(kept.posts)
 
@@ -130,7 +130,9 @@ class MemoryStore:
             kept = self._newest(lease)
             if kept.until_s is None or kept.n != n:
                 if not is_repeated(kept, lease, n, lines, rest):
-                    raise checks.lost(lease) if kept.until_s is None else checks.misplaced(lease, n, kept.n)
+                    raise (
+                        checks.lost_lease(lease) if kept.until_s is None else checks.misplaced_entries(lease, n, kept.n)
+                    )
                 return len(kept.posts)
             if lines:
                 kept.add(lines)
@@ -184,11 +186,11 @@ class MemoryStore:
         with self._lock:
             kept = self._get(run)
             if kept.is_ended:
-                raise checks.has_ended(run)
+                raise checks.ended_run(run)
             now_s = self._clock()
             if key:
                 if (asked := kept.asked.get(key)) is None:
-                    raise checks.not_asked(run, key, [open_.key for open_ in open_questions(kept)])
+                    raise checks.unknown_question(run, key, [open_.key for open_ in open_questions(kept)])
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
@@ -265,7 +267,7 @@ class MemoryStore:
 
     def _get(self, run: str) -> StoredRun:
         if (kept := self._runs.get(run)) is None:
-            raise checks.unknown(run)
+            raise checks.unknown_run(run)
         return kept
 
     def _newest(self, lease: Lease) -> StoredRun:
@@ -275,7 +277,7 @@ class MemoryStore:
         """
         kept = self._runs.get(lease.run)
         if kept is None or kept.fence != lease.fence or kept.since_s != lease.since_s or kept.holder != lease.holder:
-            raise checks.lost(lease)
+            raise checks.lost_lease(lease)
         return kept
 
     def _check_free(self, kept: StoredRun, now_s: float) -> None:

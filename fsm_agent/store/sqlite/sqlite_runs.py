@@ -134,7 +134,7 @@ def renew(connection: Connection, lease: Lease, until_s: float) -> int:
         (until_s, lease.run, lease.fence, lease.since_s, lease.holder),
     )
     if not renewed.rowcount:
-        raise checks.lost(lease)
+        raise checks.lost_lease(lease)
     return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
 
 
@@ -158,7 +158,7 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
         (lease.run, lease.fence, lease.since_s, lease.holder),
     ).fetchone()
     if row is None:
-        raise checks.lost(lease)
+        raise checks.lost_lease(lease)
     key, there, unread, tries, until_s, returned = row
     if until_s is None or there != new.n:
         if rest is None:
@@ -167,7 +167,7 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
             is_next = until_s is None and new.n == returned and end == there
         if is_next and _lines(connection, key, new.n, end) == new.lines:
             return int(unread)  # it was done before
-        raise checks.lost(lease) if until_s is None else checks.misplaced(lease, new.n, there)
+        raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
     rows = enumerate(new.lines, (key << 32) + new.n + 1)
     connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(row_id, now_s, line) for row_id, line in rows])
     for post_id in new.took:
@@ -231,13 +231,13 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
     found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
     row = connection.execute(found, (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     if row[1]:
-        raise checks.has_ended(run)
+        raise checks.ended_run(run)
     if key:
         asked = "SELECT answered_by, answered FROM question WHERE run = ? AND key = ?"
         if (answer := connection.execute(asked, (row[0], key)).fetchone()) is None:
-            raise checks.not_asked(run, key, [question.key for question in _questions(connection, row[0])])
+            raise checks.unknown_question(run, key, [question.key for question in _questions(connection, row[0])])
         if answer[1] is not None:
             raise AlreadyAnswered(run, key, *answer)
         connection.execute(
@@ -257,7 +257,7 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
     """Return a run as it is."""
     row = connection.execute(f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     key = row[0]
     snapshot = connection.execute("SELECT n, record FROM snapshot WHERE run = ?", (key,)).fetchone()
     if after is None:
@@ -340,7 +340,7 @@ def _free(connection: Connection, run: str, now_s: float, dead: Collection[str])
     """Return the key of a run that nobody holds."""
     row = connection.execute("SELECT key, holder, since, until, instance FROM run WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     key, holder, since_s, until_s, instance = row
     if until_s is not None and until_s > now_s and instance not in dead:
         raise RunBusy(run, holder, since_s, until_s)
