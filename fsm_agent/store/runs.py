@@ -176,9 +176,9 @@ class Runs:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self._folded(loaded, definition), None
-        return self.held(self._claimed(run), definition)
+        return self.load_claimed(self._claimed(run), definition)
 
-    def held(self, lease: Lease, definition: Definition) -> Claimed:
+    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
         """Make the process of a run that was claimed.
 
         Raises:

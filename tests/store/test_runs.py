@@ -264,7 +264,7 @@ def test_five_claims_without_an_entry_are_a_question(store: Any):
         clock.ahead_s += 100.0
     lease = agent.runs.claim_due(["clerk"])
     with pytest.raises(ReplayError, match="6 drivers have claimed it in a row, and none came to an entry"):
-        agent.runs.held(lease, definition_of(agent))
+        agent.runs.load_claimed(lease, definition_of(agent))
     assert [q.key for q in loaded(store).run.waits] == [STUCK]
     with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
         resume(agent, {STUCK: RunAgain()})
