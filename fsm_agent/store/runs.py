@@ -154,7 +154,7 @@ class Runs:
         """Claim the run of a process that was driven before and has been advanced since."""
         journal = process.journal
         assert journal is not None
-        lease = self._claimed(journal.run)
+        lease = self._claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
             self._leave(lease, loaded)
@@ -176,7 +176,7 @@ class Runs:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self._folded(loaded, definition), None
-        return self.load_claimed(self._claimed(run), definition)
+        return self.load_claimed(self._claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
         """Make the process of a run that was claimed.
@@ -243,7 +243,7 @@ class Runs:
             return fingerprint
         return ""
 
-    def _claimed(self, run: str) -> Lease:
+    def _claim(self, run: str) -> Lease:
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
@@ -251,7 +251,7 @@ class Runs:
     def claim(self, run: str) -> Lease | None:
         """Claim a run that nobody drives; None: somebody was faster."""
         with suppress(RunBusy, RunUnknown):
-            return self._claimed(run)
+            return self._claim(run)
         return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
