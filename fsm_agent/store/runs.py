@@ -111,7 +111,7 @@ class Runs:
         journal = process.journal
         assert journal is not None
         if journal.chain is not None:
-            return self._again(process, journal.chain, definition)
+            return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
         lease = self._begun(journal, definition) if journal.run else self._named(journal, definition)
         if lease is None:
@@ -150,7 +150,7 @@ class Runs:
                 journal.run = f"{name}-{next(numbers)}"
         return lease
 
-    def _again(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
+    def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
         """Claim the run of a process that was driven before and has been advanced since."""
         journal = process.journal
         assert journal is not None
