@@ -119,7 +119,7 @@ class Runs:
         journal.chain = Chain(journal.header, self._key)
         return process, self._recorder(lease, process, definition)
 
-    def _created(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+    def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it, before a worker may; return None if it is there already."""
         lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
         assert lease is not True
@@ -128,7 +128,7 @@ class Runs:
     def _begun(self, journal: Journal, definition: Definition) -> Lease | None:
         """Create and claim the run of a journal; return None if it is there already."""
         try:
-            return self._created(journal.run, journal.header, definition.agent, _follows(journal))
+            return self._create_claimed(journal.run, journal.header, definition.agent, _follows(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
@@ -145,7 +145,7 @@ class Runs:
         lease, numbers = None, count(2)
         while lease is None:
             with suppress(RunExists):
-                lease = self._created(journal.run, journal.header, definition.agent, head)
+                lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
             if lease is None:
                 journal.run = f"{name}-{next(numbers)}"
         return lease
@@ -370,7 +370,7 @@ class Runs:
         header = to_json(
             on_its_own(forked, conversation_turns.earlier(self, forked)) if forked.conversation else forked
         )
-        lease = self._created(name, header, loaded.run.agent)
+        lease = self._create_claimed(name, header, loaded.run.agent)
         if lease is None:
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
         lease = self._copied(lease, self.store.load(name, after=None))
