@@ -113,7 +113,7 @@ class Runs:
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
-        lease = self._begun(journal, definition) if journal.run else self._named(journal, definition)
+        lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
@@ -125,7 +125,7 @@ class Runs:
         assert lease is not True
         return lease or None
 
-    def _begun(self, journal: Journal, definition: Definition) -> Lease | None:
+    def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
         """Create and claim the run of a journal; return None if it is there already."""
         try:
             return self._create_claimed(journal.run, journal.header, definition.agent, _follows(journal))
@@ -136,7 +136,7 @@ class Runs:
                 raise checks.other_arguments(journal.run, differs) from None
             return None  # only the code has changed since
 
-    def _named(self, journal: Journal, definition: Definition) -> Lease:
+    def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
         """Create and claim a run under a new name, or, where that is taken, under it with a number."""
         name, head = definition.new_id(), _follows(journal)
         if head is not None:
