@@ -188,7 +188,7 @@ class Runs:
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.posts if post.key == STUCK]
         try:
-            if (copied := self._copied(lease, loaded)) is not lease:
+            if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
@@ -373,10 +373,10 @@ class Runs:
         lease = self._create_claimed(name, header, loaded.run.agent)
         if lease is None:
             raise RunExists(f"there is a run {name!r} already, which was forked just so")
-        lease = self._copied(lease, self.store.load(name, after=None))
+        lease = self._copy_entries(lease, self.store.load(name, after=None))
         self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
-    def _copied(self, lease: Lease, fork: Loaded) -> Lease:
+    def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
 
         Whoever claims a fork first does so, if the one that made it died before.
@@ -387,7 +387,7 @@ class Runs:
         source = self.store.load(forked[0])
         before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
         taken = [before.verified(line) for line in source.lines[: forked[1]]]
-        lines = after.written([_renamed(line, lease.run) for line in taken], lease.fence)
+        lines = after.written([_rename_entry(line, lease.run) for line in taken], lease.fence)
         self.store.append(lease, 0, lines)
         return lease.changed(n=len(lines))
 
@@ -517,7 +517,7 @@ def _follows(journal: Journal) -> Head | None:
     return None if journal.earlier is None else conversation_turns.follows(header_of(journal.header))
 
 
-def _renamed(line: Line, name: str) -> Entry:
+def _rename_entry(line: Line, name: str) -> Entry:
     """Return an entry for a copy of its run, which has a name of its own."""
     outcome = bytes(line.outcome).decode()
     if line.key == Begin.prefix:
