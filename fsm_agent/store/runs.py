@@ -175,7 +175,7 @@ class Runs:
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return self._folded(loaded, definition), None
+            return self._fold_run(loaded, definition), None
         return self.load_claimed(self._claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
@@ -192,8 +192,8 @@ class Runs:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
-                return self._folded(loaded, definition), None
-            process = self._folded(loaded, definition)
+                return self._fold_run(loaded, definition), None
+            process = self._fold_run(loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
             if (problem := _lost(process, loaded.posts)) is not None:
@@ -273,7 +273,7 @@ class Runs:
 
     # Folding
 
-    def _folded(self, loaded: Loaded, definition: Definition) -> Any:
+    def _fold_run(self, loaded: Loaded, definition: Definition) -> Any:
         """Return the process of a run, with a journal that goes on where the run's ends."""
         self._check_key(loaded)
         header = header_of(loaded.header)
@@ -336,7 +336,7 @@ class Runs:
             JournalError: As of `resume`.
             ReplayError: As of `resume`.
         """
-        return self._folded(self.store.load(run, after=None), definition)
+        return self._fold_run(self.store.load(run, after=None), definition)
 
     def replay(self, run: str, definition: Definition) -> Any:
         """Fold the whole journal of a run, and verify each entry; return the process, which has no driver.
@@ -346,7 +346,7 @@ class Runs:
             ReplayError: The code has changed, and decides otherwise.
         """
         loaded = self.store.load(run, after=0)
-        return self._folded(loaded.changed(snapshot=None), definition)
+        return self._fold_run(loaded.changed(snapshot=None), definition)
 
     def fork(self, run: str, at: int, name: str) -> None:
         """Copy a run up to an entry, as a run of its own, which is not due before it is resumed.
