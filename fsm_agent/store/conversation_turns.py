@@ -62,7 +62,7 @@ def turn_of(runs: Runs, run: str, conversation: str = "") -> StoredTurn:
             " call('…', after=…) goes on from another dialog"
         ) from None
     header = header_of(loaded.header)
-    saved = runs.saved(loaded) if loaded.run.is_ended else None
+    saved = runs.read_snapshot(loaded) if loaded.run.is_ended else None
     record = None if saved is None else record_of(saved.document)
     if record is not None and record.ending is None:  # somebody gave the run up
         record = None

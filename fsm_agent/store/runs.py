@@ -277,7 +277,7 @@ class Runs:
         """Return the process of a run, with a journal that goes on where the run's ends."""
         self._check_key(loaded)
         header = header_of(loaded.header)
-        saved, n = self.saved(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+        saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
         earlier = conversation_turns.earlier(self, header) if header.follows else ()
         process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
@@ -297,7 +297,7 @@ class Runs:
         if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
             raise KeyMissing(loaded.run.id)
 
-    def saved(self, loaded: Loaded) -> Saved | None:
+    def read_snapshot(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.
 
         Raises:
@@ -306,12 +306,12 @@ class Runs:
         """
         if loaded.snapshot is None:
             return None
-        saved = self._unpacked(loaded.snapshot[1], loaded.run.id)
+        saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
         if saved.start != Chain(loaded.header, self._key).digest:
             raise JournalError("the snapshot is of another run, or the header was changed")
         return saved
 
-    def _unpacked(self, packed: bytes, run: str) -> Saved:
+    def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
         try:
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
