@@ -91,7 +91,7 @@ class Runs:
     ) -> None:
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
-        self.store: Store = _opened(store)
+        self.store: Store = _open_store(store)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
@@ -117,7 +117,7 @@ class Runs:
         if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
-        return process, self._recorder(lease, process, definition)
+        return process, self._make_recorder(lease, process, definition)
 
     def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it, before a worker may; return None if it is there already."""
@@ -157,12 +157,12 @@ class Runs:
         lease = self._claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
-            self._leave(lease, loaded)
+            self._give_back(lease, loaded)
             there = f"the run {journal.run!r} has {lease.n} entries by now, and this process was left at {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
-        return process, self._recorder(lease, process, definition, loaded.posts)
+        return process, self._make_recorder(lease, process, definition, loaded.posts)
 
     def resume(self, run: str, definition: Definition) -> Claimed:
         """Claim a run and make its process, from its last rest on.
@@ -203,7 +203,7 @@ class Runs:
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
-        recorder = self._recorder(lease, process, definition, [*cancellations, *others])
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
         recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
@@ -213,12 +213,12 @@ class Runs:
         """Give back a run of which no process could be made; ask about it if that will not change by itself."""
         will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
         if not will_last and lease.tries <= MAX_TRIES:
-            self._leave(lease, loaded)  # by mistake of whoever resumes it, say
+            self._give_back(lease, loaded)  # by mistake of whoever resumes it, say
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
-    def _leave(self, lease: Lease, loaded: Loaded) -> None:
+    def _give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run as it is, for others to look at."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
@@ -258,7 +258,7 @@ class Runs:
         """Claim the run of these agents that has been due longest; None: there is none."""
         return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
 
-    def _recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
         return StoreRecorder(
             self.store,
             lease,
@@ -525,7 +525,7 @@ def _rename_entry(line: Line, name: str) -> Entry:
     return Entry(line.key, outcome, to_json(line.steps), None)
 
 
-def _opened(store: Store | str | os.PathLike[str]) -> Store:
+def _open_store(store: Store | str | os.PathLike[str]) -> Store:
     """Return a store, or that at a path.
 
     Raises:
