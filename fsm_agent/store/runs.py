@@ -128,7 +128,7 @@ class Runs:
     def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
         """Create and claim the run of a journal; return None if it is there already."""
         try:
-            return self._create_claimed(journal.run, journal.header, definition.agent, _follows(journal))
+            return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
@@ -138,7 +138,7 @@ class Runs:
 
     def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
         """Create and claim a run under a new name, or, where that is taken, under it with a number."""
-        name, head = definition.new_id(), _follows(journal)
+        name, head = definition.new_id(), _head_before(journal)
         if head is not None:
             name = f"{head.conversation}:{head.version + 1}-{name}"
         journal.run = name
@@ -196,13 +196,13 @@ class Runs:
             process = self._fold_run(loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
-            if (problem := _lost(process, loaded.posts)) is not None:
+            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
                 raise ReplayError(problem)
         except BaseException as error:
             self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
-        cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
+        cancellations = [letter for post in answers if (letter := _read_cancellation(post)) is not None]
         recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
         recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
@@ -229,7 +229,7 @@ class Runs:
         Posts other than its answer are kept for who can drive the run, and wake nobody before.
         """
         took = [post.id for post in answers]
-        is_ended = any(map(_cancellation, answers))
+        is_ended = any(map(_read_cancellation, answers))
         question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # first: a question that was answered is not asked again under its key
@@ -493,7 +493,7 @@ def stuck_under(run: Run) -> str | None:
     return None
 
 
-def _cancellation(answer: Post) -> Post | None:
+def _read_cancellation(answer: Post) -> Post | None:
     """Return the answer to the question about a stuck run as a cancellation of that run, if it is one."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
@@ -502,7 +502,7 @@ def _cancellation(answer: Post) -> Post | None:
     return None
 
 
-def _lost(process: Process, posts: Sequence[Post]) -> str | None:
+def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
     """Return which approval, in the journal or posted, the code of a process cannot act on; None: there is none."""
     found = lost_approval(process)
     for post in posts if found is None else ():
@@ -512,7 +512,7 @@ def _lost(process: Process, posts: Sequence[Post]) -> str | None:
     return found
 
 
-def _follows(journal: Journal) -> Head | None:
+def _head_before(journal: Journal) -> Head | None:
     """Return the head of its conversation that a run follows; None: it is no turn."""
     return None if journal.earlier is None else conversation_turns.follows(header_of(journal.header))
 
