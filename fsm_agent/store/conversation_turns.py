@@ -69,7 +69,7 @@ def turn_of(runs: Runs, run: str, conversation: str = "") -> StoredTurn:
     return StoredTurn(loaded.run, header, seed_of(header), record)
 
 
-def follows(header: Header) -> Head:
+def head_before(header: Header) -> Head:
     """Return the head of its conversation that a run follows."""
     return Head(header.conversation, header.turn - 1, header.follows)
 
@@ -93,11 +93,11 @@ def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialo
         run = turn.header.follows if turn.seed.is_continued else ""
     dialog = known[run] if run else Dialog()
     for turn in reversed(turns):
-        dialog = _after(turn, dialog)
+        dialog = _dialog_after(turn, dialog)
     return dialog
 
 
-def earlier(runs: Runs, header: Header) -> Sequence[Message]:
+def messages_before(runs: Runs, header: Header) -> Sequence[Message]:
     """Return the messages of earlier turns that a run does not keep itself."""
     if not header.follows or not seed_of(header).is_continued:
         return ()
@@ -121,7 +121,7 @@ def turns_back(runs: Runs, head: Head) -> Iterator[Run]:
         run = header_of(loaded.header).follows
 
 
-def needed(runs: Runs, conversation: str) -> set[str]:
+def needed_runs(runs: Runs, conversation: str) -> set[str]:
     """Return the runs from which a conversation can be read."""
     found = set[str]()
     run = runs.store.head(conversation).run
@@ -157,7 +157,7 @@ def check_ended(row: Run, conversation: str) -> None:
     raise Conflict(conversation, run, what)
 
 
-def _after(turn: StoredTurn, before: Dialog) -> Dialog:
+def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
     """Return the dialog behind a turn; ``before`` is that of the turn that it follows."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
@@ -165,11 +165,11 @@ def _after(turn: StoredTurn, before: Dialog) -> Dialog:
     if record is None or not (_is_answered(record) or record.function_calls):
         if seed.is_continued:
             return before
-        return _dialog(seed, [*seed.dialog[:start], *kept], seed.governed_by)
+        return _make_dialog(seed, [*seed.dialog[:start], *kept], seed.governed_by)
     messages = with_earlier(record.dialog, kept if seed.is_continued else (), start)
     if record.ending is not None and not _is_answered(record) and messages[-1].role != "assistant":
         messages = messages.push(Message.of("assistant", UNANSWERED.format(reason=record.ending.reason)))
-    return _dialog(seed, messages, record.governed_by)
+    return _make_dialog(seed, messages, record.governed_by)
 
 
 def _is_answered(record: CallRecord) -> bool:
@@ -177,5 +177,5 @@ def _is_answered(record: CallRecord) -> bool:
     return record.state is State.COMPLETED and record.dialog[-1].role != "user"
 
 
-def _dialog(seed: Seed, messages: Sequence[Message], governed_by: str) -> Dialog:
+def _make_dialog(seed: Seed, messages: Sequence[Message], governed_by: str) -> Dialog:
     return Dialog(messages, system_args=None if seed.is_system_own else {}, governed_by=governed_by)

@@ -58,7 +58,7 @@ class _Needed:
         except (RunUnknown, JournalError):
             return ""
         if name and name not in self._by_conversation:
-            self._by_conversation[name] = conversation_turns.needed(self._runs, name)
+            self._by_conversation[name] = conversation_turns.needed_runs(self._runs, name)
         return name if name and run.id in self._by_conversation[name] else ""
 
 
