@@ -37,7 +37,7 @@ def prune(runs: Runs, *, max_age_s: float | None, keep: int | None, now_s: float
     ended = runs.store.list(ended=True, limit=_ALL)  # the newest first
     old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
     is_needed = _Needed(runs)
-    return [run for run in reversed(old) if not is_needed(run) and (is_dry or _is_deleted(runs.store, run.id))]
+    return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(runs.store, run.id))]
 
 
 class _Needed:
@@ -67,7 +67,7 @@ def conversation_of(runs: Runs, run: Run) -> str:
     return _Needed(runs)(run)
 
 
-def _is_deleted(store: Store, run: str) -> bool:
+def _try_delete(store: Store, run: str) -> bool:
     """Delete a run, unless somebody else does or somebody has it."""
     try:
         store.delete(run)
@@ -76,13 +76,13 @@ def _is_deleted(store: Store, run: str) -> bool:
     return True
 
 
-def redacted(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
+def redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
     """Yield the journal of a run as lines of JSON with what ``redact`` leaves of it; see `Runs.export`.
 
     Raises:
         JournalError: An entry is no agent call's.
     """
-    header = to_json(_redacted_header(header_of(loaded.header), redact))
+    header = to_json(_redact_header(header_of(loaded.header), redact))
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:
         n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
@@ -94,7 +94,7 @@ def redacted(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[s
         yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
 
 
-def _redacted_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
+def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
     """Return a header without the caller's data, and with what is left of the messages."""
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))

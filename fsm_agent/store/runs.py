@@ -476,7 +476,7 @@ class Runs:
         loaded = self.store.load(run, after=0)
         if redact is None:
             return iter((loaded.header, *loaded.lines))
-        return pruning.redacted(loaded, redact)
+        return pruning.redact_journal(loaded, redact)
 
     def close(self) -> None:
         """Close the store."""
