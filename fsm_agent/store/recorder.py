@@ -157,23 +157,23 @@ class StoreRecorder:
     def finish(self, *, is_stopped: bool) -> None:
         if self._is_stopped is None:
             self._is_stopped = is_stopped
-            self._weigh()
+            self._update_urgency()
 
-    def used_up(self, posts: Iterable[int]) -> None:
+    def mark_used(self, posts: Iterable[int]) -> None:
         """Have the next write remove these posts."""
         self._took += posts
         self._seen.update(self._took)
-        self._weigh()
+        self._update_urgency()
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
-        if error is not None and self._is_kept(post):
+        if error is not None and self._must_stay(post):
             return
         self._took.append(post.id)
-        self._weigh()
+        self._update_urgency()
         if error is not None:
             _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "somebody", error)
 
-    def _is_kept(self, post: PostedOutcome) -> bool:
+    def _must_stay(self, post: PostedOutcome) -> bool:
         """Return whether a post that was not taken is an approval, for other code than this to act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
@@ -234,10 +234,10 @@ class StoreRecorder:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             if self._chain.n and not is_over:  # the next turn of a conversation reads it, although it has ended
-                snapshot = self._snapshot()
+                snapshot = self._pack_snapshot()
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
-    def _snapshot(self) -> bytes:
+    def _pack_snapshot(self) -> bytes:
         start = Chain(self._journal.header, self._signing_key).digest
         document = to_json(Saved(start, self._chain.digest, self._save(self._process)))
         return zlib.compress((signed(document, self._signing_key) if self._signing_key else document).encode(), 1)
@@ -256,10 +256,10 @@ class StoreRecorder:
         self._batch = None
         self._is_insisted = False
         self._behind_at = self._n - self._journal.n_before + self._may_wait
-        self._weigh()
+        self._update_urgency()
         return left > len(self._seen) - len(self._written)
 
-    def _weigh(self) -> None:
+    def _update_urgency(self) -> None:
         """Find out whether there is something to be written, whatever the number of entries."""
         with self._lock:
             if self.lost is not None:  # there is not; but the driver has to be told
@@ -313,7 +313,7 @@ class StoreRecorder:
         if self.lost is not None or self._is_back:
             return
         self.lost = error
-        self._weigh()
+        self._update_urgency()
         driver = None if self._driver is None else self._driver()
         if driver is not None:
             driver.wake()
@@ -341,7 +341,7 @@ class StoreRecorder:
     def _raise_if_lost(self) -> None:
         if self.lost is not None:
             self._is_reported = True
-            self._weigh()
+            self._update_urgency()
             raise self.lost
 
 

@@ -204,7 +204,7 @@ class Runs:
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [letter for post in answers if (letter := _read_cancellation(post)) is not None]
         recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
-        recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
+        recorder.mark_used({post.id for post in answers}.difference([letter.id for letter in cancellations]))
         return process, recorder
 
     def _fail(
