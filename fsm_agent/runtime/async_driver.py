@@ -91,7 +91,7 @@ class AsyncDriver(Reconciler):
         future = recorder.submit()
         while future is not None:
             await asyncio.shield(asyncio.wait([asyncio.wrap_future(future)]))
-            future = recorder.written(future)
+            future = recorder.complete_write(future)
 
     async def _wait_for_others(self) -> None:
         await self._close_alone()

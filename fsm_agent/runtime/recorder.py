@@ -87,7 +87,7 @@ class Recorder(Protocol):
     def submit(self) -> Future[Any] | None:
         """Begin to write without blocking; None: it is done."""
 
-    def written(self, future: Future[Any]) -> Future[Any] | None:
+    def complete_write(self, future: Future[Any]) -> Future[Any] | None:
         """Take what became of `submit`; return a future of more work that would block, or None.
 
         Raises:

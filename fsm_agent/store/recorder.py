@@ -207,7 +207,7 @@ class StoreRecorder:
             )
         return self._flying
 
-    def written(self, future: Future[Any]) -> Future[Any] | None:
+    def complete_write(self, future: Future[Any]) -> Future[Any] | None:
         if future is not self._flying:  # of the posts
             future.result()
             return None
