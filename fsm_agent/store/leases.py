@@ -49,7 +49,7 @@ class LeaseRenewer:
 
     def ring(self, run: str) -> None:
         """Have a run looked at for letters now, if it is driven here."""
-        for recorder in self._held():
+        for recorder in self._recorders():
             if recorder.run == run:
                 recorder.fetch()
 
@@ -57,7 +57,7 @@ class LeaseRenewer:
         """Begin anew in a forked process, which has no threads and no leases."""
         self.__init__()  # type: ignore[misc]
 
-    def _held(self) -> list[StoreRecorder]:
+    def _recorders(self) -> list[StoreRecorder]:
         with self._changed:
             return list(self._renewals)
 
@@ -66,16 +66,16 @@ class LeaseRenewer:
         while idle < IDLE_BEATS:
             self._wait(polls_at_s)
             is_poll = time.monotonic() >= polls_at_s
-            recorders = self._held()
+            recorders = self._recorders()
             for recorder in recorders:
                 try:
-                    self._look_after(recorder, is_poll=is_poll)
+                    self._renew_or_fetch(recorder, is_poll=is_poll)
                 except Exception as error:  # the store is away: the next beat may reach it
                     _log.warning("run %s: its lease could not be renewed: %s", recorder.run, error)
             if is_poll:
                 polls_at_s = time.monotonic() + POLL_S
                 idle = 0 if recorders else idle + 1
-            if idle >= IDLE_BEATS and not self._is_over():
+            if idle >= IDLE_BEATS and not self._end_if_idle():
                 idle = 0
 
     def _wait(self, until_s: float) -> None:
@@ -88,14 +88,14 @@ class LeaseRenewer:
                     return
                 self._changed.wait(left_s)
 
-    def _is_over(self) -> bool:
+    def _end_if_idle(self) -> bool:
         """End the thread, unless a lease has just come."""
         with self._changed:
             if not self._renewals:
                 self._thread = None
             return self._thread is None
 
-    def _look_after(self, recorder: StoreRecorder, *, is_poll: bool) -> None:
+    def _renew_or_fetch(self, recorder: StoreRecorder, *, is_poll: bool) -> None:
         if time.monotonic() >= self._renewals.get(recorder, math.inf):
             try:
                 recorder.renew()
