@@ -23,12 +23,12 @@ from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
-    asked_now,
+    merge_questions,
     is_repeated,
     is_woken,
     open_questions,
     row_of,
-    shown_due_s,
+    effective_due_s,
 )
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -109,7 +109,7 @@ class MemoryStore:
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
         with self._lock:
-            kept = self._newest(lease)
+            kept = self._run_of(lease)
             if kept.until_s is None:
                 raise checks.lost_lease(lease)
             kept.until_s = self._clock() + for_s
@@ -127,7 +127,7 @@ class MemoryStore:
     ) -> int:
         rest = check_append(lines, rest)
         with self._lock:
-            kept = self._newest(lease)
+            kept = self._run_of(lease)
             if kept.until_s is None or kept.n != n:
                 if not is_repeated(kept, lease, n, lines, rest):
                     raise (
@@ -200,7 +200,7 @@ class MemoryStore:
             if kept.until_s is None and is_woken(kept) > was_woken:
                 self._make_due(kept, now_s)
             else:
-                self._tell()
+                self._notify()
 
     def list(
         self,
@@ -220,7 +220,7 @@ class MemoryStore:
                 if (agent is None or kept.agent == agent)
                 and (ended is None or kept.is_ended == ended)
                 and (not asked or open_questions(kept))
-                and (due_before is None or ((due_s := shown_due_s(kept)) is not None and due_s < due_before))
+                and (due_before is None or ((due_s := effective_due_s(kept)) is not None and due_s < due_before))
             ]
             found.sort(key=lambda kept: kept.updated_s, reverse=True)
             now_s = self._clock()
@@ -270,7 +270,7 @@ class MemoryStore:
             raise checks.unknown_run(run)
         return kept
 
-    def _newest(self, lease: Lease) -> StoredRun:
+    def _run_of(self, lease: Lease) -> StoredRun:
         """Return the run of a lease that nobody has outdated.
 
         A run that was deleted and begun again counts its fences from 1 again.
@@ -287,9 +287,9 @@ class MemoryStore:
     def _make_due(self, kept: StoredRun, now_s: float) -> None:
         since_s = min(now_s, kept.due_s) if kept.due_s else now_s
         self._queue.make_due(kept, since_s)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changes += 1
         if self._waiting:
             self._due.notify_all()
@@ -300,7 +300,7 @@ class MemoryStore:
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
-            kept.asked = asked_now(kept.asked, rest.questions, unread)
+            kept.asked = merge_questions(kept.asked, rest.questions, unread)
         kept.ticket = 0
         if rest.is_ended:
             return
@@ -308,4 +308,4 @@ class MemoryStore:
             self._make_due(kept, kept.updated_s)
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)
-            self._tell()
+            self._notify()

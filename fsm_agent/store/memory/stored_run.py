@@ -71,7 +71,7 @@ def is_repeated(kept: StoredRun, lease: Lease, n: int, lines: Sequence[str], res
     return is_next and kept.lines[n:end] == list(lines)
 
 
-def asked_now(
+def merge_questions(
     before: dict[str, OpenQuestion], questions: Sequence[Question], unread: set[str]
 ) -> dict[str, OpenQuestion]:
     """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
@@ -89,7 +89,7 @@ def open_questions(kept: StoredRun) -> list[Question]:
     return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
 
 
-def shown_due_s(kept: StoredRun) -> float | None:
+def effective_due_s(kept: StoredRun) -> float | None:
     """Return the time at which a run is due, as `Run.due_s` says it."""
     if kept.is_ended:
         return None
@@ -109,7 +109,7 @@ def row_of(kept: StoredRun, now_s: float) -> Run:
         n=kept.n,
         state=kept.state,
         is_ended=kept.is_ended,
-        due_s=shown_due_s(kept),
+        due_s=effective_due_s(kept),
         holder=kept.holder if kept.until_s is not None and kept.until_s > now_s else None,
         created_s=kept.created_s,
         updated_s=kept.updated_s,
