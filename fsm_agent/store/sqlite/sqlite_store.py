@@ -67,14 +67,14 @@ class SqliteStore:
         self._clock = clock
         with _opening:
             prepare(self._path)
-            self._begin()
+            self._open()
             _stores.add(self)
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         """Make what an OS process has for itself."""
-        self._connections = Connections(lambda: connect(self._path), self._closed)
-        self._watching = Connections(lambda: connect(self._path), self._closed)
-        self._writer = GroupCommit[Write](self._commit, self._closed)
+        self._connections = Connections(lambda: connect(self._path), self._closed_error)
+        self._watching = Connections(lambda: connect(self._path), self._closed_error)
+        self._writer = GroupCommit[Write](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
         self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
@@ -121,8 +121,8 @@ class SqliteStore:
             due_s = clock_s if now_s is None else now_s
             return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
 
-        with self._reading() as connection:  # whoever finds nothing to do does not hold up those who write
-            dead = self._dead(connection, run)
+        with self._read_transaction() as connection:  # whoever finds nothing to do does not hold up those who write
+            dead = self._dead_instances(connection, run)
             looked = wish()
             is_found = runs.find(connection, looked) is not None
         lease: Lease | None = None
@@ -183,7 +183,7 @@ class SqliteStore:
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         check_run(run)
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.load(connection, run, after, self._clock())
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
@@ -209,26 +209,26 @@ class SqliteStore:
             conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
         if due_before is not None:
             conditions["due < ?"] = [due_before]
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             by = "question" if asked else "open" if ended is False else "updated"
             return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.head(connection, conversation)
 
     def delete(self, run: str) -> None:
         check_run(run)
-        with self._reading() as connection:
-            dead = self._dead(connection, run)
+        with self._read_transaction() as connection:
+            dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
         self._looked.vain = None
         changes, agents, looked_s = vain
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             next_s = runs.next_due_s(connection, agents, looked_s)
         if next_s is not None:
             timeout_s = min(timeout_s, next_s - self._clock())
@@ -250,19 +250,19 @@ class SqliteStore:
         for connections in (self._connections, self._watching):
             connections.after_fork()
 
-    def _begin_anew(self) -> None:
+    def _reopen_after_fork(self) -> None:
         """Make what the OS process has for itself, after a fork: locks and threads of the other one are not here."""
         is_closed = self._connections.is_closed
         self._holders.abandon()
-        self._begin()
+        self._open()
         if is_closed:
             self.close()
 
-    def _closed(self) -> StoreError:
+    def _closed_error(self) -> StoreError:
         return StoreError(f"the store {str(self._path)!r} is closed")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _read_transaction(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection that sees the store as it is now until the end."""
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN")
@@ -299,11 +299,11 @@ class SqliteStore:
         with self._watching.one() as connection, name_file_in_errors(self._path):
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
-    def _dead(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
+    def _dead_instances(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
         return frozenset(filter(self._holders.is_dead, runs.instances(connection, run)))
 
     def _has_leases(self, instance: str) -> bool:
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.has_leases(connection, instance)
 
 
@@ -327,7 +327,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     for store in _forking:
-        store._begin_anew()
+        store._reopen_after_fork()
     _after_fork()
 
 
