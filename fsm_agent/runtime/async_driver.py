@@ -167,7 +167,7 @@ class AsyncDriver(Reconciler):
     def is_bounded(self, activity: Activity) -> bool:
         return activity.takes_thread
 
-    def reported(self, activity: Activity) -> None:
+    def free_room(self, activity: Activity) -> None:
         if self._room is not None:
             self._room.release()
 

@@ -136,7 +136,7 @@ class Reconciler(ABC):
         """Return whether an activity counts against `World.threads`."""
 
     @abstractmethod
-    def reported(self, activity: Activity) -> None:
+    def free_room(self, activity: Activity) -> None:
         """Give back the room of an event that an activity had streamed."""
 
     @abstractmethod
@@ -372,7 +372,7 @@ class Reconciler(ABC):
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Return the events of an activity; none of one that was let go of."""
         if event is not None and activity.stream is not None:
-            self.reported(activity)  # even if it was dropped: others wait for the room
+            self.free_room(activity)  # even if it was dropped: others wait for the room
         if activity.is_dropped:
             return ()
         if event is not None:

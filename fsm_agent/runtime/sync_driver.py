@@ -107,7 +107,7 @@ class SyncDriver(Reconciler):
     def is_bounded(self, activity: Activity) -> bool:
         return not activity.is_abortable
 
-    def reported(self, activity: Activity) -> None:
+    def free_room(self, activity: Activity) -> None:
         self._room.release()
 
     def start(self, activity: Activity) -> None:
