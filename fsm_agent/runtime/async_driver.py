@@ -58,11 +58,11 @@ class AsyncDriver(Reconciler):
                 await asyncio.wait(self._left_behind, timeout=GRACE_S)
             try:
                 if self.active:
-                    self.keep()
+                    self.keep_results()
                 if self.recorder is not None:
                     await self._give_back(self.recorder)
             except Exception as error:
-                self.left_in_disorder(raised, error)
+                self.add_cleanup_error(raised, error)
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
@@ -103,7 +103,7 @@ class AsyncDriver(Reconciler):
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
                 await self._bell
         except TimeoutError:
-            self.waited_out()
+            self.handle_limit()
         finally:
             self._bell = None
 
@@ -126,7 +126,7 @@ class AsyncDriver(Reconciler):
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
-            self.waited_out()
+            self.handle_limit()
             self._begin_again(alone)
         finally:
             self._waiting_task, self._is_interrupted = None, False

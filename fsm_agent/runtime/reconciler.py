@@ -19,7 +19,7 @@ there is nothing to do before something happens; the driver then waits (`wait`),
   functions would run twice otherwise.
 - *What ends a wait.*  A driver waits for the inbox, until the first of three limits at the latest: the deadline, the
   timeout of an activity, the moment of a *nap*, which is an activity that only waits.  The limit that a wait has
-  reached is dealt with when the wait ends (`waited_out`); it says nothing of the next one.  A nap begins when nothing
+  reached is dealt with when the wait ends (`handle_limit`); it says nothing of the next one.  A nap begins when nothing
   else goes on, or when a wait has lasted until its moment: the clock of a test does not move while something runs.
 - *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
   listener may advance or cancel the process at any event; nothing is started behind its back.
@@ -98,7 +98,7 @@ class Reconciler(ABC):
         self.inbox: deque[Item] = deque()
         self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of those to begin; until when, keys
         self._limit: Deadline | Activity | None = None  # what the present wait ends with at the latest
-        self._waited_out: Deadline | None = None  # the deadline that a wait has lasted until
+        self._reached_deadline: Deadline | None = None  # the deadline that a wait has lasted until
         self._record: Any = None  # the one whose effects are active, waiting, or nobody's here
         self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
         self.is_to_write = False  # the next wait is for the journal to be written
@@ -378,7 +378,7 @@ class Reconciler(ABC):
         if event is not None:
             return activity.inside((event,))
         if ended is _TIMED_OUT:
-            return self._timed_out(activity)
+            return self._handle_timeout(activity)
         del self.active[activity.key]
         outcome = ended
         if activity.handle is not None:
@@ -449,11 +449,11 @@ class Reconciler(ABC):
         left_s, self._limit = min(limits, key=_seconds)
         return max(0.0, left_s)
 
-    def waited_out(self) -> None:
+    def handle_limit(self) -> None:
         """Deal with the limit that the wait has just reached."""
         limit = self._limit
         if isinstance(limit, Deadline):
-            self._waited_out = limit
+            self._reached_deadline = limit
         elif limit is not None and limit.timeout_s is not None:
             self.inbox.append((limit, None, _TIMED_OUT))
         else:
@@ -479,12 +479,12 @@ class Reconciler(ABC):
     def is_late(self) -> bool:
         """True if the deadline has passed: by the clock, or because a wait has lasted until then."""
         deadline = self._deadline
-        return deadline is not None and (deadline == self._waited_out or self._time_left(deadline.at_s) == 0.0)
+        return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
     def _time_left(self, until_s: float) -> float:
         return max(0.0, until_s - self.world.clock.now())
 
-    def _timed_out(self, activity: Activity) -> Iterable[Event]:
+    def _handle_timeout(self, activity: Activity) -> Iterable[Event]:
         """Let go of an activity whose time is up, unless its outcome has come in the meantime."""
         if self.active.get(activity.key) is not activity:
             return ()
@@ -494,7 +494,7 @@ class Reconciler(ABC):
     def _is_wanted(self, activity: Activity) -> bool:
         return any(effect.key == activity.key for effect in self.process.effects)
 
-    def keep(self) -> None:
+    def keep_results(self) -> None:
         """Keep what had been returned when the driver was stopped: otherwise it would be performed twice."""
         for activity in self.active.values():
             if (outcome := activity.returned()) is not None and self._is_wanted(activity):
@@ -502,7 +502,7 @@ class Reconciler(ABC):
         self.active.clear()
         self.inbox.clear()
 
-    def left_in_disorder(self, raised: object, error: Exception) -> None:
+    def add_cleanup_error(self, raised: object, error: Exception) -> None:
         """Note what went wrong at the very end on the error that has ended the driver, and must reach its caller.
 
         Raises:

@@ -64,10 +64,10 @@ class SyncDriver(Reconciler):
             for child in self._left_behind:
                 child.join(max(0.0, until_s - time.monotonic()))
             try:
-                self.keep()
+                self.keep_results()
                 self._give_back()
             except Exception as error:
-                self.left_in_disorder(raised, error)
+                self.add_cleanup_error(raised, error)
         finally:
             self._left_behind.clear()
             self.release()
@@ -92,7 +92,7 @@ class SyncDriver(Reconciler):
         while not self.is_late:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                self.waited_out()
+                self.handle_limit()
                 return
             with suppress(queue.Empty):
                 self._bell.get(timeout=min(left_s, LOOK_UP_S))
