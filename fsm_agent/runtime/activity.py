@@ -49,7 +49,9 @@ class Activity:
     may_run_inline = True  # it may occupy the driver's own thread or task
     is_quick = False  # it ends so soon that nothing has to end it
     takes_thread = False  # under asyncio; it then counts against `World.threads`
-    timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
+    timeout_s: float | None = (
+        None  # how long it may take; those with a limit define `timeout_outcome`, and set the next
+    )
     since_s = 0.0  # when it began, monotonic
 
     def __init__(self, effect: AnyEffect, driver: Reconciler) -> None:
@@ -103,15 +105,15 @@ class Activity:
         """Have the step of the outcome taken; return it, and the events that belong to it if somebody listens."""
         return self.driver.step(self.key, outcome)
 
-    def timed_out(self) -> Any:
+    def timeout_outcome(self) -> Any:
         """Return the outcome of an activity that exceeded its timeout."""
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
 
-    def returned(self) -> Any:
+    def returned_outcome(self) -> Any:
         """Return the outcome to be kept when the driver is stopped, if there is one already; None: there is not."""
         return None
 
-    def inside(self, events: Sequence[Event]) -> Sequence[Event]:
+    def wrap_events(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return events of its own process as the driven process reports them."""
         return [Inside(self.path, event) for event in events] if self.path else events
 

@@ -144,7 +144,7 @@ class ModelActivity(Activity):
     async def _arefused(self) -> ModelFailed:
         return self._refused()
 
-    def timed_out(self) -> ModelFailed:
+    def timeout_outcome(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
         return model_failed(self.effect, error, self.world)
 
@@ -167,7 +167,7 @@ class ModelActivity(Activity):
             call.problem = self.program.raised
         if type(outcome) is not Replied or not driver.is_heard:
             return steps
-        return (*self.inside((ReplyCompleted(outcome.reply),)), *steps, *self.inside(self._loops(so_far)))
+        return (*self.wrap_events((ReplyCompleted(outcome.reply),)), *steps, *self.wrap_events(self._loops(so_far)))
 
     def _loops(self, so_far: int) -> Sequence[Event]:
         r = self.process.record
@@ -387,12 +387,12 @@ class FunctionActivity(Activity):
         call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
         ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s, run.traceback)
-        return (*self.inside((ended, *run.changes)), *steps)
+        return (*self.wrap_events((ended, *run.changes)), *steps)
 
-    def timed_out(self) -> Returned:
+    def timeout_outcome(self) -> Returned:
         return timed_out(self.run)
 
-    def returned(self) -> Any:
+    def returned_outcome(self) -> Any:
         return self.run.ended
 
     def abandon(self) -> None:

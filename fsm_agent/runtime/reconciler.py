@@ -360,7 +360,7 @@ class Reconciler(ABC):
         return ()
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
-        yield from activity.inside(activity.announcement())
+        yield from activity.wrap_events(activity.announcement())
         if self.recorder is not None and self.recorder.is_behind:  # the run was lost, or a listener has advanced it
             self._record = None  # if it is wanted all the same, it begins after that was written
             return
@@ -376,7 +376,7 @@ class Reconciler(ABC):
         if activity.is_dropped:
             return ()
         if event is not None:
-            return activity.inside((event,))
+            return activity.wrap_events((event,))
         if ended is _TIMED_OUT:
             return self._handle_timeout(activity)
         del self.active[activity.key]
@@ -489,7 +489,7 @@ class Reconciler(ABC):
         if self.active.get(activity.key) is not activity:
             return ()
         self.drop(activity.key)
-        return activity.finish(activity.timed_out()) if self._is_wanted(activity) else ()
+        return activity.finish(activity.timeout_outcome()) if self._is_wanted(activity) else ()
 
     def _is_wanted(self, activity: Activity) -> bool:
         return any(effect.key == activity.key for effect in self.process.effects)
@@ -497,7 +497,7 @@ class Reconciler(ABC):
     def keep_results(self) -> None:
         """Keep what had been returned when the driver was stopped: otherwise it would be performed twice."""
         for activity in self.active.values():
-            if (outcome := activity.returned()) is not None and self._is_wanted(activity):
+            if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)
         self.active.clear()
         self.inbox.clear()
