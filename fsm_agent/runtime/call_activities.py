@@ -51,7 +51,7 @@ from fsm_agent.runtime.model_request import (
     stream_model,
     stream_model_async,
 )
-from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timed_out
+from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timeout_outcome
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -390,7 +390,7 @@ class FunctionActivity(Activity):
         return (*self.wrap_events((ended, *run.changes)), *steps)
 
     def timeout_outcome(self) -> Returned:
-        return timed_out(self.run)
+        return timeout_outcome(self.run)
 
     def returned_outcome(self) -> Any:
         return self.run.ended

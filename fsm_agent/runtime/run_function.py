@@ -492,7 +492,7 @@ def _error(text: str, run: FunctionExecution) -> Returned:
     return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
 
 
-def timed_out(run: FunctionExecution) -> Returned:
+def timeout_outcome(run: FunctionExecution) -> Returned:
     """Return the outcome of a function that exceeded its timeout."""
     LOG.warning("%s did not return within %g s", _line(run), run.function.timeout_s)
     return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
