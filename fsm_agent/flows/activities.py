@@ -53,11 +53,11 @@ class AnswerActivity(AskActivity):
 
     is_exclusive = True
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.process.surroundings.answer
 
     def ask(self) -> Any:
-        return self.asked()(self.effect)
+        return self.user_function()(self.effect)
 
     def outcome_of(self, answer: Any) -> Returned | None:
         if answer is None:

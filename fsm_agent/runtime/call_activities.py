@@ -108,7 +108,7 @@ class ModelActivity(Activity):
     def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:
         effect = self.effect
         if effect.refusal is not None:
-            return self._refused()
+            return self._refusal_outcome()
         if effect.is_priced:
             self.world.price_list.check()
         world = self._world_for_request()
@@ -119,7 +119,7 @@ class ModelActivity(Activity):
     def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
         effect = self.effect
         if effect.refusal is not None:
-            return self._arefused()
+            return self._arefusal_outcome()
         if effect.is_priced:
             self.world.price_list.check()
         world = self._world_for_request()
@@ -137,12 +137,12 @@ class ModelActivity(Activity):
         self.program = bind(context)
         return self.world.changed(client=self.program)
 
-    def _refused(self) -> ModelFailed:
+    def _refusal_outcome(self) -> ModelFailed:
         """Return the outcome of a request that is not sent."""
         return ModelFailed(error=self.effect.refusal, at_s=self.world.clock.now())
 
-    async def _arefused(self) -> ModelFailed:
-        return self._refused()
+    async def _arefusal_outcome(self) -> ModelFailed:
+        return self._refusal_outcome()
 
     def timeout_outcome(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
@@ -167,9 +167,13 @@ class ModelActivity(Activity):
             call.problem = self.program.raised
         if type(outcome) is not Replied or not driver.is_heard:
             return steps
-        return (*self.wrap_events((ReplyCompleted(outcome.reply),)), *steps, *self.wrap_events(self._loops(so_far)))
+        return (
+            *self.wrap_events((ReplyCompleted(outcome.reply),)),
+            *steps,
+            *self.wrap_events(self._loop_events(so_far)),
+        )
 
-    def _loops(self, so_far: int) -> Sequence[Event]:
+    def _loop_events(self, so_far: int) -> Sequence[Event]:
         r = self.process.record
         if r.limits.identical_rounds is None or r.identical_rounds == so_far or not r.is_looping:
             return ()
@@ -185,7 +189,7 @@ class AskActivity(Activity):
 
     __slots__ = ()
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         """Return the user's function; None: nobody here can answer."""
         raise NotImplementedError
 
@@ -202,16 +206,16 @@ class AskActivity(Activity):
         raise NotImplementedError
 
     def prepare(self) -> bool:
-        return self.asked() is not None
+        return self.user_function() is not None
 
     def perform(self) -> Outcome | None:
         answer = self.ask()
         if inspect.isawaitable(answer):
-            answer = self.handle.run_coroutine(_awaited(answer))
+            answer = self.handle.run_coroutine(_await_value(answer))
         return self.outcome_of(answer)
 
     async def aperform(self) -> Outcome | None:
-        if inspect.iscoroutinefunction(self.asked()):
+        if inspect.iscoroutinefunction(self.user_function()):
             return self.outcome_of(await self.ask())
         thread = ThreadTask[Any](lambda _: self.ask())
         try:
@@ -234,11 +238,11 @@ class ApprovalActivity(AskActivity):
     def prepare(self) -> bool:
         return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.world.approve
 
     def ask(self) -> Any:
-        approve: Callable[..., Any] = self.asked()
+        approve: Callable[..., Any] = self.user_function()
         call = self.effect.call
         if self.world.asks_with_context:
             return approve(call, context_of(call, self.process.record, self.process.deps))
@@ -319,12 +323,12 @@ class ReconcileActivity(AskActivity):
 
     __slots__ = ()
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.effect.function.reconcile
 
     def ask(self) -> Any:
         context: Context[Any] = context_of(self.effect.call, self.process.record, self.process.deps)
-        return self.asked()(context)
+        return self.user_function()(context)
 
     def outcome_of(self, answer: Any) -> Outcome | None:
         if answer is None or type(answer) in self.effect.outcomes:
@@ -432,7 +436,7 @@ def log_problem(call: AgentCall) -> None:
             left += [error.__cause__, error.__context__]
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def _await_value(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
