@@ -87,21 +87,21 @@ class Cache:
         self._lock = Lock()
 
     def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
-        value = self._kept(call)
+        value = self._find_result(call)
         if value is not _NOTHING:
             return value
         value = following(call)
-        return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
+        return self._store_awaited(call, value) if inspect.isawaitable(value) else self._store_result(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
         """Do the same as `__call__` around a coroutine function."""
-        value = self._kept(call)
-        return await self._awaited(call, following(call)) if value is _NOTHING else value
+        value = self._find_result(call)
+        return await self._store_awaited(call, following(call)) if value is _NOTHING else value
 
-    async def _awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
-        return self._keep(call, await value)
+    async def _store_awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
+        return self._store_result(call, await value)
 
-    def _kept(self, call: FunctionCall) -> Any:
+    def _find_result(self, call: FunctionCall) -> Any:
         mark = fingerprint(call)  # of the call that will be run: outer middleware may have changed it
         with self._lock:
             until_s, value = self._results.get(mark, (0.0, _NOTHING))
@@ -112,7 +112,7 @@ class Cache:
             run.is_cached = True
         return value
 
-    def _keep(self, call: FunctionCall, value: Any) -> Any:
+    def _store_result(self, call: FunctionCall, value: Any) -> Any:
         mark = fingerprint(call)
         with self._lock:
             self._results[mark] = _clock().now() + self.ttl_s, value
