@@ -29,8 +29,8 @@ def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Repli
     try:
         reply = world.client.complete(effect.request, timeout_s=timeout_s)
     except Exception as error:
-        return _failed(effect, error, world)
-    return _replied(effect, reply, "complete", world)
+        return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "complete", world)
 
 
 async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
@@ -38,8 +38,8 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
-        return _failed(effect, error, world)
-    return _replied(effect, reply, "acomplete", world)
+        return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "acomplete", world)
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
@@ -81,8 +81,8 @@ def stream_model(
                         yield event
     except Exception as error:
         if reply is None:  # otherwise the stream broke while it was being closed
-            return _failed(effect, error, world)
-    return _replied(effect, reply, "stream", world)
+            return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "stream", world)
 
 
 async def stream_model_async(
@@ -101,19 +101,19 @@ async def stream_model_async(
                         yield event
     except Exception as error:
         if reply is None:
-            yield _failed(effect, error, world)
+            yield _failure_outcome(effect, error, world)
             return
-    yield _replied(effect, reply, "astream", world)
+    yield _reply_outcome(effect, reply, "astream", world)
 
 
-def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+def _failure_outcome(effect: CallModel, error: Exception, world: World) -> ModelFailed:
     """Return a client's exception as an outcome of the call; raise one that has to go through."""
     if (failure := transport_failure(error)) is None:
         raise error
     return model_failed(effect, failure, world)
 
 
-def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
+def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
     problem: str | None = None
     if type(reply) is not Reply or reply.message.role != "assistant":
         problem = "a Reply would be right, whose message has the role 'assistant'"
