@@ -29,9 +29,9 @@ class RunWithData(FunctionExecution):
 
     ainvoke = invoke
 
-    def unprepared(self, error: Exception) -> Ended:
+    def preparation_failure(self, error: Exception) -> Ended:
         if not isinstance(error, OutcomeError):
-            return super().unprepared(error)
+            return super().preparation_failure(error)
         # The text quotes the result, which no model is shown here
         return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
 

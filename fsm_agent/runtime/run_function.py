@@ -145,13 +145,15 @@ class FunctionExecution:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
-    def unprepared(self, error: Exception) -> Ended:
+    def preparation_failure(self, error: Exception) -> Ended:
         """Return the outcome of a run whose result could not be prepared."""
         if self.function.on_error == "fail":
             return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
-        return _error(f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self)
+        return _error_result(
+            f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
+        )
 
-    def piped(self, ended: Ended, piped: PipelineResult) -> Ended:
+    def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
         """Return the outcome with its result as the pipeline leaves it."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
@@ -203,7 +205,7 @@ def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        run.ended = _plain(run, wait) if run.is_plain else _governed(run, wait)
+        run.ended = _run_plain(run, wait) if run.is_plain else _run_with_policy(run, wait)
         return run.ended
     finally:
         _run.reset(token)
@@ -212,41 +214,41 @@ def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -
 async def arun_function(run: FunctionExecution) -> Ended:
     """Run a function in this task; a plain one in a thread, unless its policy says that it does not block."""
     if run.function.takes_thread:  # evaluated in the thread: no future can hold a StopIteration
-        return await _in_thread(run)
+        return await _run_in_thread(run)
     token = _run.set(run)
     try:
-        run.ended = await (_aplain(run) if run.is_plain else _agoverned(run))
+        run.ended = await (_arun_plain(run) if run.is_plain else _arun_with_policy(run))
         return run.ended
     finally:
         _run.reset(token)
 
 
-def _plain(run: FunctionExecution, wait: Wait) -> Ended:
+def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
     """Run a function whose policy does not affect how it runs."""
     try:
         value = run.invoke(run.effect.call)
-        value = _waited_for(value, wait) if inspect.isawaitable(value) else value
+        value = _wait_for(value, wait) if inspect.isawaitable(value) else value
     except BaseException as error:
-        return _raised(_failure(error, run), run)
-    return _returned(value, run)
+        return _error_outcome(_as_failure(error, run), run)
+    return _result_outcome(value, run)
 
 
-async def _aplain(run: FunctionExecution) -> Ended:
-    """Do the same as `_plain` under asyncio."""
+async def _arun_plain(run: FunctionExecution) -> Ended:
+    """Do the same as `_run_plain` under asyncio."""
     try:
         value = run.ainvoke(run.effect.call)
         if inspect.isawaitable(value):
             value = await value
     except asyncio.CancelledError as error:
-        return _raised(_cancelled(error), run)
+        return _error_outcome(_cancellation_error(error), run)
     except Exception as error:
-        return _raised(error, run)
-    return _returned(value, run)
+        return _error_outcome(error, run)
+    return _result_outcome(value, run)
 
 
-def _governed(run: FunctionExecution, wait: Wait) -> Ended:
+def _run_with_policy(run: FunctionExecution, wait: Wait) -> Ended:
     """Run a function whose policy affects how it runs."""
-    steps = _attempts(run)
+    steps = _run_attempts(run)
     delay_s = next(steps)
     try:
         while True:
@@ -255,11 +257,13 @@ def _governed(run: FunctionExecution, wait: Wait) -> Ended:
                 delay_s = steps.send(None)
                 continue
             try:
-                value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
+                value = (
+                    wait(_acall_through_middleware(run)) if run.function.is_awaited else _call_through_middleware(run)
+                )
                 if inspect.isawaitable(value):
-                    value = _waited_for(value, wait)
+                    value = _wait_for(value, wait)
             except BaseException as error:
-                delay_s = steps.throw(_failure(error, run))
+                delay_s = steps.throw(_as_failure(error, run))
             else:
                 delay_s = steps.send(value)
     except StopIteration as end:
@@ -267,14 +271,14 @@ def _governed(run: FunctionExecution, wait: Wait) -> Ended:
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
     try:
-        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+        return run.take_pipeline_result(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
     except BaseException as error:
-        return _unprepared(_failure(error, run), run)
+        return _preparation_failed(_as_failure(error, run), run)
 
 
-async def _agoverned(run: FunctionExecution) -> Ended:
-    """Do the same as `_governed` under asyncio."""
-    steps = _attempts(run)
+async def _arun_with_policy(run: FunctionExecution) -> Ended:
+    """Do the same as `_run_with_policy` under asyncio."""
+    steps = _run_attempts(run)
     delay_s = next(steps)
     try:
         while True:
@@ -283,9 +287,9 @@ async def _agoverned(run: FunctionExecution) -> Ended:
                 delay_s = steps.send(None)
                 continue
             try:
-                value = await _avalue(run)
+                value = await _acall_through_middleware(run)
             except asyncio.CancelledError as error:
-                delay_s = steps.throw(_cancelled(error))
+                delay_s = steps.throw(_cancellation_error(error))
             except Exception as error:
                 delay_s = steps.throw(error)
             else:
@@ -295,14 +299,14 @@ async def _agoverned(run: FunctionExecution) -> Ended:
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
     try:
-        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+        return run.take_pipeline_result(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
     except asyncio.CancelledError as error:
-        return _unprepared(_cancelled(error), run)
+        return _preparation_failed(_cancellation_error(error), run)
     except Exception as error:
-        return _unprepared(error, run)
+        return _preparation_failed(error, run)
 
 
-async def _in_thread(run: FunctionExecution) -> Ended:
+async def _run_in_thread(run: FunctionExecution) -> Ended:
     child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
@@ -311,7 +315,7 @@ async def _in_thread(run: FunctionExecution) -> Ended:
         raise
 
 
-def _attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
+def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
     """Return the outcome of a run, attempt by attempt.
 
     Yield None to be sent the function's result, or to have its exception thrown in; or yield how many seconds to wait
@@ -330,8 +334,8 @@ def _attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
                 if not run.is_cancelled:
                     run.attempt += 1
                     continue
-            return _raised(error, run)
-        return _returned(value, run)
+            return _error_outcome(error, run)
+        return _result_outcome(value, run)
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
@@ -341,7 +345,7 @@ def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> 
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
 
 
-def _value(run: FunctionExecution) -> Any:
+def _call_through_middleware(run: FunctionExecution) -> Any:
     """Return the function's result behind its middleware, all of it plain."""
 
     def innermost(call: FunctionCall) -> Any:
@@ -349,15 +353,15 @@ def _value(run: FunctionExecution) -> Any:
 
     step: Callable[[FunctionCall], Any] = innermost
     for use in reversed(run.function.middleware):
-        step = partial(_called, use, step)
+        step = partial(_call_middleware, use, step)
     return step(run.effect.call)
 
 
-def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
     return use(call, following)
 
 
-async def _avalue(run: FunctionExecution) -> Any:
+async def _acall_through_middleware(run: FunctionExecution) -> Any:
     """Return the function's result behind its middleware, some of it awaitable."""
     function = run.function
 
@@ -367,44 +371,46 @@ async def _avalue(run: FunctionExecution) -> Any:
             value = (await asyncio.wrap_future(ThreadTask(lambda _: settled(work)).start().future))()
         else:
             value = run.ainvoke(call, run.context())
-        return await _awaited(value) if inspect.isawaitable(value) else value
+        return await _await_value(value) if inspect.isawaitable(value) else value
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost
     for use in reversed(function.middleware):
-        step = partial(_acalled, getattr(use, "acall", use), step)
+        step = partial(_acall_middleware, getattr(use, "acall", use), step)
     return await step(run.effect.call)
 
 
-async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+async def _acall_middleware(
+    use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall
+) -> Any:
     value = use(call, following)
     return await value if inspect.isawaitable(value) else value
 
 
-def _waited_for(value: Awaitable[Any], wait: Wait) -> Any:
+def _wait_for(value: Awaitable[Any], wait: Wait) -> Any:
     """Return what an awaitable gives; a coroutine that was left behind before it began is closed."""
     try:
-        return wait(_awaited(value))
+        return wait(_await_value(value))
     finally:
         if inspect.iscoroutine(value):
             value.close()
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
+async def _await_value(value: Awaitable[Any]) -> Any:
     """Return the awaited value; a cancellation that did not come from here is an error of the function."""
     try:
         return await value
     except asyncio.CancelledError as error:
-        raise _cancelled(error) from error
+        raise _cancellation_error(error) from error
 
 
-def _cancelled(error: asyncio.CancelledError) -> Exception:
+def _cancellation_error(error: asyncio.CancelledError) -> Exception:
     """Return the failure that a cancellation of the function is; raise one that is meant for this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
-def _failure(error: BaseException, run: FunctionExecution) -> Exception:
+def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
     """Return an exception of the function as its failure; raise one that is for the driver to handle."""
     if isinstance(error, Exception):
         return error
@@ -413,13 +419,13 @@ def _failure(error: BaseException, run: FunctionExecution) -> Exception:
     raise error
 
 
-def _returned(value: Any, run: FunctionExecution) -> Ended:
+def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
         text, attachments = _content(value, run)
     except Exception as error:
-        return _unprepared(error, run)
+        return _preparation_failed(error, run)
     return Returned(
         text=text,
         attachments=attachments,
@@ -440,11 +446,11 @@ def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment,
     return "\n".join([function.format_result(part, call) for part in words]), attachments
 
 
-def _raised(error: Exception, run: FunctionExecution) -> Ended:
+def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
     """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
     run.check()
     if isinstance(error, Retry):
-        return _error(error_text(error), run)
+        return _error_result(error_text(error), run)
     _log_raised(error, run)
     text = _error_text(error)
     if run.is_heard:
@@ -454,8 +460,8 @@ def _raised(error: Exception, run: FunctionExecution) -> Ended:
             run.raised = error
             return FunctionFailed(text=text, at_s=run.world.clock.now())
         case Default(value):
-            return _returned(value, run)
-    return _error(text, run)
+            return _result_outcome(value, run)
+    return _error_result(text, run)
 
 
 def _error_text(error: Exception) -> str:
@@ -463,36 +469,36 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _unprepared(error: Exception, run: FunctionExecution) -> Ended:
+def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
     """Return the outcome of a function that has run, and whose result its format or the result pipeline failed on.
 
     The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
     it.
     """
     run.check()
-    log_error(logging.WARNING, f"{_line(run)}: its result could not be prepared", error)
+    log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
     if run.is_heard:
         run.traceback = traceback_text(error)
     if run.function.on_error == "fail":
         run.raised = error
-    return run.unprepared(error)
+    return run.preparation_failure(error)
 
 
 def _log_raised(error: Exception, run: FunctionExecution) -> None:
     attempt = f" at attempt {run.attempt}" if run.attempt > 1 else ""
-    log_error(logging.WARNING, f"{_line(run)} raised {type(error).__name__}{attempt}", error)
+    log_error(logging.WARNING, f"{_log_subject(run)} raised {type(error).__name__}{attempt}", error)
 
 
-def _line(run: FunctionExecution) -> str:
+def _log_subject(run: FunctionExecution) -> str:
     """Return the beginning of a line about a run."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 
-def _error(text: str, run: FunctionExecution) -> Returned:
+def _error_result(text: str, run: FunctionExecution) -> Returned:
     return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
 
 
 def timeout_outcome(run: FunctionExecution) -> Returned:
     """Return the outcome of a function that exceeded its timeout."""
-    LOG.warning("%s did not return within %g s", _line(run), run.function.timeout_s)
-    return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
+    LOG.warning("%s did not return within %g s", _log_subject(run), run.function.timeout_s)
+    return _error_result(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
