@@ -29,7 +29,7 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.logs.lines import traceback_text, words
 from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.results.pipeline import PipelineResult
-from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ async def _acall_through_middleware(run: FunctionExecution) -> Any:
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             work = partial(run.invoke, call, run.context())
-            value = (await asyncio.wrap_future(ThreadTask(lambda _: settled(work)).start().future))()
+            value = (await asyncio.wrap_future(ThreadTask(lambda _: settle(work)).start().future))()
         else:
             value = run.ainvoke(call, run.context())
         return await _await_value(value) if inspect.isawaitable(value) else value

@@ -132,7 +132,7 @@ class ThreadTask(Generic[T]):
 
             self.abort.add(cancel)
             try:
-                return await _asettled(coroutine)
+                return await _asettle(coroutine)
             finally:
                 self.abort.discard(cancel)
 
@@ -152,24 +152,24 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def settled(work: Callable[[], T]) -> Settled[T]:
+def settle(work: Callable[[], T]) -> Settled[T]:
     """Run ``work``; its exception may be one that no future can hold."""
     try:
         value = work()
     except Exception as error:
-        return _raising(error)
+        return _make_raiser(error)
     return lambda: value
 
 
-async def _asettled(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
+async def _asettle(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
     try:
         value = await coroutine
     except Exception as error:
-        return _raising(error)
+        return _make_raiser(error)
     return lambda: value
 
 
-def _raising(error: Exception) -> Callable[[], Any]:
+def _make_raiser(error: Exception) -> Callable[[], Any]:
     def fail() -> Any:
         nonlocal error
         try:
