@@ -53,10 +53,10 @@ def write_private(path: Path, data: bytes) -> None:
         return
     _sync_folder(path.parent)
     for slot in range(_CLEANED):
-        _remove_if_dead(_fresh(path, slot))
+        _remove_if_dead(_new_path(path, slot))
 
 
-def _fresh(path: Path, slot: int) -> Path:
+def _new_path(path: Path, slot: int) -> Path:
     return path.with_name(f".{path.name}.{slot}.new")
 
 
@@ -70,7 +70,7 @@ def _mode_for(path: Path) -> int:
 def _create(path: Path) -> tuple[int, Path]:
     """Create and lock a new file; return its descriptor and name."""
     for slot in itertools.count():
-        fresh = _fresh(path, slot)
+        fresh = _new_path(path, slot)
         _remove_if_dead(fresh)
         try:
             descriptor = os.open(fresh, _NEW, _OWNERS)
