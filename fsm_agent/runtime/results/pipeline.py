@@ -87,8 +87,8 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
             try:
                 awaitable = steps.send(result)
             except StopIteration as end:
-                return _piped(end)
-            result = run(_coroutine(awaitable))
+                return _pipeline_result(end)
+            result = run(_await_replacement(awaitable))
 
     async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> PipelineResult:
         """Take the steps in this task."""
@@ -97,7 +97,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
             try:
                 awaitable = steps.send(result)
             except StopIteration as end:
-                return _piped(end)
+                return _pipeline_result(end)
             result = await awaitable
 
     def _steps(
@@ -119,23 +119,23 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
             result = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
             if inspect.isawaitable(result):
                 result = yield result
-            new = _checked(result, kind, call.name, text)
+            new = _check_result(result, kind, call.name, text)
             if new != text:
                 events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
                 text = new
         return PipelineResult(outcome.changed(text=text), tuple(events)) if events else PipelineResult(outcome)
 
 
-def _piped(end: StopIteration) -> PipelineResult:
+def _pipeline_result(end: StopIteration) -> PipelineResult:
     piped: PipelineResult = end.value
     return piped
 
 
-async def _coroutine(awaitable: Awaitable[Replacement]) -> Replacement:
+async def _await_replacement(awaitable: Awaitable[Replacement]) -> Replacement:
     return await awaitable
 
 
-def _checked(result: Any, kind: str, name: str, text: str) -> str:
+def _check_result(result: Any, kind: str, name: str, text: str) -> str:
     """Return the text that a step made of the result, as it can be shown to a model."""
     if result is None:
         return text
