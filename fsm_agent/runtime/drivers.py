@@ -55,7 +55,7 @@ def run(
             elif sink is not None:
                 sink(event)
     if sink is not None:
-        sink(_last(process))
+        sink(_last_event(process))
     return process
 
 
@@ -69,7 +69,7 @@ async def arun(
             if reported is not None and sink is not None:
                 sink(reported)
     if sink is not None:
-        sink(_last(process))
+        sink(_last_event(process))
     return process
 
 
@@ -81,7 +81,7 @@ def drive(process: Process, world: World, *, streaming: bool = True, recorder: R
                 driver.wait()
             else:
                 yield event
-    yield _last(process)
+    yield _last_event(process)
 
 
 async def adrive(
@@ -93,10 +93,10 @@ async def adrive(
             reported = event or await driver.wait()
             if reported is not None:
                 yield reported
-    yield _last(process)
+    yield _last_event(process)
 
 
-def _last(process: Process) -> Event:
+def _last_event(process: Process) -> Event:
     if process.effects:
         return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
     return Done(process.outcome)
