@@ -182,7 +182,7 @@ class Parent(Driven, ABC):
             found = [*self._own_wanted.values()]
             if self._child_effects:
                 for name, child in self._child_effects.items():
-                    found += child.effects.values() if child.is_in_order else self._ordered(name, child)
+                    found += child.effects.values() if child.is_in_order else self._sort_effects(name, child)
             self._effects = tuple(found)
         return self._effects
 
@@ -208,11 +208,11 @@ class Parent(Driven, ABC):
         if not is_inside:
             return Owner(self, "", ())
         if name not in self.record.children:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         owner = self._child_process(self.record, name).owner(rest)
         world = self.world_of(name)
         worlds = owner.worlds if world is None else (*owner.worlds, world)
-        return Owner(owner.process, _joined(name, owner.path), worlds)
+        return Owner(owner.process, _join_path(name, owner.path), worlds)
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  All or nothing, children included; synchronous, pure.
@@ -227,7 +227,7 @@ class Parent(Driven, ABC):
         """
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
-        record = self._settle_children(*self._advanced(key, outcome, steps), steps)
+        record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
         changes = self._changes(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
@@ -258,7 +258,7 @@ class Parent(Driven, ABC):
         if not is_inside:
             return None, key
         if name not in self.record.children:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         return self._child_process(self.record, name), rest
 
     # Effects
@@ -294,7 +294,7 @@ class Parent(Driven, ABC):
             heapify(self._deadlines)
         self._cached_for = record
 
-    def _ordered(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
+    def _sort_effects(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
         """Return the effects of a child in their order, and keep them so."""
         prefix = f"{name}{SEPARATOR}"
         paths = [f"{prefix}{effect.key}" for effect in self._child_process(self.record, name).effects]
@@ -311,7 +311,7 @@ class Parent(Driven, ABC):
         child: Any = self._child_process(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
-        return ChildEffects(child.record, effects, _under(prefix, child.deadline))
+        return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
 
     def _changes(self, key: str, record: ParentRecord) -> ChildChanges | None:
         """Return what the step to ``record`` changes in what is wanted; None: it has to be read anew."""
@@ -351,7 +351,7 @@ class Parent(Driven, ABC):
         prefix = f"{name}{SEPARATOR}"
         gone += [f"{prefix}{key}" for key in change.gone]
         new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
-        deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
+        deadline = _deadline_under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
         return ChildEffects(child.record, before.effects, deadline, before.is_in_order and not change.new)
 
     def _apply(self, key: str, changes: ChildChanges, children: dict[str, ChildEffects]) -> None:
@@ -388,7 +388,7 @@ class Parent(Driven, ABC):
 
     # Steps
 
-    def _advanced(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
+    def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
         """Return the record after the outcome, and the names of children that have ended."""
         record = self.record
         if record.ending is not None:
@@ -397,13 +397,13 @@ class Parent(Driven, ABC):
         name, is_inside, rest = key.partition(SEPARATOR)
         if is_inside:
             if name not in record.children:
-                raise OutcomeError(self._unwanted(key))
+                raise OutcomeError(self._unwanted_text(key))
             return self._child_step(record, name, rest, outcome, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
             for name in record.children:
                 record = self._child_step(record, name, "", outcome, steps, ended)
         elif key in record.children:
-            record = self._without(record, key)
+            record = self._remove_child(record, key)
         elif key:
             self._check(key, outcome)
         return self._own_step(record, key, outcome, steps), ended
@@ -412,28 +412,28 @@ class Parent(Driven, ABC):
         """Begin children that are new, and take the ends of those that have ended."""
         known = self.record.children
         while record.ending is None:
-            for name in _newest(record.children, known):
-                record = self._begun(record, name, steps, ended)
+            for name in _new_children(record.children, known):
+                record = self._begin_child(record, name, steps, ended)
             known = record.children
             if not ended:
                 break
             name = ended.pop(0)
             if name in known:
                 end = self.result_of_child(name, self._child_process(record, name))
-                record = self._own_step(self._without(record, name), name, end, steps)
+                record = self._own_step(self._remove_child(record, name), name, end, steps)
         return record
 
-    def _begun(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
+    def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"a child has the name {name!r}: a text without {SEPARATOR!r} would be right")
         child = self._child_process(record, name)
         self.begin(record, name, child)
-        return self._with(record, name, child, steps, ended)
+        return self._replace_child(record, name, child, steps, ended)
 
     def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
         child = self._child_process(record, name)
         child.advance(key, outcome)
-        return self._with(record, name, child, steps, ended)
+        return self._replace_child(record, name, child, steps, ended)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         """Take the step of an outcome."""
@@ -459,14 +459,14 @@ class Parent(Driven, ABC):
         for watch in STEP_WATCHES.get():
             watch(step)
 
-    def _with(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
+    def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
         """Return the record with that of a child as it is now; collect the child's steps, and its name at its end."""
         steps += [inside(name, event) for event in child.steps]
         if child.change is None and not child.effects:  # one that knows what has changed goes on
             ended.append(name)
         return record.changed(children={**record.children, name: child.record})
 
-    def _without(self, record: Any, name: str) -> Any:
+    def _remove_child(self, record: Any, name: str) -> Any:
         self._children.pop(name, None)
         children = dict(record.children)
         del children[name]
@@ -477,12 +477,12 @@ class Parent(Driven, ABC):
             self._read_effects()
         effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         if type(outcome) not in effect.outcomes:
             right = " or ".join([kind.__name__ for kind in effect.outcomes])
             raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
 
-    def _unwanted(self, key: str) -> str:
+    def _unwanted_text(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects])
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys or 'nothing: it has ended'}"
 
@@ -490,11 +490,11 @@ class Parent(Driven, ABC):
 def inside(name: str, event: Event) -> Inside:
     """Return an event of a child as its parent reports it: wrapped once, however deep it comes from."""
     if isinstance(event, Inside):
-        return Inside(_joined(name, event.path), event.event)
+        return Inside(_join_path(name, event.path), event.event)
     return Inside(name, event)
 
 
-def _newest(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
+def _new_children(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
     """Return the children that are not known, which are the last of them, in their order."""
     found = []
     for name in reversed(children):
@@ -504,10 +504,10 @@ def _newest(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
     return found[::-1]
 
 
-def _under(prefix: str, deadline: Deadline | None) -> Deadline | None:
+def _deadline_under(prefix: str, deadline: Deadline | None) -> Deadline | None:
     """Return the deadline of a child as its parent has it."""
     return None if deadline is None else Deadline(deadline.at_s, f"{prefix}{deadline.key}")
 
 
-def _joined(name: str, path: str) -> str:
+def _join_path(name: str, path: str) -> str:
     return f"{name}{SEPARATOR}{path}" if path else name

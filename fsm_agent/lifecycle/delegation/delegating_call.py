@@ -136,7 +136,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
             if type(outcome) is Injected and not key:  # for the agent that has the dialog
                 key = f"{name}{SEPARATOR}"
             elif key:
-                raise OutcomeError(self._unwanted(key))
+                raise OutcomeError(self._unwanted_text(key))
             elif type(outcome) not in UNASKED:
                 raise OutcomeError(self._refusal_of(self.effects, key, outcome))
         self._parsed = None
