@@ -198,11 +198,13 @@ class Chain:
         body, found, tail = data.rpartition(_DIGEST)
         digest = tail[:-2].decode("latin-1")
         if not found or tail[-2:] != b'"}' or not hmac.compare_digest(digest.encode(), self._next(body)):
-            raise JournalError(f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_cut(line)}")
+            raise JournalError(
+                f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_shorten(line)}"
+            )
         try:
-            signed = _signed(data)
+            signed = _decode_line(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_cut(line)}") from None
+            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_shorten(line)}") from None
         if signed.n != self.n + 1:
             raise JournalError(f"entry {signed.n} follows entry {self.n}: entry {self.n + 1} would be right")
         self.n, self.end = signed.n, digest
@@ -223,7 +225,7 @@ def is_signed(line: str) -> bool:
 
 def steps_json(events: Sequence[Event]) -> str:
     """Return the steps of an advance as JSON: the path and the trigger of each."""
-    return _encoder.encode(list(map(_taken, events))).decode()
+    return _encoder.encode(list(map(_step_of, events))).decode()
 
 
 @cache
@@ -254,7 +256,7 @@ def header_of(line: str) -> Header:
     try:
         header: Header = from_json(line, Header)
     except ValueError as error:
-        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_cut(line)}") from None
+        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_shorten(line)}") from None
     return header
 
 
@@ -265,13 +267,13 @@ def line_of(text: str) -> Line:
         JournalError: It cannot be read.
     """
     try:
-        signed = _signed(text.encode("utf-8", "surrogatepass"))
+        signed = _decode_line(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise JournalError(f"this is no entry of a journal: {error}: {_cut(text)}") from None
+        raise JournalError(f"this is no entry of a journal: {error}: {_shorten(text)}") from None
     return signed
 
 
-def _signed(data: bytes) -> _Signed:
+def _decode_line(data: bytes) -> _Signed:
     try:
         signed: _Signed = _decoder.decode(data)
     except msgspec.DecodeError as error:  # NaN or Infinity, as `to_json` writes them: log probabilities may be these
@@ -304,22 +306,22 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
         if entry.fence < fence:
             raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
         fence = entry.fence
-        then = _words(entry.steps)
+        then = _steps_text(entry.steps)
         try:
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
         except (UsageError, ValueError) as error:
             raise ReplayError(
-                f"{_where(entry)} {then} was taken then; now: {error}; {_why(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, definition)}"
             ) from error
-        steps = tuple(map(_taken, process.steps))
+        steps = tuple(map(_step_of, process.steps))
         if steps != entry.steps:
             raise ReplayError(
-                f"{_where(entry)} {then} was taken then, and {_words(steps)} would be now; {_why(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now; {_cause_text(process, definition)}"
             )
     return fence
 
 
-def _taken(event: Event) -> tuple[str, str]:
+def _step_of(event: Event) -> tuple[str, str]:
     """Return the path and the trigger of a step."""
     if type(event) is Stepped:
         return "", event.trigger
@@ -328,15 +330,15 @@ def _taken(event: Event) -> tuple[str, str]:
     return event.path, event.event.trigger
 
 
-def _where(entry: Line) -> str:
+def _entry_text(entry: Line) -> str:
     return f"entry {entry.n} (key {entry.key!r}):"
 
 
-def _words(steps: Sequence[tuple[str, str]]) -> str:
+def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
     return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
 
 
-def _why(process: Process, definition: str) -> str:
+def _cause_text(process: Process, definition: str) -> str:
     if definition and definition != process.definition:
         return (
             f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
@@ -345,5 +347,5 @@ def _why(process: Process, definition: str) -> str:
     return "the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")
