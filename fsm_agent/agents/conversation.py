@@ -143,7 +143,7 @@ class Conversation(CallVerbs[Deps, Out]):
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return self.agent.check_resumed(claimed)
 
-    def _make_dialog(self, head: Head) -> Dialog:
+    def _dialog(self, head: Head) -> Dialog:
         dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, self._known)
         self._known = {head.run: dialog}
         return dialog

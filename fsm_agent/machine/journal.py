@@ -316,7 +316,8 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
         steps = tuple(map(_step_of, process.steps))
         if steps != entry.steps:
             raise ReplayError(
-                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now; {_cause_text(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
+                f" {_cause_text(process, definition)}"
             )
     return fence
 

@@ -279,7 +279,7 @@ class Runs:
         header = header_of(loaded.header)
         saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
-        earlier = conversation_turns.earlier(self, header) if header.follows else ()
+        earlier = conversation_turns.messages_before(self, header) if header.follows else ()
         process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
         fold(process, loaded.lines, chain, header.definition)
@@ -368,7 +368,7 @@ class Runs:
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
         header = to_json(
-            on_its_own(forked, conversation_turns.earlier(self, forked)) if forked.conversation else forked
+            on_its_own(forked, conversation_turns.messages_before(self, forked)) if forked.conversation else forked
         )
         lease = self._create_claimed(name, header, loaded.run.agent)
         if lease is None:
@@ -514,7 +514,7 @@ def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
 
 def _head_before(journal: Journal) -> Head | None:
     """Return the head of its conversation that a run follows; None: it is no turn."""
-    return None if journal.earlier is None else conversation_turns.follows(header_of(journal.header))
+    return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
 
 
 def _rename_entry(line: Line, name: str) -> Entry:

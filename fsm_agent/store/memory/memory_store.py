@@ -23,12 +23,12 @@ from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
-    merge_questions,
+    effective_due_s,
     is_repeated,
     is_woken,
+    merge_questions,
     open_questions,
     row_of,
-    effective_due_s,
 )
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
