@@ -451,7 +451,7 @@ def test_a_damaged_snapshot_is_refused(signing_key: str | None):
             continue  # bits that fill up a byte
         kept.snapshot = n, mutated
         with pytest.raises(JournalError, match="the snapshot"):
-            agent.runs._folded(store.load("r1", after=None), definition_of(agent))
+            agent.runs._fold_run(store.load("r1", after=None), definition_of(agent))
     kept.snapshot = n, packed
 
 
