@@ -1,4 +1,4 @@
-"""Runs in memory: for tests, and for runs that need not outlive their OS process."""
+"""A store in memory: for tests, and for runs that need not outlive their OS process."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class MemoryStore:
         self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
-        self._changes = 0  # how often a run became due, or will be earlier than before
+        self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
-        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+        self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
 
     def create(
         self,
@@ -256,7 +256,7 @@ class MemoryStore:
                 self._waiting -= 1
 
     def close(self) -> None:
-        """Do nothing: what is in memory goes with the store."""
+        """Do nothing; runs in memory need no closing."""
 
     def _take(self, kept: StoredRun, holder: str, for_s: float, now_s: float) -> Lease:
         kept.fence += 1
@@ -271,10 +271,8 @@ class MemoryStore:
         return kept
 
     def _run_of(self, lease: Lease) -> StoredRun:
-        """Return the run of a lease that nobody has outdated.
-
-        A run that was deleted and begun again counts its fences from 1 again.
-        """
+        """Return the run of a lease; raise if the lease was superseded."""
+        # The fence alone is not enough: a run that was deleted and created again counts its fences from 1 again.
         kept = self._runs.get(lease.run)
         if kept is None or kept.fence != lease.fence or kept.since_s != lease.since_s or kept.holder != lease.holder:
             raise checks.lost_lease(lease)

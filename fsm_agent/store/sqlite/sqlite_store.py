@@ -1,8 +1,8 @@
-"""Runs in a file of SQLite: thousands of them, driven by any number of OS processes on one machine.
+"""A store in a file of SQLite: thousands of runs, driven by any number of OS processes on one machine.
 
-Reading takes a connection of a pool, writing is done by one thread: see `GroupCommit`.  What has been written is on the
-disk (a write-ahead log, forced there at each commit), so neither the end of the OS process nor that of the machine
-takes it away.  A store may be used by many threads, and on both sides of a fork.
+Reads use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is synced to a write-ahead
+log, so it survives a crash of the OS process or of the machine.  A store may be used by many threads, and on both sides
+of a fork.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ Write = Callable[[sqlite3.Connection], Any]
 
 
 class SqliteStore:
-    """A store in one file, which is created if it is not there; see `Store` for its methods.
+    """A store in one file, which is created if it does not exist; see `Store` for its methods.
 
     Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
     their owner only.
 
     Args:
-        path: The file, on a disk of this machine.
+        path: The file, on a local disk.
         clock: Returns the Unix time.
 
     Raises:
-        StoreError: The file is no store, or that of a newer version, or cannot be opened.
+        StoreError: The file is not a store, is of a newer version, or cannot be opened.
     """
 
     is_volatile = False
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise UsageError(f"the path {os.fspath(path)!r} is no file: for runs in memory there is MemoryStore")
+            raise UsageError(f"the path {os.fspath(path)!r} names no file: use MemoryStore() for runs in memory")
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
@@ -71,13 +71,13 @@ class SqliteStore:
             _stores.add(self)
 
     def _open(self) -> None:
-        """Make what an OS process has for itself."""
+        """Make the connections, locks and threads, which each OS process has for itself."""
         self._connections = Connections(lambda: connect(self._path), self._closed_error)
         self._watching = Connections(lambda: connect(self._path), self._closed_error)
         self._writer = GroupCommit[Write](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
-        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+        self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
 
     def create(
         self,
@@ -121,7 +121,7 @@ class SqliteStore:
             due_s = clock_s if now_s is None else now_s
             return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
 
-        with self._read_transaction() as connection:  # whoever finds nothing to do does not hold up those who write
+        with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
             dead = self._dead_instances(connection, run)
             looked = wish()
             is_found = runs.find(connection, looked) is not None
@@ -204,7 +204,7 @@ class SqliteStore:
         if agent is not None:
             check_agent(agent)
         if ended is not None:
-            conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
+            conditions[f"is_ended = {int(ended)}"] = []  # a literal: SQLite uses no partial index for a parameter
         if asked:
             conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
         if due_before is not None:
@@ -235,7 +235,7 @@ class SqliteStore:
         self._changes.wait(changes, timeout_s)
 
     def close(self) -> None:
-        """Finish what was submitted, and close files and connections; safe to repeat."""
+        """Finish submitted work, and close files and connections; safe to repeat."""
         self._writer.close()
         if not self._connections.is_closed:
             self._holders.end(self._has_leases)
@@ -251,7 +251,7 @@ class SqliteStore:
             connections.after_fork()
 
     def _reopen_after_fork(self) -> None:
-        """Make what the OS process has for itself, after a fork: locks and threads of the other one are not here."""
+        """Make connections, locks and threads in a forked process: it has none of its parent's."""
         is_closed = self._connections.is_closed
         self._holders.abandon()
         self._open()
@@ -263,14 +263,14 @@ class SqliteStore:
 
     @contextmanager
     def _read_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection that sees the store as it is now until the end."""
+        """Lend a connection in a read transaction, which sees the store as it is at its beginning."""
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN")
             yield connection
             connection.execute("COMMIT")
 
     def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
-        """Do all in one transaction; see `GroupCommit`."""
+        """Do all writes in one transaction; see `GroupCommit`."""
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             if len(writes) == 1:
@@ -281,13 +281,13 @@ class SqliteStore:
         return outcomes
 
     def _try(self, connection: sqlite3.Connection, write: Write) -> Any:
-        """Do one of many; return the exception if it is refused, which leaves the others what they have done."""
+        """Do one write of many; if it is refused, undo it alone and return its exception."""
         connection.execute("SAVEPOINT write")
         try:
             with name_file_in_errors(self._path):
                 return write(connection)
         except Exception as error:
-            if not connection.in_transaction:  # the disk is full, or worse
+            if not connection.in_transaction:  # SQLite has rolled back all of it: the disk is full, for instance
                 raise
             connection.execute("ROLLBACK TO write")
             return error
@@ -308,7 +308,7 @@ class SqliteStore:
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_opening = threading.Lock()  # held by whoever opens a store, or forks
+_opening = threading.Lock()  # held while a store is opened, and during a fork
 _forking: list[SqliteStore] = []  # the stores that wait for the end of a fork
 
 
