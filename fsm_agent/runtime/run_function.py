@@ -1,8 +1,8 @@
-"""Run one function, as its policy says.
+"""Run one function according to its policy.
 
-An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
-its like go on to the driver.  One that is raised once the run was let go of is no outcome: it would be kept when a
-driver is stopped, and the function would not be run again.
+An exception of the function is shown to the model unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
+its like propagate to the driver.  An exception after the run was cancelled is no outcome: a driver that is stopped
+would keep it, and the function would not be run again.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
 class FunctionExecution:
-    """One run of one function, retries included: what its policy may read and report.
+    """The execution of one function call, retries included.
 
     Args:
         effect: The effect.
         call: The agent call that it is part of.
         world: The world of that call.
-        tell: Takes the events of the run, from any thread.
-        is_heard: Whether somebody wants the traceback of what the function raises.
+        tell: Takes the events of the execution, from any thread.
+        is_heard: Whether there is a listener, for whom tracebacks are made.
 
     Attributes:
-        raised: The exception with which the function lets the agent call fail, until its driver takes it.
-        traceback: That of the exception, as text.
+        raised: The exception that makes the agent call fail, until its driver takes it.
+        traceback: The traceback of the function's exception, as text.
     """
 
     __slots__ = (
@@ -91,16 +91,16 @@ class FunctionExecution:
         self.function: Function = effect.function
         self.world = world
         self.attempt = 1
-        self.ended: Ended | None = None  # its outcome, whether or not it has been taken
+        self.ended: Ended | None = None  # its outcome, whether or not the driver has taken it
         self.is_cached = False
-        self.is_cancelled = False  # its outcome is no longer wanted
+        self.is_cancelled = False
         self.is_heard = is_heard
         self.raised: Exception | None = None
         self.traceback = ""
         self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # the result, before it was changed
-        self.changes: tuple[Event, ...] = ()  # those of its result
-        self.is_plain = self.function.is_plain and world.results is None  # only the function itself runs
+        self.returned: str | None = None  # the result before the pipeline
+        self.changes: tuple[Event, ...] = ()  # the events of the pipeline
+        self.is_plain = self.function.is_plain and world.results is None  # no policy and no pipeline apply
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
         self._call = call
@@ -111,15 +111,13 @@ class FunctionExecution:
         self.is_cancelled = True
 
     def check(self) -> None:
-        """Raise `Aborted` if the run is no longer wanted.
-
-        What it waited for was ended with it, and retries are over, so an exception says nothing of the function.
-        """
+        """Raise `Aborted` if the run is no longer wanted."""
+        # The waits of the function were interrupted, so its exception says nothing about the function.
         if self.is_cancelled:
             raise Aborted
 
     def context(self) -> Context[Any] | None:
-        """Return the `Context` of the agent call for the function; None for a function that takes none."""
+        """Return the `Context` for the function; None if it takes none."""
         if not self.function.takes_context:
             return None
         return Context(
@@ -134,11 +132,11 @@ class FunctionExecution:
         )
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function; a coroutine function gives its coroutine."""
+        """Call the function; for a coroutine function, return its coroutine."""
         return self.function.run(call.arguments_json, context)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function's twin under asyncio, if it has one; what comes of it may be awaitable."""
+        """Call the async version of the function if it has one; the result may be awaitable."""
         return self.function.arun(call.arguments_json, context)
 
     def _emit(self, data: Any) -> None:
@@ -146,7 +144,7 @@ class FunctionExecution:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
     def preparation_failure(self, error: Exception) -> Ended:
-        """Return the outcome of a run whose result could not be prepared."""
+        """Return the outcome of a function whose result could not be prepared."""
         if self.function.on_error == "fail":
             return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
         return _error_result(
@@ -154,7 +152,7 @@ class FunctionExecution:
         )
 
     def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
-        """Return the outcome with its result as the pipeline leaves it."""
+        """Return the outcome with the result of the pipeline."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
 
@@ -180,19 +178,19 @@ _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=
 
 
 def current_run() -> FunctionExecution | None:
-    """Return the run that the running code is part of; None outside of functions."""
+    """Return the execution that the running code is part of; None outside of functions."""
     return _run.get()
 
 
 def current_depth() -> int:
-    """Return how many agent calls the running code is inside of."""
+    """Return the number of agent calls around the running code."""
     run = _run.get()
     return max(run.depth if run else 0, _PROGRAM_DEPTH.get())
 
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run code in the place of a model: agent calls inside of it are one deeper than the call that it answers."""
+    """Run code that answers in place of a model; agent calls inside of it are one deeper than the call it answers."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -201,7 +199,7 @@ def program_of(context: Context[Any]) -> Iterator[None]:
 
 
 def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended:
-    """Run a function in this thread; a coroutine function in a loop of its own, that of ``child`` if there is one."""
+    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given."""
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
@@ -212,8 +210,8 @@ def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -
 
 
 async def arun_function(run: FunctionExecution) -> Ended:
-    """Run a function in this task; a plain one in a thread, unless its policy says that it does not block."""
-    if run.function.takes_thread:  # evaluated in the thread: no future can hold a StopIteration
+    """Run a function in this task; a plain one runs in a thread, unless its policy says that it does not block."""
+    if run.function.takes_thread:  # all of it in the thread, since a future cannot hold a StopIteration
         return await _run_in_thread(run)
     token = _run.set(run)
     try:
@@ -224,7 +222,7 @@ async def arun_function(run: FunctionExecution) -> Ended:
 
 
 def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function whose policy does not affect how it runs."""
+    """Run a function without retries, middleware or a pipeline."""
     try:
         value = run.invoke(run.effect.call)
         value = _wait_for(value, wait) if inspect.isawaitable(value) else value
@@ -234,7 +232,7 @@ def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
 
 
 async def _arun_plain(run: FunctionExecution) -> Ended:
-    """Do the same as `_run_plain` under asyncio."""
+    """Run a function as `_run_plain` does, under asyncio."""
     try:
         value = run.ainvoke(run.effect.call)
         if inspect.isawaitable(value):
@@ -247,7 +245,7 @@ async def _arun_plain(run: FunctionExecution) -> Ended:
 
 
 def _run_with_policy(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function whose policy affects how it runs."""
+    """Run a function with its retries, its middleware and the pipeline."""
     steps = _run_attempts(run)
     delay_s = next(steps)
     try:
@@ -277,7 +275,7 @@ def _run_with_policy(run: FunctionExecution, wait: Wait) -> Ended:
 
 
 async def _arun_with_policy(run: FunctionExecution) -> Ended:
-    """Do the same as `_run_with_policy` under asyncio."""
+    """Run a function as `_run_with_policy` does, under asyncio."""
     steps = _run_attempts(run)
     delay_s = next(steps)
     try:
@@ -311,15 +309,15 @@ async def _run_in_thread(run: FunctionExecution) -> Ended:
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
-        child.cancel()  # what it waits for, if that can be cancelled
+        child.cancel()  # the thread cannot be ended, but its waits can
         raise
 
 
 def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
-    """Return the outcome of a run, attempt by attempt.
+    """Make the attempts of a run, without its calls and waits; return the outcome.
 
-    Yield None to be sent the function's result, or to have its exception thrown in; or yield how many seconds to wait
-    before the next attempt.
+    Yields None for a call of the function: its result is sent in, or its exception is thrown in.  Yields the seconds to
+    wait before the next attempt.
     """
     function = run.function
     retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
@@ -329,7 +327,7 @@ def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]
         except Exception as error:
             if _is_worth_it(error, retries, run):
                 _log_raised(error, run)
-                error.__traceback__ = None  # one that is kept, to be raised again and again, would gather them all
+                error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
                 yield waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error)
                 if not run.is_cancelled:
                     run.attempt += 1
@@ -339,14 +337,14 @@ def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
-    """Return whether to run the function again; False when the run is no longer wanted."""
+    """Return whether to run the function again."""
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
 
 
 def _call_through_middleware(run: FunctionExecution) -> Any:
-    """Return the function's result behind its middleware, all of it plain."""
+    """Call the function through its middleware, all of it plain; return the result."""
 
     def innermost(call: FunctionCall) -> Any:
         return run.invoke(call, run.context())
@@ -362,7 +360,7 @@ def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall]
 
 
 async def _acall_through_middleware(run: FunctionExecution) -> Any:
-    """Return the function's result behind its middleware, some of it awaitable."""
+    """Call the function through its middleware, some of it async; return the result."""
     function = run.function
 
     async def innermost(call: FunctionCall) -> Any:
@@ -387,7 +385,7 @@ async def _acall_middleware(
 
 
 def _wait_for(value: Awaitable[Any], wait: Wait) -> Any:
-    """Return what an awaitable gives; a coroutine that was left behind before it began is closed."""
+    """Wait for an awaitable; return its result.  A coroutine that never started is closed, so that it does not warn."""
     try:
         return wait(_await_value(value))
     finally:
@@ -396,7 +394,7 @@ def _wait_for(value: Awaitable[Any], wait: Wait) -> Any:
 
 
 async def _await_value(value: Awaitable[Any]) -> Any:
-    """Return the awaited value; a cancellation that did not come from here is an error of the function."""
+    """Await a value; a cancellation that does not come from this task is an error of the function."""
     try:
         return await value
     except asyncio.CancelledError as error:
@@ -404,17 +402,17 @@ async def _await_value(value: Awaitable[Any]) -> Any:
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
-    """Return the failure that a cancellation of the function is; raise one that is meant for this task."""
+    """Return the error for a cancellation inside of the function; raise a cancellation of this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
 def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
-    """Return an exception of the function as its failure; raise one that is for the driver to handle."""
+    """Return an exception as a failure of the function; raise one that the driver has to handle."""
     if isinstance(error, Exception):
         return error
-    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of its own waiting
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that the function awaited
         return RuntimeError("what the function waited for was cancelled")
     raise error
 
@@ -447,7 +445,7 @@ def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment,
 
 
 def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
+    """Return the outcome for an exception; by default the model is shown its type and text, not its traceback."""
     run.check()
     if isinstance(error, Retry):
         return _error_result(error_text(error), run)
@@ -470,10 +468,9 @@ def _error_text(error: Exception) -> str:
 
 
 def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome of a function that has run, and whose result its format or the result pipeline failed on.
+    """Return the outcome of a function that has run, but whose format or result pipeline failed.
 
-    The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
-    it.
+    The model sees neither the result, which they may have to redact, nor the exception's text, which may quote it.
     """
     run.check()
     log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
@@ -490,7 +487,7 @@ def _log_raised(error: Exception, run: FunctionExecution) -> None:
 
 
 def _log_subject(run: FunctionExecution) -> str:
-    """Return the beginning of a line about a run."""
+    """Return the beginning of a log line about a run."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 

@@ -1,8 +1,8 @@
 """Process the result of a function before it enters the dialog.
 
-A processor changes any result, an extractor takes from a long one what matters for the task, a cacher stores one that
-is still long elsewhere and leaves a summary.  When one of them raises, or returns neither a text nor None, the model is
-shown an error in place of the result, which they may be there to redact; the function is not run again.
+A processor changes any result.  An extractor selects the relevant part of a long result.  A cacher stores a result that
+is still long elsewhere, and leaves a summary.  If one of them raises, or returns neither a string nor None, the model
+sees an error instead of the result, which they may have to redact; the function is not run again.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class PipelineResult(NamedTuple):
-    """A result behind the pipeline, and what was done to it."""
+    """A result after the pipeline, and the events of its changes."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
-    """Three steps, in this order, each optional; results that are errors skip them.
+    """Three optional steps, in this order; error results skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.
 
     Attributes:
         processor: Takes each result.
-        extractor: Takes a result that then has more than ``extraction_threshold`` tokens, with the user's last message;
+        extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message;
             it may ask a model.
-        extraction_threshold: In tokens, estimated.
-        cacher: Takes a result that then has more than ``inline_threshold`` tokens, and returns its substitute.
-        inline_threshold: In tokens, estimated.
+        extraction_threshold: In estimated tokens.
+        cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns its substitute.
+        inline_threshold: In estimated tokens.
     """
 
     hidden = ("processor", "extractor", "cacher")
@@ -103,7 +103,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=Explained):
     def _steps(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
     ) -> Generator[Awaitable[Replacement], Any, PipelineResult]:
-        """Yield each awaitable, to be sent its result."""
+        """Take the steps; yields each awaitable, whose result is sent in."""
         if outcome.is_error:
             return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()
@@ -136,7 +136,7 @@ async def _await_replacement(awaitable: Awaitable[Replacement]) -> Replacement:
 
 
 def _check_result(result: Any, kind: str, name: str, text: str) -> str:
-    """Return the text that a step made of the result, as it can be shown to a model."""
+    """Return the result of a step as text for the model; raise if it is no string."""
     if result is None:
         return text
     if not isinstance(result, str):
