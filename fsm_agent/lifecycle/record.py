@@ -204,7 +204,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens of the replies to each agent by its path, as of `Inside`: that of the call's own is empty."""
+        """Tokens of the replies to each agent by its path, as in `Inside`; the call's own agent has the path ""."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
