@@ -31,8 +31,8 @@ other functions as well, those run first, and the answer is not read.
 
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
 dialog.  Its call is a child of this one.  When the child ends, this call ends in the same way, with the child's
-messages in its dialog.  A request or deadline that ends this call ends the child first.  A call whose dialog was handed over in
-an earlier turn starts with the handoff.
+messages in its dialog.  A request or deadline that ends this call ends the child first.  A call whose dialog was handed
+over in an earlier turn starts with the handoff.
 
 A model that works with its provider's own tools may pause: its message so far is sent back to it, and it continues.
 Each pause counts as a round.
