@@ -95,8 +95,8 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         backoff: How long to wait before a recall when the provider does not specify it: a wait of `tenacity`.  None:
             ``wait_exponential(max=60)`` after a rate limit, ``wait_incrementing(1, 1, max=30)`` after other failures,
             each multiplied by a number of ``random``.
-        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver,
-            one that runs beside nothing has none where nothing could end the wait for it.
+        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver, a
+            lone function runs without a thread if nothing could end the wait for it.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
         prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's

@@ -207,9 +207,9 @@ class Runs:
             self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
-        cancellations = [letter for post in answers if (letter := _read_cancellation(post)) is not None]
+        cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
         recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
-        recorder.mark_used({post.id for post in answers}.difference([letter.id for letter in cancellations]))
+        recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
     def _fail(

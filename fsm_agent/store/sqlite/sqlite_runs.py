@@ -271,7 +271,7 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
         header=header[0],
         snapshot=snapshot,
         lines=_lines(connection, key, after, row[3]),
-        posts=tuple([Post(*letter) for letter in connection.execute(posts, (key,))]),
+        posts=tuple([Post(*columns) for columns in connection.execute(posts, (key,))]),
         run=_run(connection, row, now_s),
     )
 
