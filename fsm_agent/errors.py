@@ -1,26 +1,26 @@
-"""Errors, by whose fault they are.
+"""Errors, grouped by who can fix them.
 
 ```
 FsmAgentError
 ├── UsageError(ValueError)     the caller's
 │   ├── PromptError            a prompt that cannot be rendered or makes no sense
-│   ├── PromptChanged          a prompt is not what it was, and that was to be an error
+│   ├── PromptChanged          a prompt that has changed, with on_change="error"
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
 │   ├── OutcomeError           an outcome that the call does not wait for
 │   └── IllegalTrigger         a trigger that no row of the table takes
 ├── ParseError(ValueError)     the model's: shown to the model, which tries again
-│   ├── TagNotFound, ParseFailed   an answer without the tag of an intent, or with something else in it
-├── Retry                      a function's word to the model: what to do differently
-├── ProviderError              the provider's; what is retryable is decided in `RETRYABLE_STATUS`
+│   ├── TagNotFound, ParseFailed   an answer without the tag of an intent, or with an unknown intent in it
+├── Retry                      a function's message to the model: what to do differently
+├── ProviderError              the provider's; `RETRYABLE_STATUS` lists the statuses worth another attempt
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
 ├── CallFailed                 an agent call ended without an output
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
 ├── JournalError(ValueError)   a journal that is damaged, reordered, foreign or forged
-│   └── KeyMissing             one that is signed and read without a key, in `machine.signing`
-├── ReplayError(ValueError)    a journal on which this code decides otherwise
+│   └── KeyMissing             a signed journal that is read without a key, in `machine.signing`
+├── ReplayError(ValueError)    a journal on which this code takes other steps
 ├── StoreError                 a store's, in `store.errors`: the run is unknown, busy, taken over or changed
-└── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: not there or gone; a tool failed
+└── MCPServerError, MCPToolError   an MCP server's, in `mcp.session`: unreachable or gone; a tool failed
 ```
 """
 
@@ -67,11 +67,11 @@ __all__ = [
 
 
 class FsmAgentError(Exception):
-    """The root of every error that this package raises on purpose."""
+    """The base class of the errors of this package."""
 
 
 class UsageError(FsmAgentError, ValueError):
-    """The caller's mistake; the message says what would be right."""
+    """A mistake of the caller; the message says what would be right."""
 
 
 class PromptError(UsageError):
@@ -79,7 +79,7 @@ class PromptError(UsageError):
 
 
 class PromptChanged(UsageError):
-    """The prompt of a call is not what it was when the call was made, and that was to be an error."""
+    """The prompt of a call has changed since the call was made, and ``on_change`` is ``"error"``."""
 
 
 class ConfigError(UsageError):
@@ -87,7 +87,7 @@ class ConfigError(UsageError):
 
 
 class OutcomeError(UsageError):
-    """An outcome was given that the call does not wait for; the call is unchanged."""
+    """The call does not wait for this outcome; it is unchanged."""
 
 
 class IllegalTrigger(UsageError):
@@ -103,21 +103,21 @@ class JournalError(FsmAgentError, ValueError):
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """A journal on which the present code decides otherwise than the code that wrote it."""
+    """A journal on which the present code takes other steps than the code that wrote it."""
 
 
 class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
-    Parsers raise it (or any other `ValueError`); its text is shown to the model.
+    Parsers raise it, or any other `ValueError`; the model sees its text.
     """
 
 
 class TagNotFound(ParseError):
-    """The answer has no element of the name that an intent is read from.
+    """The answer has no element with the tag of an intent.
 
     Args:
-        tag: The name.
+        tag: The name of the tag.
         message: The text for the model.
     """
 
@@ -130,10 +130,10 @@ class TagNotFound(ParseError):
 
 
 class ParseFailed(ParseError):
-    """The element of an intent holds none of those that there are.
+    """The element of an intent holds no known intent.
 
     Args:
-        value: What it holds, as it is written.
+        value: The text of the element.
         message: The text for the model.
     """
 
@@ -146,13 +146,13 @@ class ParseFailed(ParseError):
 
 
 class Retry(FsmAgentError):
-    """Raised by a function to tell the model what to do differently; the model reads its text as it is.
+    """Raised by a function to tell the model what to do differently; the model sees its text unchanged.
 
     ``raise Retry("There is no city of this name: give it with its country.")``
     """
 
 
-# Statuses that a later attempt may cure: RFC 9110 (408, 429, 500 to 504), RFC 8470 (425), Anthropic's
+# Statuses after which another attempt may succeed: RFC 9110 (408, 429, 500 to 504), RFC 8470 (425), Anthropic's
 # 529 "overloaded" and Cloudflare's 52x between it and the provider; 409 is a lock that timed out.
 RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
@@ -186,11 +186,11 @@ class ProviderError(FsmAgentError):
     """A provider did not answer, or answered with an error.
 
     Args:
-        message: What happened, in the provider's words where it has some.
+        message: What happened, in the provider's words if there are any.
         status: HTTP status; None when there was no answer, 200 when the failure came inside one.
         code: The provider's own code or type of error.
         request_id: The provider's id of the request, for enquiries.
-        retryable: Whether another attempt may help; by default decided by the class and the status.
+        retryable: Whether another attempt may succeed; by default it depends on the class and the status.
         retry_after_s: The delay that the provider requested, in seconds.
         model: The model of the request, as ``provider:model``.
     """
@@ -242,19 +242,19 @@ class ProviderError(FsmAgentError):
 
 
 class RateLimited(ProviderError):
-    """Too many requests or tokens for now (429); not retryable when it is the account's quota that is used up."""
+    """Too many requests or tokens for now (429); not retryable if the account's quota is used up."""
 
     retryable_by_nature = True
 
 
 class Overloaded(ProviderError):
-    """The provider is too busy or broken for now (500, 502, 503, 504, 529)."""
+    """The provider is overloaded or has failed for now (500, 502, 503, 504, 529)."""
 
     retryable_by_nature = True
 
 
 class TimedOut(ProviderError):
-    """No answer, or only a part of it, in time; or no connection at all."""
+    """The answer did not arrive in time, or only in part; or there was no connection."""
 
     retryable_by_nature = True
 
@@ -272,7 +272,7 @@ class ContextTooLong(ProviderError):
 
 
 class BadReply(ProviderError):
-    """The response is not an answer: no JSON, cut off, or of an unknown shape."""
+    """The response is not an answer: it is not JSON, is cut off, or has an unknown shape."""
 
     retryable_by_nature = True
 
@@ -281,14 +281,14 @@ class CallFailed(FsmAgentError):
     """An agent call ended without an output.
 
     Attributes:
-        call: The `AgentCall`; its record holds everything, and its dialog can be sent again.
-        reason: The `Reason`, as data.
+        call: The `AgentCall`; its record is complete, and its dialog can be sent again.
+        reason: The `Reason`.
         state: The `State` in which it failed.
         round: The round in which it failed, from 1.
-        function: The name of the function that failed or was called again and again; "" if it was none.
-        trace: The steps that it took.
-        __cause__: The provider's last error, when it is its fault; the exception of the function or parser that made
-            it fail, with its traceback if that was a function in this OS process, else with what was kept of its text.
+        function: The name of the function that failed or was called in a loop; "" if there is none.
+        trace: The steps of the call.
+        __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
+            exception of a function in this OS process has its traceback; others are made from the recorded text.
     """
 
     def __init__(self, message: str, *, call: AgentCall) -> None:
@@ -341,7 +341,7 @@ class CallSuspended(FsmAgentError):
 def _reduced(error: CallFailed | CallSuspended) -> tuple[Any, ...]:
     """Return the arguments from which pickle makes the error again; see `AgentCall.portable`."""
     cause = error.__cause__
-    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # of a class that may not be there
+    if cause is not None and not isinstance(cause, ProviderError | ParseError):  # its class may not be importable there
         ending = error.call.record.ending
         cause = None if ending is None else FsmAgentError(ending.detail)
     return _unpickled, (type(error), str(error), cause, *error.call.portable())

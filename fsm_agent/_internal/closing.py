@@ -15,7 +15,7 @@ class Closing(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """`close` for asyncio."""
+        """Close it under asyncio."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The public names of a package: each is loaded when it is first used, and the error for any other says where it is.
+"""Lazy public names of a package: each is loaded at its first use, and the error for another name says where it is.
 
     if TYPE_CHECKING:
         from fsm_agent.messages.reply import Reply as Reply
@@ -6,9 +6,9 @@
     else:
         __all__, __getattr__, __dir__ = exports(__name__, {"reply": "Reply Usage"})
 
-Type checkers read the imports, which would load all floors below if they ran.  They must not see `__getattr__`: they
-would take any name.  `tests/test_exports.py` compares the two lists.  This module imports nearly nothing, as
-``import fsm_agent`` imports it.
+Type checkers read the imports, which would load all packages below if they ran.  They must not see `__getattr__`, since
+they would accept any name then.  `tests/test_exports.py` compares the two lists.  This module imports as little as
+possible, since ``import fsm_agent`` imports it.
 """
 
 import sys
@@ -30,7 +30,7 @@ def exports(
     Args:
         package: Its ``__name__``.
         homes: The names, separated by spaces, by the module of the package that has them.
-        needs: What installs a library of an extra, by the library that some of the names need.
+        needs: The extra to install, by the library that some of the names need.
     """
     home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
     public = sorted(home)
@@ -55,7 +55,7 @@ def exports(
 
 
 def homes_of(name: str) -> list[str]:
-    """Return where a public name is: at the top, or the packages that have it."""
+    """Return the packages that have a public name; only the root package if it has the name."""
     modules = [import_module(f"{_ROOT}.{package}") for package in PACKAGES]
     has_name = [module.__name__ for module in modules if name in module.__all__]
     return [_ROOT] if name in import_module(_ROOT).__all__ else has_name

@@ -14,11 +14,11 @@ _new = object.__new__
 
 
 class GrowingMap(Mapping[str, T]):
-    """A persistent mapping: adding returns a new one in constant time and leaves the old one as it was.
+    """A persistent mapping: adding an item returns a new mapping in constant time, and leaves the old one unchanged.
 
-    Versions share the indexes of their names in a `Vector` of the items.  An index counts in the versions that have the
-    name there; one that finds a name at another index has indexes of its own.  An empty mapping never shares them, so
-    that one can be the default of many.
+    Versions share a `Vector` of the items, and a dict of the indexes of their names.  An index is valid for a version
+    whose vector has the name at that place.  A version that would need another index for a name gets a dict of its own.
+    An empty mapping never shares its dict, so that it can be the default of many.
     """
 
     __slots__ = ("_indexes", "_items")
@@ -31,8 +31,8 @@ class GrowingMap(Mapping[str, T]):
         self._indexes = {name: index for index, name in enumerate(items)}
 
     def added(self, name: str, value: T) -> GrowingMap[T]:
-        """Return this mapping with one more item, whose name it does not have."""
-        last, items = self._items._length, self._items.push((name, value))  # `len` would be two calls more
+        """Return this mapping with one more item, under a new name."""
+        last, items = self._items._length, self._items.push((name, value))  # `len` would cost two more calls
         indexes = self._indexes if last else {}
         if indexes.setdefault(name, last) != last:
             indexes = {known: index for index, (known, _) in enumerate(items)}

@@ -1,4 +1,4 @@
-"""The ends of messages about unknown words."""
+"""Suggestions for error messages about unknown words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that was probably meant, if there is one."""
+    """Return the word that was probably meant, or None."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return close[0] if close else None
 

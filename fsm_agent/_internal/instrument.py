@@ -1,4 +1,4 @@
-"""Values that tests and tools set for a while in code that is otherwise left alone."""
+"""Values that tests and tools set temporarily, without changes to the code that reads them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Block(Generic[T]):
 
 
 class Instrument(Generic[T]):
-    """A value for the code inside a ``with`` block, and for the tasks and threads that are started there.
+    """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
 
-    It is a context variable: tasks and threads that set different values do not see each other's.  A thread that was
-    started without a context, as `threading.Thread` does, sees what was set last anywhere in the OS process: otherwise
-    nothing that it does would be counted or refused.
+    It is a context variable, so concurrent tasks and threads can set different values.  A thread without the context,
+    such as a `threading.Thread`, sees the value that was set last anywhere in the OS process; otherwise a tool would
+    miss what such threads do.
 
     Args:
         name: The name of the context variable.
@@ -41,7 +41,7 @@ class Instrument(Generic[T]):
         self._open: list[_Block[T]] = []  # from all threads; appending and removing are atomic
 
     def get(self) -> T:
-        """Return the value that is in force here."""
+        """Return the present value."""
         if not self._open:
             return self._default
         block = self._here.get()
@@ -53,7 +53,7 @@ class Instrument(Generic[T]):
 
     @contextmanager
     def set(self, value: T) -> Iterator[None]:
-        """Put ``value`` in force inside the block."""
+        """Set the value inside the block."""
         block = _Block(value, self._here.get())
         self._here.set(block)
         self._open.append(block)

@@ -5,11 +5,11 @@
     else:
         jinja2 = deferred("jinja2")
 
-The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  For
-libraries only, the standard one included: names of this package are imported as usual, except for the module that
-stands on `transitions` and the codecs, of which a call needs one.  Libraries that many modules use
-are deferred at the end of this one, and imported from it.  A regular expression can wait as well: `pattern`.  What must
-not be made by two threads at once is made under `making`, and no fork comes between.
+The module is imported at the first access to one of its names; later accesses cost the same as those to a module.  Use
+it for libraries, including the standard library.  Modules of this package are imported as usual, except for the one
+that loads `transitions`, and the codecs, of which a call needs only one.  Libraries that many modules use are deferred
+at the end of this module, to be imported from it.  `pattern` defers the compilation of a regular expression.  Objects
+that two threads must not make at once are made under the lock `making`, which a fork waits for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Deferred:
-    """An object that is made at its first use; thread-safe, if making it twice is."""
+    """An object that is made at its first use; thread-safe if making it twice is harmless."""
 
     def __init__(self, label: str, make: Callable[[], Any]) -> None:
         self._label = label
@@ -52,7 +52,7 @@ class Deferred:
         setattr(self, name, value)
         return value
 
-    def __reduce__(self) -> tuple[Any, ...]:  # what was found is found anew
+    def __reduce__(self) -> tuple[Any, ...]:  # without the cached attributes
         return Deferred, (self._label, self._make)
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Deferred:
 
 
 def first_use(label: str, make: Callable[[], T]) -> T:
-    """Return an object that is made when one of its attributes is used first; ``make`` returns the same each time."""
+    """Return an object that is made at the first use of an attribute; ``make`` returns the same object each time."""
     made: Any = Deferred(label, make)
     return made  # type: ignore[no-any-return]
 

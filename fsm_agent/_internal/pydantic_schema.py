@@ -1,4 +1,4 @@
-"""Objects of ours as fields of pydantic's models and of dataclasses that it reads."""
+"""Make our objects usable as fields of pydantic models and dataclasses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema of a field that holds an object: JSON has what ``write`` returns, and ``read`` takes it.
+    """Return the schema of a field that holds an object: ``write`` returns its JSON, and ``read`` takes it.
 
-    What either refuses with a ValueError is a validation error.
+    A ValueError of either is a validation error.
     """
 
     def validated(value: Any) -> T:

@@ -1,8 +1,8 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
-The one definition of them, for errors, logs, cassettes and servers of every kind.  A secret is recognized by the name
-under which it is sent (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by its format
-(API keys, tokens and account numbers of known services), or because it was declared as one, such as ``api_key``.
+Errors, logs, cassettes and servers all use it.  A secret is recognized by the name under which it is sent
+(`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by its format (API keys, tokens and
+account numbers of known services), or because it was declared as one, such as ``api_key``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MASK = "***"
 EXTENSION = (
     "fsm_agent.secrets"  # the extension of an httpx request that holds a function, which returns the secrets in it
 )
-MIN_CHARS = 3  # shorter values hide nothing
-MIN_ANYWHERE_CHARS = 8  # shorter ones are masked as whole words only: they are parts of other words
-MIN_PIECE_CHARS = 4  # of a secret that was cut
+MIN_CHARS = 3  # shorter values are not masked
+MIN_ANYWHERE_CHARS = 8  # shorter values are masked only as whole words, since they may be parts of other words
+MIN_PIECE_CHARS = 4  # the shortest masked piece of a secret that was cut
 
 # Placeholder keys in the documentation of servers without keys, and words as common as these.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "test", "unused", "ollama", "lm-studio", "not-needed"})
@@ -69,11 +69,11 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = False) -> Iterator[str]:
-    """Yield the secrets in headers: values, credentials behind a scheme (``Bearer …``), cookies.
+    """Yield the secrets in headers: values, credentials after a scheme (``Bearer …``), cookies.
 
     Args:
         headers: Names and values.
-        all_names: Every long value is one, and so are short ones under a secret name.
+        all_names: Whether every long value is a secret, whatever its name.
     """
     for name, value in headers:
         is_declared = is_secret_name(name)
@@ -139,9 +139,9 @@ def _query(url: str) -> list[tuple[str, str]]:
 
 
 class Secrets:
-    """Values that must not be shown, in every spelling in which a text may quote them.
+    """Secret values, in all spellings in which a text may quote them.
 
-    A short one counts only as a whole word; placeholders such as ``none`` do not count.
+    Short values match only as whole words; placeholders such as ``none`` are ignored.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -152,7 +152,7 @@ class Secrets:
 
     @cached_property
     def _spellings(self) -> list[str]:
-        """The spellings, the longest first, so that one within another leaves no rest."""
+        """The spellings, the longest first, so that a spelling within another one is masked with it."""
         real = [value for value in self._values if len(value) >= MIN_CHARS and value.lower() not in _PLACEHOLDERS]
         return sorted({spelling for value in real for spelling in _spelled(value)}, key=len, reverse=True)
 
@@ -162,7 +162,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without these secrets, without pieces of them where it was cut, and without likely keys."""
+        """Return ``text`` with these secrets, pieces of them where it was cut, and likely keys masked."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -171,10 +171,10 @@ class Secrets:
         return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
-        """Return the JSON document ``text`` with its strings and numbers masked; it stays JSON.
+        """Return the JSON document ``text`` with secrets in its strings and numbers masked; it stays JSON.
 
         Raises:
-            RecursionError: It is nested too deeply.
+            RecursionError: The document is nested too deeply.
         """
 
         def masked(scalar: re.Match[str]) -> str:
@@ -190,13 +190,13 @@ class Secrets:
 
 
 def masked_arguments(text: str) -> str:
-    """Return the arguments of a function as JSON, whole or cut, without passwords and the like, and without keys."""
+    """Return the arguments of a function, JSON that may be cut, with passwords and likely keys masked."""
     named = _ARGUMENT.sub(lambda item: f'{item[1]}"{MASK}"' if _SECRET_ARGUMENT.search(item[1]) else item[0], text)
     return mask_keys(named)
 
 
 def mask_keys(text: str) -> str:
-    """Return ``text`` with only the beginning of each likely key, so that its owner can be recognized."""
+    """Return ``text`` with likely keys masked except for their beginnings, by which their owner can tell them."""
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 

@@ -16,10 +16,10 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
         text: ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, ``${VAR:-default}`` by the default if it is
             missing or empty.
         environment: The variables.
-        label: The name of the text, for messages; empty: they have it already.
+        label: The name of the text, for messages; empty: the caller adds it.
 
     Raises:
-        ValueError: A reference has another form, or its variable is missing; no value is in the message.
+        ValueError: A reference is malformed, or its variable is missing; the message holds no values.
     """
     return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
 
@@ -33,7 +33,7 @@ def referenced(text: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def has_reference(text: object) -> bool:
-    """Return whether it is a text with a reference."""
+    """Return whether ``text`` is a string with a reference."""
     return isinstance(text, str) and _REFERENCE.search(text) is not None
 
 

@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Entries by name, for this OS process.  As a mapping it is read only; `register` adds to it.
+    """Entries by name, for this OS process; a read-only mapping, to which `register` adds.
 
     Args:
         kind: The word for an entry, in messages.
         error: The class of its errors.
-        entries: The entries to begin with.
-        replaces: Called with a new entry and the one that has its name; True: it may take its place.
+        entries: The initial entries.
+        replaces: Takes a new entry and the present one of its name; returns whether the new one may replace it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Registry(Mapping[str, T], Generic[T]):
             The entry, so that it can be registered where it is made.
 
         Raises:
-            Exception: The name is another's, and ``overwrite`` is False.
+            Exception: Another entry has the name, and ``overwrite`` is False.
         """
         known = self._entries.setdefault(name, entry)
         if known is entry:
@@ -58,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return the entry of this name.
 
         Raises:
-            Exception: There is none; the message has the name that was probably meant, and those there are.
+            Exception: No entry has the name; the message suggests the name that was probably meant.
         """
         if name in self._entries:
             return self._entries[name]
@@ -70,12 +70,12 @@ class Registry(Mapping[str, T], Generic[T]):
         return f"{f': did you mean {meant!r}?' if meant else ''}; known are {', '.join(sorted(self)) or 'none'}"
 
     def copy(self) -> Self:
-        """Return a registry of its own with the same entries."""
+        """Return an independent registry with the same entries."""
         return type(self)(self.kind, self._error, self._entries, replaces=self._replaces)
 
     @contextmanager
     def scoped(self) -> Iterator[Self]:
-        """Forget at the end whatever is registered inside; for tests."""
+        """Undo registrations at the end of the block; for tests."""
         before = dict(self._entries)
         try:
             yield self
@@ -97,5 +97,5 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def path_of(named: Any) -> str:
-    """Return the place of a class or function, for messages."""
+    """Return the module and name of a class or function, for messages."""
     return f"{named.__module__}.{named.__qualname__}"

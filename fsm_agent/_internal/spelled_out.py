@@ -14,13 +14,14 @@ _BY_NAME = Parameter.KEYWORD_ONLY
 
 
 def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool = False) -> Callable[[F], F]:
-    """Return a decorator for a function whose last parameter is ``**`` with ``options``, of which each is then shown.
+    """Return a decorator for a function whose last parameter is ``**options``: its signature then shows each of them.
 
     Args:
-        options: Whatever takes them as keyword arguments, or a `TypedDict` of them; or the place of one, as
-            ``module:name``, which is loaded when somebody looks.
-        without: Those that the function does not take.
-        is_change: What is not given stays as it is: the defaults are shown as ``...``, as are those of a `TypedDict`.
+        options: A callable with these keyword arguments, or a `TypedDict` of them; or ``module:name`` of one, which is
+            loaded when the signature is read.
+        without: The names of options that the function does not take.
+        is_change: Whether options that are not passed keep their present values: their defaults are shown as ``...``,
+            as are those of a `TypedDict`.
     """
 
     def spell_out(function: F) -> F:
@@ -39,7 +40,7 @@ def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool 
 
 
 class _Shown:
-    """The end of the chain that `inspect.signature` follows: a signature that is made when somebody looks at it."""
+    """The end of the chain that `inspect.signature` follows: a signature that is made on demand."""
 
     def __init__(self, make: Callable[[], Signature]) -> None:
         self._make = make

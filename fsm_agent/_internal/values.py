@@ -1,6 +1,6 @@
-"""Values: immutable data, which `msgspec` makes, compares, copies, writes as JSON and reads from it, in C.
+"""Values: immutable data on `msgspec`, which makes, compares, copies, writes and reads them in C.
 
-pydantic stays where users bring types of their own: outputs, arguments of functions, configuration.
+Pydantic is used for types of users: outputs, arguments of functions, configuration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 class ValueType(msgspec.StructMeta):
-    """The class of values.  Their signatures show annotations as they are written: some name what is not imported."""
+    """The metaclass of values; their signatures show annotations unevaluated, since some names are not imported."""
 
     @property
     def __signature__(cls) -> Signature:  # noqa: N805
@@ -64,35 +64,35 @@ class ValueType(msgspec.StructMeta):
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, metaclass=ValueType):
-    """An immutable value: two are equal when they are of one class and their fields are equal.
+    """An immutable value; two are equal if their class and their fields are equal.
 
-    In JSON, fields that have their defaults are left out: a default that changes needs a new version of its documents.
+    JSON leaves out fields with default values, so to change a default takes a new version of the documents.
     """
 
-    hidden: ClassVar[tuple[str, ...]] = ()  # fields that no repr shows
+    hidden: ClassVar[tuple[str, ...]] = ()  # fields that the repr does not show
 
     if TYPE_CHECKING:
 
         def changed(self, **changes: Any) -> Self:
-            """Return a value that differs in these fields.
+            """Return a copy that differs in these fields.
 
             Raises:
-                TypeError: It has no such field.
+                TypeError: The value has no such field.
             """
     else:
         changed = msgspec.Struct.__replace__
 
     def __repr__(self) -> str:
-        """Return the fields that differ from their defaults, without those that are hidden."""
+        """Return the class with the fields that differ from their defaults and are not hidden."""
         return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the same for rich, which msgspec would show everything."""
+        """Return the same fields for rich, to which msgspec would show all."""
         return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 
 class Tagged(Value, frozen=True, tag_field="kind"):
-    """A value of one kind out of several; in JSON the field ``kind`` says of which."""
+    """A value of one of several kinds, with the kind as the field ``kind`` in JSON."""
 
     @property
     def kind(self) -> str:
@@ -124,18 +124,18 @@ def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def fields_alone(instance: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass for pickle and copies, without what `cached_property` keeps beside them."""
+    """Return the fields of a dataclass for pickle and copies, without cached properties."""
     return {item.name: getattr(instance, item.name) for item in fields(instance)}
 
 
 def to_json(value: Any) -> str:
-    """Return a document of values as JSON, after it has been read again.
+    """Return values as JSON, after a check that it can be read again.
 
-    Half a surrogate pair, which JSON cannot carry, becomes U+FFFD.  Numbers that are none, or infinite, are written as
-    Python's own module does: NaN, Infinity.
+    Half a surrogate pair, which JSON cannot hold, becomes U+FFFD.  Numbers that are not finite become NaN and Infinity,
+    as in Python's `json`.
 
     Raises:
-        ValueError: It holds something that could not be read again.
+        ValueError: A value could not be read again.
     """
     kind = type(value)
     try:
@@ -155,10 +155,10 @@ def to_json(value: Any) -> str:
 
 
 def quick_json(value: Any) -> str:
-    """Do the same as `to_json` for a value whose fields are known to hold what they declare, and only finite numbers.
+    """Return a value as JSON without the check of `to_json`, for fields of the declared types and finite numbers.
 
     Raises:
-        ValueError: It holds something that could not be read again.
+        ValueError: A value could not be read again.
     """
     try:
         return _encoder.encode(value).decode()
@@ -167,25 +167,25 @@ def quick_json(value: Any) -> str:
 
 
 def from_json(document: str | bytes, kind: Any) -> Any:
-    """Return the document of values that `to_json` wrote.
+    """Read values that `to_json` wrote.
 
     Raises:
-        ValueError: It is damaged; the text says where.
+        ValueError: The document is damaged; the text says where.
     """
     try:
         return decoder_of(kind).decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
-        try:  # NaN, Infinity, and what older versions wrote
+        try:  # it may hold NaN or Infinity, or be of an older version
             return _with_raws(_modern(json.loads(document)), kind)
         except (ValueError, RecursionError):
             raise ValueError(_words(error)) from None
 
 
 def from_data(data: Any, kind: Any) -> Any:
-    """Return values from dictionaries, lists and plain values.
+    """Make values from dictionaries, lists and plain values.
 
     Raises:
-        ValueError: They do not fit; the text says where and why.
+        ValueError: The data does not fit; the text says where and why.
     """
     try:
         return _converted(data, kind)
@@ -194,7 +194,7 @@ def from_data(data: Any, kind: Any) -> Any:
 
 
 def _with_raws(data: Any, kind: Any) -> Any:
-    """Do the same as `from_data` for a value with fields that are kept as JSON, which msgspec takes from text alone."""
+    """Make a value with fields of raw JSON, as `from_data` does; msgspec takes such fields only from text."""
     raws = _raws(kind) if isinstance(data, dict) else {}
     kept = {name: data[name] for name in raws if name in data}
     if not kept:
@@ -212,7 +212,7 @@ def _raw(data: Any, is_mapping: bool) -> Any:
 
 @cache
 def _raws(kind: Any) -> Mapping[str, bool]:
-    """Return the fields of a value that are kept as JSON, by name, and whether each is a mapping of them."""
+    """Return the fields of a value that hold raw JSON, by name, and whether each is a mapping of raw JSON."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return {}
     kinds = {field.name: field.type for field in msgspec.structs.fields(kind)}
@@ -231,23 +231,21 @@ _encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))
 
 @cache
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return what decodes JSON as values of a type; each decoder of the package is made here.
-
-    What msgspec knows of a type belongs to the type, and is there for all threads before it is complete: meanwhile the
-    annotations of its fields' types are evaluated, in Python.  A decoder that met such a type would crash, and a forked
-    process would keep it so.
-    """
+    """Return the decoder of JSON for a type; all decoders of the package are made here."""
+    # msgspec stores what it knows about a type on the type, where other threads see it before it is complete, since
+    # annotations are evaluated in Python meanwhile.  A decoder that meets such a type crashes, and a fork in between
+    # would make that permanent in the child.  Hence the lock.
     with making:
         return msgspec.json.Decoder(kind, dec_hook=_restored)
 
 
 def _converted(data: Any, kind: Any) -> Any:
-    decoder_of(kind)  # so that msgspec knows the type
+    decoder_of(kind)  # under its lock, msgspec learns the type
     return msgspec.convert(data, kind, dec_hook=_restored)
 
 
 class Written(ABC):
-    """A base for what says itself how it is written as JSON."""
+    """A base for classes that write their own JSON."""
 
     __slots__ = ()
 
@@ -258,17 +256,17 @@ class Written(ABC):
 
 
 class Read(ABC):
-    """A base for types of fields that say themselves how they are read from JSON."""
+    """A base for types of fields that read their own JSON."""
 
     __slots__ = ()
 
     @classmethod
     @abstractmethod
     def read(cls, data: Any) -> Any:
-        """Return what the dictionaries, lists and plain values of the JSON stand for.
+        """Make an object from the dictionaries, lists and plain values of the JSON.
 
         Raises:
-            ValueError: They stand for nothing.
+            ValueError: The data does not fit.
         """
 
 

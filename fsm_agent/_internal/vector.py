@@ -12,7 +12,7 @@ _new = object.__new__
 
 
 class Vector(Sequence[T]):
-    """A persistent vector: appending returns a new one in constant time and leaves the old one as it was.
+    """A persistent vector: appending returns a new vector in constant time, and leaves the old one unchanged.
 
     Versions share one list of items and differ in the length of their part of it.  The first to append to the end of
     the list extends it in place; an append to an older version makes a copy.  Both are thread-safe: a loser of a race
@@ -46,7 +46,7 @@ class Vector(Sequence[T]):
         return self._view(shared, start + len(items))
 
     def push(self, item: T) -> Vector[T]:
-        """Return this vector with one more item; `append` for frequent use."""
+        """Return this vector with one more item; a faster `append`."""
         shared, start = self._items, self._length
         if not start or len(shared) != start:
             shared = shared[:start]

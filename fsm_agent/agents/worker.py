@@ -178,7 +178,7 @@ class Worker:
     def _drive(self, lease: Lease) -> None:
         agent = self._agents[lease.agent]
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.held(lease, self._definition(agent, header))
+        process, recorder = self.runs.load_claimed(lease, self._definition(agent, header))
         if recorder is None:
             return
         if recorder.patience_s is None or recorder.patience_s > self.patience_s:

@@ -29,9 +29,9 @@ class RunWithData(FunctionExecution):
 
     ainvoke = invoke
 
-    def unprepared(self, error: Exception) -> Ended:
+    def preparation_failure(self, error: Exception) -> Ended:
         if not isinstance(error, OutcomeError):
-            return super().unprepared(error)
+            return super().preparation_failure(error)
         # The text quotes the result, which no model is shown here
         return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
 
@@ -53,11 +53,11 @@ class AnswerActivity(AskActivity):
 
     is_exclusive = True
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.process.surroundings.answer
 
     def ask(self) -> Any:
-        return self.asked()(self.effect)
+        return self.user_function()(self.effect)
 
     def outcome_of(self, answer: Any) -> Returned | None:
         if answer is None:

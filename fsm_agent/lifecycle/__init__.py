@@ -1,7 +1,7 @@
 """The agent call: its table, its record, and the interpretation of replies.
 
-Every decision is made here, and it is pure: no clock, no network, no randomness.  What waits is an effect;
-`fsm_agent.runtime` performs it.
+All decisions are made here, and are pure: no clock, no network, no randomness.  Everything that waits is an effect,
+which `fsm_agent.runtime` performs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,7 @@
 """Decide which function calls wait for approval.
 
-The approver is asked about every call, unless the function's policy exempts it.  The presence of an approver is part of
-a call's definition, as its prompt is: what the call waits for follows from its record and its definition, whatever
-drives it.
+The approver is asked about every call, unless the function's policy exempts it.  Like its prompt, the presence of an
+approver is part of a call's definition: its effects follow from its record and its definition, whatever drives it.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class Gate(Value, frozen=True):
-    """The part of the approval decision that is not in the functions' own policies."""
+    """The inputs of the approval decision besides the functions' own policies."""
 
     has_approver: bool = False
     deps: Any = None
 
     def is_closed(self, function: Function, call: FunctionCall, r: CallRecord) -> bool:
-        """Return whether ``call``, whose arguments are valid, needs approval before it is run.
+        """Return whether a call with valid arguments needs approval.
 
         Raises:
-            UsageError: The predicate of the function returned something else than True or False.
+            UsageError: The predicate of the function returned neither True nor False.
         """
         policy = function.needs_approval
         if policy is None:
@@ -56,15 +55,15 @@ def approved_keys(r: CallRecord) -> set[str]:
 
 
 def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
-    """Return ``r`` with the policies applied again to the pending calls that nobody has approved.
+    """Return ``r`` with the policies applied again to pending calls without approval.
 
-    A call that waited for approval still does, and so does one whose arguments are not valid any more.
+    A call that waits for approval keeps waiting.  So does a call whose arguments are no longer valid.
     """
     approved = approved_keys(r) if r.round else set()
 
     def waits(f: FunctionCall) -> bool:
         function = prompt.by_name.get(f.name)
-        if function is None:  # it is gone: the model is told
+        if function is None:  # it was removed from the prompt; running it returns an error to the model
             return False
         return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, r)
 

@@ -58,33 +58,31 @@ UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, Runt
 
 
 class AgentCall(Driven, Generic[Out]):
-    """One run of the machine over a dialog: the one mutable cell around a record.
+    """One run of the machine over a dialog: a mutable object around an immutable record.
 
-    `effects` is what it waits for, `advance` takes the outcome of one of them; a driver needs no more.
+    A driver performs its `effects`, and passes their outcomes to `advance`.
 
     Args:
-        record: The state of the call; `AgentCall.seed` makes a fresh one, `restore` one from a snapshot.
-        prompt: The task's: functions, output, handlers.
+        record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
+        prompt: The task's prompt: functions, output, handlers.
         settings: Options of the request to the model.
-        args: Some of them for this call alone, over those of its prompt.
+        args: Options for this call only, which override those of its prompt.
         stop_when: Ends the call at a reply; pure.
-        view: Selects the part of the dialog that the model is shown; None: all of it.
+        view: Selects the part of the dialog that the model sees; None: all of it.
         deps: The dependencies of functions, for their `Context`; not inspected here.
-        has_approver: Whether the driver has an approver, who then decides on every function whose policy does not
-            exempt it.
+        has_approver: Whether the driver has an approver, which decides on every function that its policy does not
+            exempt.
 
     Attributes:
         steps: The steps of the last `advance`.
-        problem: The exception of the prompt's parser at the latest reply, or of the function with which the call has
-            failed; None when the parser took the answer or was not called.  The record keeps its type and text alone.
-            A traceback holds the frames of the call, and through them the call itself, so a driver logs that of a
-            parser and drops it; that of a function is the cause of `CallFailed`, for whoever made the call.
-        prompt_change: The change of its prompt since a snapshot or a run was made, which this call goes on with; None:
-            there is none.
-        client: The client of the model in its record, for its driver; not inspected here.  None: that model's name
-            stands for it, or the driver has its own.
-        system_args: See `Dialog`.  Of a call that was restored they are not known, and it is taken for granted that an
-            agent put the system message there.
+        problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail;
+            None: the parser accepted the answer or was not called.  The record holds only its type and text.  A
+            traceback refers to the call through its frames, so a driver logs and drops that of a parser; that of a
+            function is kept, as the cause of `CallFailed`.
+        prompt_change: The change of its prompt since its snapshot or run was made; None: the prompt is the same.
+        client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
+            by the model's name, or uses its own.
+        system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
     """
 
     __slots__ = (
@@ -160,11 +158,11 @@ class AgentCall(Driven, Generic[Out]):
         """Return a call that has not begun.
 
         Args:
-            dialog: The conversation so far, the task included.
-            prompt: The task's.
+            dialog: The conversation so far, with the task.
+            prompt: The task's prompt.
             limits: The budgets.
-            depth: How many agent calls this one is inside of.
-            extra: Data of the caller's that JSON can hold, kept in the record.
+            depth: The number of agent calls around this one.
+            extra: The caller's data, which JSON can hold; kept in the record.
             parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
             options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
         """
@@ -176,17 +174,17 @@ class AgentCall(Driven, Generic[Out]):
 
     @property
     def state(self) -> State:
-        """The state that it is in."""
+        """The present state."""
         return self.record.state
 
     @property
     def step(self) -> Stepped:
-        """The latest step that it took itself."""
+        """The latest step of the call itself, without those of calls inside."""
         return self.record.trace[-1] if self.record.trace else NEVER
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """The effects that the call waits for now; empty once it has ended."""
+        """The effects that the call waits for; empty once it has ended."""
         if self._effects is None:
             self._effects = effects_of(self, self.record)
         return self._effects
@@ -205,17 +203,17 @@ class AgentCall(Driven, Generic[Out]):
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
 
-        Its driver ends it at once, whatever it waits for, and no outcome that comes later counts.  A function that runs
-        in the driver's own thread is waited for: see `fsm_agent.runtime.drivers`.  A call that nobody drives is ended
-        by its next driver, or by ``advance("", Cancelled())``.
+        Its driver ends it at once, whatever it waits for, and ignores later outcomes.  A function that runs in the
+        driver's own thread has to return first: see `fsm_agent.runtime.drivers`.  A call without a driver is ended by
+        its next driver, or by ``advance("", Cancelled())``.
         """
-        super().cancel(Cancelled(reason=reason).reason)  # a reason that is no text is refused here
+        super().cancel(Cancelled(reason=reason).reason)  # `Cancelled` refuses a reason that is no string
 
     def stop(self, reason: str = "") -> None:
-        """End the call well, with the reply that it has, from any thread or from one of its functions.
+        """Complete the call with its last reply, from any thread or from one of its functions.
 
-        It is as if `stop_when` had ended it with this reason: the call completes with `Reason.STOPPED` and no output,
-        and function calls that are pending are not run.  For the rest it is as with `cancel`.
+        Like `stop_when` with this reason: the call completes with `Reason.STOPPED` and no output, and pending function
+        calls are not run.  When and by which driver is as with `cancel`.
         """
         outcome = Stopped(reason=reason)
         self.request_end(outcome.kind, outcome.reason)
@@ -224,11 +222,11 @@ class AgentCall(Driven, Generic[Out]):
         """Take the outcome of one effect.  All or nothing, synchronous, pure.
 
         Args:
-            key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer nothing.
+            key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no effect.
             outcome: The outcome.
 
         Raises:
-            OutcomeError: The call waits for nothing under ``key``, or not for this.  The call is unchanged.
+            OutcomeError: The call waits for no effect with this key, or not for such an outcome.  It is unchanged.
             IllegalTrigger: The call has ended.  It is unchanged.
         """
         r = self.record
@@ -244,20 +242,20 @@ class AgentCall(Driven, Generic[Out]):
         if type(outcome) is Replied:
             self._keep_parsed(answer)
         self.steps = (step,)
-        self._effects = None  # before the record: after an interruption in between they are computed anew
+        self._effects = None  # before the record is set, so that they are computed again if this is interrupted
         self.record = record
         self._effects = left
         self.change = None if left is None else NARROWED
 
     def _read(self, r: CallRecord, about: FunctionCall | None, outcome: Outcome) -> tuple[str, Answer]:
-        """Return the trigger that an outcome is, and what the table needs to know of it."""
+        """Return the trigger of an outcome, and the answer for the table."""
         if type(outcome) is not Replied:
             return read(r, about, outcome, self.prompt)
         gate = Gate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, answer: Answer) -> None:
-        """Keep what the parser made of the latest reply: the output, or its exception."""
+        """Keep the parser's output for the latest reply, or its exception."""
         self._output, self.problem = _UNPARSED, None
         if type(answer) is FinalReply:
             self._output, self.problem = answer.output, answer.error
@@ -265,17 +263,17 @@ class AgentCall(Driven, Generic[Out]):
     # Its journal
 
     def journaled(self) -> Self:
-        """Begin to keep a journal in memory, as `undo` and `states` need one; return the call itself."""
+        """Begin a journal in memory, which `undo`, `redo`, `fork` and `states` need; return the call itself."""
         if self.journal is None:
             self.journal = Journal(self)
         return self
 
     @property
     def states(self) -> list[CallRecord]:
-        """The records from the beginning of the journal to the present one, one per step.
+        """The records since the beginning of the journal, one per step.
 
         Raises:
-            UsageError: The call keeps no journal.
+            UsageError: The call has no journal.
         """
         return self._kept("states").records
 
@@ -283,13 +281,13 @@ class AgentCall(Driven, Generic[Out]):
         """Return to the state before the last step.
 
         Raises:
-            UsageError: The call keeps no journal, something drives it, or there is no step to undo; or its journal is
-                in a store, where nothing is ever undone.
+            UsageError: The call has no journal, has a driver, or has no step to undo; or its journal is in a store,
+                where steps cannot be undone.
         """
         self.return_to(self._kept("undo").undo())
 
     def redo(self) -> None:
-        """Take the step again that was undone last.
+        """Redo the step that was undone last.
 
         Raises:
             UsageError: As `undo` does.
@@ -297,13 +295,13 @@ class AgentCall(Driven, Generic[Out]):
         self.return_to(self._kept("redo").redo())
 
     def fork(self, at: int) -> AgentCall[Out]:
-        """Return a call that goes on from an earlier state of this one, on its own.
+        """Return a new call that continues from an earlier state of this one.
 
         Args:
             at: The index of the state in `states`.
 
         Raises:
-            UsageError: The call keeps no journal, or there is no such state.
+            UsageError: The call has no journal, or no such state.
         """
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
@@ -322,7 +320,7 @@ class AgentCall(Driven, Generic[Out]):
         return self.journal
 
     def return_to(self, record: CallRecord) -> None:
-        """Be in the state of an earlier record."""
+        """Return to the state of an earlier record."""
         self.steps, self.change = (), None
         self._output, self.problem = _UNPARSED, None
         self._newest, self._folded = None, 0
@@ -338,7 +336,7 @@ class AgentCall(Driven, Generic[Out]):
         """Return an outcome as JSON.
 
         Raises:
-            OutcomeError: It holds something that could not be read again.
+            OutcomeError: The outcome holds a value that could not be read again.
         """
         try:
             if type(outcome) is not Replied:  # their fields are checked when they are made
@@ -350,10 +348,10 @@ class AgentCall(Driven, Generic[Out]):
             raise OutcomeError(f"{what}: {str(error)[:500]}") from None
 
     def decode(self, key: str, document: bytes | str) -> Outcome:
-        """Return the outcome that JSON holds.
+        """Read an outcome from JSON.
 
         Raises:
-            OutcomeError: It is damaged, or of no kind that there is.
+            OutcomeError: The document is damaged, or of an unknown kind.
         """
         try:
             outcome: Outcome = from_json(document, Outcome)
@@ -373,9 +371,9 @@ class AgentCall(Driven, Generic[Out]):
         return _remade, (self.record, self._code(), self.system_args is None)
 
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
-        """Return a function and its arguments, all of which can be pickled, that make this call again.
+        """Return a function and its arguments that make this call again; all of them can be pickled.
 
-        Where the prompt or other code cannot be pickled here or loaded there, that call has its record alone.
+        If the prompt or other code cannot be pickled here or loaded there, the new call has only its record.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())
@@ -384,15 +382,15 @@ class AgentCall(Driven, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments of the call beside its record; of one that has ended, the prompt alone."""
+        """Return the arguments of the call besides its record; for an ended call, only the prompt."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
 
     def closed_again(self) -> CallRecord:
-        """Return the record with the policies applied again to the pending calls that nobody has approved.
+        """Return the record with the policies applied again to pending calls without approval.
 
-        The calls inside of functions that are gone, or no agents by now, are dropped.
+        Calls inside of functions that were removed, or are no agents any more, are dropped.
         """
         r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
         if r.state is State.HANDED_OVER:
@@ -406,7 +404,7 @@ class AgentCall(Driven, Generic[Out]):
         """Return the name of the call of the agent that has taken the dialog over.
 
         Raises:
-            SnapshotError: There is no such handoff by now.
+            SnapshotError: The prompt no longer has the handoff.
         """
         name, handoffs = r.governed_by.partition(SEPARATOR)[0], self.prompt.handoffs
         if name not in handoffs:
@@ -418,14 +416,14 @@ class AgentCall(Driven, Generic[Out]):
         """Return the result of the call.
 
         Raises:
-            CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
-            CallSuspended: It has not ended, and waits for somebody.
+            CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
+            CallSuspended: The call has not ended; it waits for an answer.
         """
         return result_of(self)
 
     @property
     def output(self) -> Any:
-        """The answer as the prompt's parser returned it; None as long as there is none."""
+        """The answer as the prompt's parser returned it; None if there is none."""
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
@@ -435,7 +433,7 @@ class AgentCall(Driven, Generic[Out]):
         return self._output
 
     def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> FunctionCall | None:
-        """Return the function call that ``key`` is about; refuse keys and outcomes that no effect waits for."""
+        """Return the function call of the effect with this key; refuse keys and outcomes that no effect waits for."""
         for wanted in effects:
             if wanted.key == key:
                 if type(outcome) not in wanted.outcomes:
@@ -446,7 +444,7 @@ class AgentCall(Driven, Generic[Out]):
         raise OutcomeError(self._refusal_of(effects, key, outcome))
 
     def _refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
-        """Return the error text for an outcome that nothing waits for."""
+        """Return the error text for an outcome that no effect waits for."""
         if not isinstance(key, str):
             return f"the key is {key!r:.80}: that of an effect, such as 'ask:2.0', and then its outcome, would be right"
         if isinstance(outcome, type):
@@ -460,11 +458,10 @@ class AgentCall(Driven, Generic[Out]):
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
 
     def _ran_last(self) -> tuple[str, ...]:
-        """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round.
-
-        Anything else that has run since may have changed what a call would find, and so may any other function of the
-        same round.  Derived from the record, each call processed once.
-        """
+        """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
+        # A repeated call need not run again only if nothing has run since: another function may have changed what it
+        # would find.  The functions of a round run at the same time, so each of them counts as later than the others.
+        # Each call of the record is processed once, and the result kept.
         if not self.record.runs:
             return ()
         calls, newest = self.record.function_calls, self._newest
@@ -474,20 +471,20 @@ class AgentCall(Driven, Generic[Out]):
                 before, index = index, f.id.partition(".")[0]
                 has_company = index == before
                 if has_company and not newest.fingerprint:  # type: ignore[union-attr]
-                    continue  # it has had other company already
+                    continue  # two others of its round were different already
                 is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
                 newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
         self._folded, self._newest = len(calls), newest
         if newest is None or (self.view is not None and newest.id in self.view.masked_calls(self.record)):
-            return ()  # nothing has run, or the model does not see its result
+            return ()  # nothing has run, or the result is masked for the model
         return (newest.fingerprint,)
 
 
-_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # arguments of a call by keyword, stored under the same names
+_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
 
 
 def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:
-    """Return the class of the calls of a prompt, which delegates if some of its functions are agents."""
+    """Return the class for calls of a prompt: one that delegates if some of its functions are agents."""
     return delegating_call.DelegatingCall if prompt.delegates else AgentCall
 
 

@@ -1,6 +1,6 @@
-"""The effects that an agent call waits for in each of its states, and the request to its model.
+"""The effects that an agent call waits for in each state, and the request to its model.
 
-All are functions of the call and of a record, which need not be the call's present one.
+They are computed for a call and a record, which need not be the call's present one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
 def effects_of(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    """Return the effects that a call itself waits for in a record, without those of agents inside."""
+    """Return the effects of the call itself in a record, without those of agents inside."""
     wanted = _WANTED.get(r.state)
     return () if wanted is None else wanted(call, r)
 
@@ -45,7 +45,7 @@ def effects_of(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 def effects_left(
     call: AgentCall[Any], r: CallRecord, effects: tuple[Effect, ...], key: str
 ) -> tuple[Effect, ...] | None:
-    """Return a round's effects without ``key``; None: they have to be computed anew, as others may begin now."""
+    """Return a round's effects without that of ``key``; None: compute them again, since others may start now."""
     prompt = call.prompt
     if prompt.depended_on or prompt.handoffs or prompt.in_order or r.limits.parallel is not None:
         return None
@@ -70,7 +70,7 @@ def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 
 
 def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    """Return what is waited for of a round: the approvals of its function calls first, then their results."""
+    """Return the effects of a round: first the approvals of its function calls, then their runs."""
     pending = r.pending
     if asks := [AskApproval(f"ask:{f.id}", f) for f in pending if f.needs_approval]:
         return tuple(asks)
@@ -86,7 +86,7 @@ def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 
 
 def _once(r: CallRecord, f: FunctionCall, function: Function) -> Effect:
-    """Return what is waited for of a function that must not run twice."""
+    """Return the effect of a function that must not run twice."""
     run = r.once.get(f.id, _NOT_BEGUN)
     attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
     name = f.id if attempt == 1 else f"{f.id}:{attempt}"
@@ -98,7 +98,7 @@ def _once(r: CallRecord, f: FunctionCall, function: Function) -> Effect:
 
 
 def _request(call: AgentCall[Any], r: CallRecord) -> Request:
-    """Return the request that the model gets next."""
+    """Return the next request to the model."""
     prompt, settings = call.prompt, call.settings
     functions: tuple[Function, ...] = ()
     is_last = is_final(r, prompt)
@@ -111,7 +111,7 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
         if settings.hosted_tools:
             functions = declared(functions, settings.hosted_tools)
     messages: Sequence[Message] = call.view(r) if call.view else r.dialog
-    if is_last and has_to_finish(r, call.prompt):  # said in requests alone, so no later turn reads it
+    if is_last and has_to_finish(r, call.prompt):  # in the request only: it is no part of the dialog
         messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
     output, mode = prompt.expected, prompt.mode
     if mode is not None:
@@ -120,7 +120,8 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
     return Request(
         messages=(*messages, *r.branch) if r.branch else messages,
         functions=functions,
-        tool_choice="auto" if r.rounds or not functions else settings.tool_choice,  # once, or it could never end
+        # A forced choice holds for the first request only; otherwise the model could never answer.
+        tool_choice="auto" if r.rounds or not functions else settings.tool_choice,
         output=output,
         mode=mode,
         settings=settings,
@@ -129,7 +130,7 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
 
 
 def _settings(call: AgentCall[Any], prompt: Prompt, is_last: bool) -> Settings:
-    """Return the settings of a request that this prompt governs."""
+    """Return the settings of a request with this prompt."""
     settings = call.settings
     if prompt.settings or call.args:
         settings = settings.override({**prompt.settings, **call.args})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
     from fsm_agent.prompts.fingerprint import PromptChange
 
-    # Only of a tuple does a type checker know the type of each item that it unpacks to.
+    # A base for type checkers: they know the types of unpacked items for tuples only.
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
     Unpacked = object
@@ -32,7 +32,7 @@ else:
 
 @hinting
 class CallResult(Generic[Out], Unpacked):
-    """The result of an agent call that has ended.  Unpacks as ``message, dialog, function_calls``."""
+    """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``."""
 
     __slots__ = ("call",)
 
@@ -52,12 +52,12 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def record(self) -> CallRecord:
-        """All that the call knows."""
+        """The record of the call."""
         return self.call.record
 
     @property
     def output(self) -> Out:
-        """The parsed answer; None when the call was stopped before one.
+        """The parsed answer; None if the call was stopped before it.
 
         Raises:
             CallFailed: The call failed.
@@ -73,12 +73,12 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def text(self) -> str:
-        """The last message in words."""
+        """The text of the last message."""
         return self.message.text
 
     @property
     def dialog(self) -> Dialog:
-        """The conversation without the exception branches: it can be sent again, whatever the end."""
+        """The conversation without the exception branches; it can be sent again, however the call ended."""
         prompt = self.call.prompt
         return Dialog(
             self.record.dialog,
@@ -94,45 +94,45 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """All calls that the model asked for, settled, in the order asked."""
+        """The settled function calls, in the order in which the model requested them."""
         return tuple(self.record.function_calls)
 
     @property
     def failures(self) -> tuple[RequestFailure, ...]:
-        """All requests to the model that failed, in order, also those after which it was asked again."""
+        """The failed requests to the model, in order, including those that were repeated."""
         return tuple(self.record.failures)
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """The repairs without which the answer could not have been read, one short text each; empty: it was right."""
+        """The repairs that the answer needed to be read, as short texts; empty: none."""
         return self.record.repairs
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """The way in which the model was last asked for a typed answer; None: for text, or its client does not say."""
+        """How the model was last asked for a typed answer; None: for text, or its client does not report it."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """The change of the prompt since the snapshot or run was made that the call went on with, if there is one."""
+        """The change of the prompt since the snapshot or run of the call was made; None: the prompt is the same."""
         return self.call.prompt_change
 
     @property
     def by_round(self) -> tuple[RoundReport, ...]:
         """The rounds of the call, each with its requests, function calls, errors, tokens and times.
 
-        Their cost is known if the agent has ``prices`` or a budget in dollars; `rounds_of` reckons it with a price.
+        Their cost is known if the agent has ``prices`` or a budget in dollars; else `rounds_of` computes it by a price.
         """
         return rounds_of(self.record)
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """The data that the caller gave with ``extra``."""
+        """The data that the caller passed as ``extra``."""
         return self.record.extra
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all replies, those that were pruned and those to agents inside of the call included."""
+        """Tokens of all replies, including pruned replies and those to agents inside of the call."""
         return self.record.total_usage
 
     @property
@@ -142,12 +142,12 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def trace(self) -> Vector[Stepped]:
-        """The steps that the call took."""
+        """The steps of the call."""
         return self.record.trace
 
     @property
     def iterations(self) -> int:
-        """Replies that the model gave."""
+        """The number of replies of the model."""
         return self.record.replies
 
     @property
@@ -156,11 +156,11 @@ class CallResult(Generic[Out], Unpacked):
 
     @property
     def ending(self) -> Ending | None:
-        """The reason of its end; None for a call that goes on."""
+        """Why and how the call ended; None: it has not ended."""
         return self.record.ending
 
     def transcript(self) -> str:
-        """The dialog, the function calls and results, and the reason why there is no answer, as text for people."""
+        """Return the dialog with function calls and results, and why there is no answer, as text for people."""
         text, ending = transcript(self.record.dialog), self.ending
         if ending is None or (ending.reason is Reason.ANSWERED and not ending.limit):
             return text
@@ -186,11 +186,11 @@ class CallResult(Generic[Out], Unpacked):
 
 
 def result_of(call: AgentCall[Out]) -> CallResult[Out]:
-    """Return the result of a call that has ended well.
+    """Return the result of a completed call.
 
     Raises:
-        CallFailed: It ended without an output; the provider's or the parser's error, if any, is the cause.
-        CallSuspended: It has not ended, and waits for somebody.
+        CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
+        CallSuspended: The call has not ended; it waits for an answer.
     """
     r, journal = call.record, call.journal
     if r.ending is None:
@@ -207,7 +207,7 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
-    """Return the exception behind a failure; one that was raised in another process is made from what was kept."""
+    """Return the exception behind a failure; make it from the record if it was raised in another OS process."""
     if ending.reason is Reason.FUNCTION_FAILED:
         return FsmAgentError(ending.detail) if problem is None else problem
     report = ending.error

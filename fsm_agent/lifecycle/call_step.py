@@ -1,4 +1,4 @@
-"""One step of an agent call: the row that is taken, and the changes that all rows have in common."""
+"""One step of an agent call: take a row, and make the changes that all rows have in common."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def take_step(
 
     Args:
         before: The record before it.
-        trigger: What the outcome was read as; see `fsm_agent.lifecycle.interpret`.
-        key: Of the effect that the outcome is of.
+        trigger: The trigger of the outcome; see `fsm_agent.lifecycle.interpret`.
+        key: The key of the effect that the outcome answers.
         outcome: The outcome.
-        answer: What the table needs to know of it.
-        prompt: The task's.
+        answer: The answer for the table.
+        prompt: The task's prompt.
 
     Raises:
-        IllegalTrigger: No row takes it; the call may have ended.
+        IllegalTrigger: No row takes the trigger; the call may have ended.
     """
     try:
         row = rows.take_row(MACHINE, trigger, before, answer, prompt)
@@ -84,14 +84,14 @@ def take_step(
 
 
 def _problem(answer: Answer) -> str:
-    """Return the problem of an outcome after which the call goes on all the same."""
+    """Return the problem of an outcome that did not end the call."""
     if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if type(answer) is ModelFailed else ""
 
 
 def _count_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
-    """Add what the end of a function changes beside its call; return the tokens that it took, as it is an agent."""
+    """Add the changes at the end of a function besides its call; return the tokens that it took, if it is an agent."""
     if type(outcome) is Returned and outcome.releases:
         changes["released"] = (*before.released, *outcome.releases)
     if outcome.usage is UNUSED:

@@ -1,9 +1,9 @@
 """The effects: everything that an agent call can wait for.
 
-An effect is a request to the world; a driver performs it and feeds the outcome back under the same ``key``.
+An effect is a request to the world; a driver performs it, and passes the outcome to the call under the same ``key``.
 A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
-Each effect knows its ``prefix``, with which its keys begin, and its ``outcomes``, the kinds that answer it.  How it is
-performed says its `Activity` (`fsm_agent.runtime.call_activities`).
+Each effect has a ``prefix``, with which its keys begin, and ``outcomes``, the kinds that answer it.  Its `Activity`
+(`fsm_agent.runtime.call_activities`) performs it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
 _LATER = "; or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call there
-_MOST_READ = 1000  # characters of its arguments that are looked at, so that a secret at the cut is recognized
+_MOST_READ = 1000  # characters of its arguments that are read, so that a secret across the cut is recognized
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """Everything that is sent to a model in one request."""
+    """The content of one request to a model."""
 
     messages: Sequence[Message]
     functions: tuple[Function, ...] = ()
@@ -52,7 +52,7 @@ class Request(Value, frozen=True, kw_only=True):
     output: Output = TEXT
     mode: OutputMode | None = None  # how the output is asked for; None: as the model's profile has it
     settings: Settings = Settings()
-    branch_length: int = 0  # how many of the messages, at the end, are the exception branch
+    branch_length: int = 0  # the number of messages at the end that are the exception branch
 
 
 class Begin(EffectValue, frozen=True):
@@ -71,12 +71,12 @@ class CallModel(EffectValue, frozen=True):
     key: str
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
-    is_priced: bool = False  # the reply is wanted with its cost
-    refusal: ErrorReport | None = None  # why the request is not sent: it is beyond a `TokenBudget`
+    is_priced: bool = False  # the reply needs its cost
+    refusal: ErrorReport | None = None  # why the request must not be sent: it exceeds a `TokenBudget`
 
 
 class Sleep(EffectValue, frozen=True):
-    """A moment, in Unix time."""
+    """A wait until a Unix time."""
 
     prefix, outcomes = "sleep", (Slept,)
 
@@ -89,7 +89,7 @@ class Sleep(EffectValue, frozen=True):
 
 
 class AskApproval(EffectValue, frozen=True):
-    """Somebody's decision whether a function may be called."""
+    """The decision whether a function may be called."""
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
@@ -102,7 +102,7 @@ class AskApproval(EffectValue, frozen=True):
 
 
 class StartFunction(EffectValue, frozen=True):
-    """The note that a function is about to begin which must not run twice."""
+    """The record that a function that must not run twice is about to start."""
 
     prefix, outcomes = "start", (Started,)
 
@@ -133,7 +133,7 @@ class FindOut(EffectValue, frozen=True):
     key: str
     call: FunctionCall
     function: Function
-    idempotency_key: str = ""  # what the function was given as `Context.idempotency_key`, in each attempt
+    idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
 
     @property
     def question(self) -> Question:
@@ -145,13 +145,13 @@ EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args
 
 
 def explained(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
-    """Return what is waited for and how to go on, as text of bounded length for an error.
+    """Return the effects and how to answer them, as text of bounded length for an error.
 
     Args:
         effects: The effects.
-        run: The name of the run in a store; empty: it is in none.
-        driver: What drives it, in code.
-        one: The attribute of the error that has it.
+        run: The name of the run in a store; empty: it is in no store.
+        driver: The driver of the process, as an expression.
+        one: The attribute of the error that holds the process.
     """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:

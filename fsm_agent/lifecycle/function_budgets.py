@@ -1,6 +1,6 @@
 """Decide which functions may be called now, and which calls of a round may be run.
 
-Everything here follows from the record and the prompt alone.
+All of it follows from the record and the prompt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEVER = Tally()
 
 
 def offered(r: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
-    """Return the functions that the model may call: all of the prompt's that are not used up."""
+    """Return the functions that the model may call: those of the prompt that are not used up."""
     if not r.tallies:
         return prompt.offers
     return tuple([f for f in prompt.offers if used_up(r, f) is None])
@@ -39,7 +39,7 @@ def used_up(r: CallRecord, function: Function) -> str | None:
 
 
 def is_final(r: CallRecord, prompt: Prompt) -> bool:
-    """Return whether the model has to answer now: the rounds or all functions are used up, or its draft is done."""
+    """Return whether the model has to answer now: the rounds or all functions are used up, or the draft is done."""
     limit = r.limits.rounds
     if r.is_drafted or (limit is not None and r.rounds >= limit):
         return True
@@ -49,13 +49,13 @@ def is_final(r: CallRecord, prompt: Prompt) -> bool:
 
 
 def has_to_finish(r: CallRecord, prompt: Prompt) -> bool:
-    """Return whether a request ends with the final prompt: the functions were withdrawn behind a round."""
+    """Return whether a request ends with the final prompt: the functions were withdrawn after a round."""
     is_behind_results = bool(r.function_calls) and r.dialog[len(r.dialog) - 1].role != "assistant"  # no pause
     return is_behind_results and not r.is_drafted and is_final(r, prompt)
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return that the limit of rounds was reached, for people."""
+    """Return the text for a reached limit of rounds, for people."""
     return f"limits.rounds={limits.rounds} are used up"
 
 
@@ -65,7 +65,7 @@ def drafts(r: CallRecord, prompt: Prompt) -> bool:
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """Return the tallies with these settled calls included."""
+    """Return the tallies after these settled calls."""
     if not prompt.tallied and r.limits.failures_per_function is None:
         return r.tallies
     tallies = dict(r.tallies)
@@ -77,11 +77,11 @@ def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Map
 
 
 def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return a round's calls; those that wait for a function that will not succeed get an error."""
+    """Return a round's calls; a call that depends on a function that cannot succeed any more gets an error."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
-    while waits:  # each pass settles at least one
+    while waits:  # each pass but the last settles a call, which may block others
         hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
         hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
         waits = False
@@ -94,7 +94,7 @@ def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> t
 
 @lru_cache(maxsize=64)
 def gone(name: str) -> Function:
-    """Return a function in place of one that was requested before the code changed; the model is told an error."""
+    """Return a stand-in for a function that was requested and then removed; it returns an error to the model."""
 
     def call(**arguments: Any) -> str:
         raise Retry(f"The function {name!r} is no longer available. Go on without it.")
@@ -103,8 +103,8 @@ def gone(name: str) -> Function:
 
 
 def ready(r: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return those of the pending calls of the round that may be run now, in the order requested."""
-    if prompt.handoffs:  # once all else is settled
+    """Return the pending calls of the round that may be run now, in the order requested."""
+    if prompt.handoffs:  # a handoff comes after all other calls
         pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
     if prompt.depended_on:
         unsettled = {f.name for f in pending}

@@ -1,7 +1,6 @@
-"""Interpret an outcome: its trigger, and the answer that the table needs to know.
+"""Interpret an outcome: find its trigger, and make the answer for the table.
 
-A reply is interpreted as exactly one trigger before the table sees it.  The prompt's parser and `stop_when` run here,
-once, and are pure by contract.
+A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once, and are pure by contract.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ NOT_TAKEN = "This answer was not taken: give it when you need no other function 
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some settled at once."""
+    """A reply that requests functions: its message with our ids, and its calls, some of them settled at once."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
@@ -56,10 +55,10 @@ class FinalReply(Value, frozen=True):
 
     reply: Reply
     output: Any = None
-    repairs: tuple[str, ...] = ()  # without which there would be no output
+    repairs: tuple[str, ...] = ()  # the repairs that the output needed
     problem: str = ""
     error: Exception | None = None  # raised by the parser
-    call: FunctionCall | None = None  # of the function that takes the answer, if it came so
+    call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
 
 
 class StoppedReply(Value, frozen=True):
@@ -80,15 +79,15 @@ class Stop(Value, frozen=True):
 class StopContext(Value, frozen=True):
     """The input of `stop_when`."""
 
-    iteration: int  # replies so far, this one included; requests that failed do not count
+    iteration: int  # the number of replies so far, with this one; failed requests do not count
     reply: Reply
-    usage: Usage  # of all replies, this one included
-    function_calls: int  # run before this reply
+    usage: Usage  # of all replies, with this one
+    function_calls: int  # the number of function calls that were run before this reply
     last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
-    runnable: int = 0  # function calls of this reply that will be run, unless they are denied or the call ends here
+    runnable: int = 0  # the number of this reply's function calls that would be run
 
 
-# A string is the reason.  It comes before the parser: a reply that it stops at has no output.
+# A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 Answer: TypeAlias = "FunctionsRequested | FinalReply | StoppedReply | Overrun | FunctionCall | Outcome"
 
@@ -102,9 +101,9 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
 
     Args:
         r: The record of the call.
-        call: The function call that the outcome is about, if it is about one.
+        call: The function call that the outcome is about, or None.
         outcome: The outcome.
-        prompt: The task's.
+        prompt: The task's prompt.
     """
     if call is None:
         return outcome.kind, outcome
@@ -140,7 +139,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
 
 
 def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
-    """Return why a call that was valid when the model asked for it cannot be run by now; None: it can."""
+    """Return why a call that was valid when the model requested it cannot be run any more; None: it can."""
     function = prompt.by_name.get(call.name)
     if function is None:
         return f"there is no function {call.name!r} by now; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
@@ -149,7 +148,7 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
 
 
 def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
-    """Return the trigger of a function's end, which may have taken tokens, as it is an agent; and its answer."""
+    """Return the trigger and the answer for the end of a function, which took tokens if it is an agent."""
     if usage != UNUSED and budgets.has_budget(r.limits) and budgets.exceeded(r, usage):
         return "over_budget", budgets.Overrun(usage=usage, call=call)
     return trigger, call
@@ -175,9 +174,9 @@ def read_reply(
     Args:
         r: The record of the call.
         reply: The reply.
-        prompt: The task's.
+        prompt: The task's prompt.
         stop_when: Decides whether a reply ends the call.
-        seen: Fingerprints of the calls whose results stand, so that they need not be run again.
+        seen: Fingerprints of calls whose results are still valid, so that they need not be run again.
         gate: Decides which calls wait for approval.
     """
     limits = r.limits
@@ -205,24 +204,24 @@ def read_reply(
     try:
         parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
         return "answered", FinalReply(reply, parsed.value, parsed.repairs, call=call)
-    except Exception as error:  # a parser is the user's code, and the reply is paid for
+    except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
 
 
 def parse_answer(
     r: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
-    """Return the output in a reply, and the repairs that it took, by the parser of the prompt that it answers.
+    """Parse the answer in a reply, with the parser of the prompt that it answers.
 
     Args:
         r: The record of the call.
         reply: The reply.
-        prompt: The task's.
-        call: The call of the function that takes the answer, whose arguments are its text; None: the text is.
-        in_branch: The reply belongs to the exception branch.
+        prompt: The task's prompt.
+        call: The function call whose arguments are the answer; None: the text of the reply is.
+        in_branch: Whether the reply belongs to the exception branch.
 
     Raises:
-        Exception: What the parser raises.
+        Exception: The parser's.
     """
     governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
@@ -240,7 +239,7 @@ def parse_answer(
 
 
 def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
-    """Return whether a reply that calls functions is final: it calls none but the one that takes its answer."""
+    """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
     governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
     is_draft = prompt.mode == "two_stage" and drafts(r, prompt)
@@ -256,7 +255,7 @@ def first_call(message: Message) -> FunctionCall | None:
 
 
 def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
-    """Return what reads the output of the next reply while it is arriving; None: there is none, or only at its end."""
+    """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
     if prompt.mode == "two_stage" and drafts(r, prompt):
         return None
     governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
@@ -264,21 +263,21 @@ def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
 
 
 def _args_of(governing: Prompt, r: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
-    """Return the arguments of the parser of the prompt that an answer is parsed by.
+    """Return the arguments for the parser of the prompt that an answer belongs to.
 
-    A plain function that is a handler's own parser does not know the task's arguments.
+    A plain function that is a handler's own parser does not take the task's arguments.
     """
     parser = governing.parser
     return r.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
 
 
 def is_cut_off(reply: Reply) -> bool:
-    """Return whether the reply ended at the token limit, and not where the model would have ended it."""
+    """Return whether the reply was cut off at the token limit."""
     return reply.finish == "length"
 
 
 def _problem(reply: Reply, error: Exception) -> str:
-    """Return the text of an exception for the model: that of a `ValueError` alone, that of others with their type."""
+    """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
     text = error_text(error)
     if not isinstance(error, ValueError) or not text:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -286,7 +285,7 @@ def _problem(reply: Reply, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return the text of an exception; "" when it raises another in turn."""
+    """Return the text of an exception; "" if its `__str__` raises."""
     try:
         return str(error)
     except Exception:  # its class is user code, too
@@ -297,7 +296,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
     """Return the output of an agent that is a function, as text for the model.
 
     Raises:
-        UsageError: Its ``format`` has failed; the text is for the model.
+        UsageError: The function's ``format`` failed; the error's text is for the model.
     """
     try:
         return function.format_result(output, f)
@@ -306,7 +305,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return what the model is told in place of a result, and without the exception's own text, which may quote it."""
+    """Return the text for the model in place of a result; without the exception's text, which may quote the result."""
     return f"its result could not be prepared ({type(error).__name__})"
 
 
@@ -324,7 +323,7 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
 
 
 def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> FunctionsRequested:
-    """Return the reply's calls with our ids; those that cannot or need not be run are settled already."""
+    """Return the reply's calls with our ids; calls that cannot or need not be run are settled."""
     message = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
@@ -349,7 +348,7 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return the call with our id, for the message, and its present form: the same as long as it is to be run."""
+        """Return the call with our id for the message, and for the round; the latter is settled if it is not to run."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
@@ -377,29 +376,29 @@ class _Screen:
         return call, call
 
     def _is_within(self, function: Function, limit: int) -> bool:
-        """Return whether this one may be run beside those of this reply that are to be run, and count it if so."""
+        """Count a call of the function in this reply; return whether it is within the function's limit."""
         runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit
 
 
 def _refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
-    """Return what is wrong with the arguments, as text for the model."""
+    """Return the text for the model about invalid arguments."""
     cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
     return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
 
 
 def fingerprint(call: FunctionCall) -> str:
-    """Return equal texts for equal names and arguments, whatever the order of keys; 1, 1.0 and true differ.
+    """Return a text that is equal for equal names and arguments, in any order of keys; 1, 1.0 and true differ.
 
     Raises:
-        ValueError: The arguments are no JSON.
+        ValueError: The arguments are not JSON.
     """
     arguments = call.arguments_json or "{}"
     return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
 
 
-@lru_cache(maxsize=64)  # a round is looked at when it comes, and again when the next one does
+@lru_cache(maxsize=64)  # each call is needed twice: with its round, and with the next one
 def _fingerprint(name: str, arguments_json: str) -> str:
     canonical = name + pydantic_core.to_json(_sorted(pydantic_core.from_json(arguments_json))).decode()
     if len(canonical) <= 64:

@@ -1,7 +1,7 @@
-"""Invariants of every record, however its call went.
+"""Invariants that hold for every record.
 
-Each line here follows from what all rows have in common, not from any single one: counters count steps, the trace is a
-path that leads to the state, the functions that were requested are those of the dialog.
+They follow from what all rows have in common, not from single rows: counters count steps, the trace is a path to the
+state, and the requested functions are those of the dialog.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fsm_agent.mistakes import shown
 
 _STATES = frozenset(State)
 _TRIGGERS = frozenset([row[0] for row in ROWS])
-_COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  # one more per step at most
+_COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  # each grows by at most 1 per step
 
 
 def inconsistency(r: CallRecord) -> str | None:
-    """Return a contradiction within a record that a call has come to; None: there is none.  Takes linear time."""
+    """Return a contradiction within a record, or None; takes linear time."""
     checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round, _of_children)
     return next((problem for check in checks for problem in check(r)), None)
 
@@ -142,5 +142,5 @@ def _of_children(r: CallRecord) -> Iterator[str]:
 
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
-    """Return the call as the model requested it, whatever approval it waits for."""
+    """Return the call as the model requested it, whether or not it waits for approval."""
     return f.changed(needs_approval=False)

@@ -17,32 +17,33 @@ LoopRole: TypeAlias = Literal["user", "system"]
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """The budgets of one agent call.  They are the call's, not a round's; None: unlimited.
+    """The budgets of one agent call, not of a round; None: unlimited.
 
-    A call asks a model at most ``1 + rounds + parse_retries + recalls`` times, and once more in two stages.
+    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages.
     """
 
     rounds: int | None = 5  # replies whose functions are run
-    on_limit: OnLimit = "final_prompt"  # when they are used up
-    parse_retries: int | None = 3  # answers that may be refused by the parser and tried again
-    identical_problems: int | None = None  # so many answers in a row with the same problem end the call; 2 or more
-    # Meaning of an answer in plain text that was cut off at the token limit: it is requested again, or it is taken.
+    on_limit: OnLimit = "final_prompt"  # what happens when the rounds are used up
+    parse_retries: int | None = 3  # answers that the parser may refuse before the call fails
+    identical_problems: int | None = None  # this many answers in a row with the same problem end the call; 2 or more
+    # What happens to an answer in plain text that was cut off at the token limit: request it again, or accept it.
     on_cut: OnCut = "retry"
-    recalls: int | None = 2  # failures of the model's transport that may be waited out
-    depth: int | None = 3  # agent calls inside functions of agent calls; 1: none
-    handoffs: int | None = 10  # how often agents may hand the dialog on before one of them answers
-    tokens: int | None = None  # of all replies together, those to agents inside of the call included
-    cost_usd: float | None = None  # of the same; each model needs a price that is known, or given with ``prices``
+    recalls: int | None = 2  # failed requests to the model after which it is asked again
+    depth: int | None = 3  # levels of agent calls inside functions of agent calls; 1: none inside
+    handoffs: int | None = 10  # how often agents may hand the dialog over before one of them answers
+    tokens: int | None = None  # of all replies together, including those to agents inside of the call
+    cost_usd: float | None = None  # of the same replies; the price of each model has to be known, or in ``prices``
     deadline_s: float | None = None  # seconds from the start to the end
-    request_s: float | None = None  # seconds for one request to the model; then it has failed, and may be recalled
-    wait_s: float | None = 60.0  # the longest wait before a recall; a provider that asks for more ends the call
-    identical_rounds: int | None = 3  # so many rounds in a row that ask for just the same are a loop; 2 or more
-    # Consequence of a loop: the end; an event at every multiple of `identical_rounds`; or also a message to the model.
+    request_s: float | None = None  # seconds for one request to the model; a longer one fails, and may be repeated
+    wait_s: float | None = 60.0  # seconds to wait before a recall; a provider that asks for more ends the call
+    identical_rounds: int | None = 3  # this many rounds in a row with the same function calls are a loop; 2 or more
+    # What happens at a loop: end the call; report an event at every multiple of `identical_rounds`; or do that and add
+    # a message to the model.
     on_loop: OnLoop = "tell"
     # Role of that message.  Many chat templates refuse a system message that is not the first, and some wires move it
     # there (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
     loop_role: LoopRole = "user"
-    failures_per_function: int | None = None  # then it is no longer offered
+    failures_per_function: int | None = None  # after this many failures, a function is no longer offered
     parallel: int | None = None  # functions of one round that may run at once; 1: one after another
 
     def __post_init__(self) -> None:
@@ -66,5 +67,5 @@ _CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role"
 
 
 def is_within(used: int, limit: int | None) -> bool:
-    """Return whether one more may be used."""
+    """Return whether one more use is within the limit."""
     return limit is None or used < limit

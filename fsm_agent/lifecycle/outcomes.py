@@ -1,6 +1,6 @@
 """The outcomes of effects.
 
-``kind`` is the trigger's name, and the tag in JSON; ``at_s`` is when it happened (Unix time; 0.0: unknown).
+``kind`` is the name of the trigger, and the tag in JSON; ``at_s`` is the Unix time of the outcome (0.0: unknown).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _are_messages(value: Any) -> bool:
 
 
 _NEEDED = object()  # the default of a field that has none
-# By annotation: a class whose instances are right, or a check; and what would pass it.
+# By annotation: the right class or a check, and the words for a right value.
 _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "str": (str, "a string"),
     "bool": (bool, "True or False"),
@@ -50,7 +50,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 
 
 class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
-    """For each field of an outcome its name, its default, its class or a check, and what would pass it."""
+    """For each field of an outcome its name, its default, its class or a check, and the words for a right value."""
 
     def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
         annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
@@ -64,7 +64,7 @@ _RULES = _Rules()
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
-    """An outcome whose fields hold what they declare, so that a record with it can be read again."""
+    """An outcome that checks the types of its fields, so that a record with it can be read again."""
 
     at_s: float = 0.0
 
@@ -73,7 +73,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is default or type(value) is is_right:
                 continue
-            if is_right is is_finite and type(value) is float and value - value == 0.0:  # nearly always
+            if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
                 continue
             if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
                 raise OutcomeError(f"{type(self).__name__}.{name} is {shown(value)}: {right} would be right")
@@ -87,7 +87,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
-    """The model replied; whether with an answer, a request for functions or nonsense is decided later."""
+    """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense."""
 
     reply: Reply
 
@@ -96,11 +96,11 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
     """The model did not reply."""
 
     error: ErrorReport
-    delay_s: float = 0.0  # before the next attempt, if that is worth it
+    delay_s: float = 0.0  # before the next attempt, if there is one
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
-    """The moment has come."""
+    """The time of a `Sleep` has come."""
 
 
 class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
@@ -114,7 +114,7 @@ class Modified(_Checked, frozen=True, tag="modified"):
 
 
 class Denied(_Checked, frozen=True, tag="denied"):
-    """The function may not be called; the model is shown the reason."""
+    """The function may not be called; the model sees the reason."""
 
     reason: str = ""
 
@@ -125,33 +125,33 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     text: str
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
-    is_cached: bool = False  # it was not run: the result of an earlier run was still good
-    releases: tuple[int, ...] = ()  # rounds whose results are declared no longer needed
-    usage: Usage = UNUSED  # tokens that it took, if it is an agent
+    is_cached: bool = False  # it was not run: the result of an earlier run was still valid
+    releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, as the function declared
+    usage: Usage = UNUSED  # the tokens that it took, if it is an agent
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
-    """The function raised, and its `Function.on_error` lets the call fail with it."""
+    """The function raised, and its `Function.on_error` makes the call fail."""
 
     text: str
-    usage: Usage = UNUSED  # as of `Returned`
-    reason: str = ""  # of a state of a flow that somebody says has failed; "": it raised
+    usage: Usage = UNUSED  # as in `Returned`
+    reason: str = ""  # why a state of a flow was declared to have failed; "": it raised
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):
-    """A function that must not run twice is about to begin."""
+    """A function that must not run twice is about to start."""
 
 
 class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
-    """Nobody knows what became of a function that must not run twice: whoever began it is gone."""
+    """A function that must not run twice was started, but its driver is gone, so its fate is unknown."""
 
 
 class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
-    """Somebody has found out that the function did nothing: it may be run again."""
+    """The function is known to have done nothing, so it may be run again."""
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Somebody adds messages to the next request to the model.  Answers no effect: pass it under ``""``."""
+    """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``."""
 
     messages: tuple[Message, ...]
 
@@ -161,13 +161,13 @@ class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
 
 
 class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
-    """Somebody ended the call well, with the reply that it has.  Answers no effect: pass it under the key ``""``."""
+    """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``."""
 
     reason: str = ""
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
-    """Somebody cancelled the call.  Answers no effect: pass it under the key ``""``."""
+    """A cancellation of the call.  Answers no effect: pass it under the key ``""``."""
 
     reason: str = ""
 

@@ -9,14 +9,14 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Usage
 
-ANY_MODEL = "*"  # in a table of prices: whatever it does not name
+ANY_MODEL = "*"  # in a table of prices: all models that it does not name
 
 
 class Tariff(Protocol):
-    """Whatever knows the cost of tokens: a `Price`, or what `known_price` returns."""
+    """An object that knows the cost of tokens: a `Price`, or the result of `known_price`."""
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of these tokens of one reply, in millionths of a millionth of a dollar."""
+        """Return the cost of the tokens of one reply, in millionths of a millionth of a dollar."""
 
 
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
@@ -25,7 +25,7 @@ Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of
 class Price(Value, frozen=True, kw_only=True):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
-    Money is whole numbers all through, so sums are exact in any order.
+    All amounts of money are whole numbers, so sums are exact in any order.
 
     Attributes:
         input_micro_usd: For tokens of the request.

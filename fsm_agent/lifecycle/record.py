@@ -23,7 +23,7 @@ from fsm_agent.mistakes import plain_json
 
 
 class State(StrEnum):
-    """A state in which an agent call is at rest: waiting for something, or ended.  The value is for people."""
+    """A state of an agent call, in which it waits for something or has ended; the value is for people."""
 
     SEEDED = "Seeded"  # waits for its start: a time, an id
     CALLING = "Calling"  # waits for a reply to the dialog
@@ -37,8 +37,8 @@ class State(StrEnum):
 
 TAKES_OVER = "to:"  # the beginning of the name of the call of an agent that has taken the dialog over
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
-SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # there may be replies, in a round those of agents inside
-ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)  # what is waited for is the call's own
+SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, in a round those to agents inside
+ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)  # live states before a handoff
 LIVE = (*ITS_OWN, State.HANDED_OVER)
 FINAL = (State.COMPLETED, State.FAILED)
 
@@ -46,38 +46,38 @@ FINAL = (State.COMPLETED, State.FAILED)
 class Reason(StrEnum):
     """The reason why an agent call ended."""
 
-    ANSWERED = "answered"  # with an output that the prompt's parser took
+    ANSWERED = "answered"  # with an output that the prompt's parser accepted
     STOPPED = "stopped"  # by `stop_when`, or from outside
     TOO_DEEP = "too deep"  # agents inside functions of agents
     REFUSED = "refused"  # the model or its provider declined
     UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
-    STUCK = "stuck"  # answers with the same problem again and again, `Limits.identical_problems` of them
+    STUCK = "stuck"  # `Limits.identical_problems` answers in a row had the same problem
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
-    LOOPED = "looped"  # the same round again and again, with `Limits.on_loop` at "stop"
+    LOOPED = "looped"  # `Limits.identical_rounds` rounds in a row were the same, and `Limits.on_loop` is "stop"
     OVER_BUDGET = "over budget"  # more than `Limits.tokens` or `Limits.cost_usd`
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
-    FUNCTION_FAILED = "function failed"  # one whose failure is the call's
-    HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog on and on, more than `Limits.handoffs` times
+    FUNCTION_FAILED = "function failed"  # a function whose failure makes the call fail
+    HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog over more than `Limits.handoffs` times
 
 
 class Ending(Value, frozen=True, kw_only=True):
-    """The way in which an agent call ended."""
+    """Why and how an agent call ended."""
 
     reason: Reason
     detail: str = ""  # for people
-    error: ErrorReport | None = None  # the provider's, or the parser's, when it is the fault of one of these
-    function: str = ""  # the repeated or failed one
-    # The limit that was reached, by the name of its field in `Limits`; empty: none.  An answer that the model was made
-    # to give, since the rounds were used up, has "rounds".
+    error: ErrorReport | None = None  # the error of the provider or the parser, if that is the reason
+    function: str = ""  # the name of the function that was repeated or failed
+    # The limit that was reached, by the name of its field in `Limits`; empty: none.  It is "rounds" for an answer that
+    # the model had to give because the rounds were used up.
     limit: str = ""
-    count: int | float | None = None  # what was counted against it: rounds, answers, handoffs, seconds, tokens, dollars
-    output_json: str | None = None  # the output, when `stop_when` provided one
+    count: int | float | None = None  # the count against it: rounds, answers, handoffs, seconds, tokens or dollars
+    output_json: str | None = None  # the output, if `stop_when` provided one
 
 
 class Tally(Value, frozen=True):
-    """The successes and failures of a function in a call; together they are its runs."""
+    """The successes and failures of a function in a call; their sum is the number of its runs."""
 
     successes: int = 0
     failures: int = 0
@@ -94,11 +94,11 @@ class OnceRun(Value, frozen=True):
     """The runs of a function call that must not run twice, as long as it is pending."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
-    phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started anew
+    phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started again
 
 
 def successor_name(path: str) -> str:
-    """Return the name of the call that took the dialog over, of the first handoff in a path."""
+    """Return the name of the call that took the dialog over by the first handoff in a path."""
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 
@@ -107,10 +107,10 @@ if TYPE_CHECKING:
 
 
 class CallRecord(Value, frozen=True, kw_only=True):
-    """All there is to know about an agent call: a value whose JSON is the snapshot.
+    """The whole state of an agent call: a value whose JSON is the snapshot.
 
-    Two records are equal when the same happened, whatever the schedule: `trace`, which keeps the order in
-    which functions returned, does not count.
+    Two records are equal if the same happened in any schedule: `trace`, which holds the order in which functions
+    returned, is not compared.
     """
 
     id: str = ""
@@ -119,38 +119,38 @@ class CallRecord(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     dialog: Vector[Message]  # without the exception branch
     seeded_with: int = 0  # how many messages of the dialog were there before the call
-    lent: tuple[str, ...] = ()  # names of the limits that are what the call around this one had left
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
+    lent: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
-    model: str = ""  # the name of the one that this call was given; empty: its agent's
-    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it, success prunes it
-    problems: tuple[str, ...] = ()  # of the answers in the branch, as the model was told; after an answer, those before
-    pruned: tuple[Message, ...] = ()  # branches of the past
-    round: tuple[FunctionCall, ...] = ()  # requested by the last reply
-    injected: tuple[Message, ...] = ()  # while functions are pending; the dialog gets them behind the results
-    children: Children = field(default_factory=dict)  # calls of agents inside of it, not yet taken up
+    model: str = ""  # the name of the model of this call; empty: that of its agent
+    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it; a usable answer prunes it
+    problems: tuple[str, ...] = ()  # of the refused answers in the branch; after an answer, of those before it
+    pruned: tuple[Message, ...] = ()  # the messages of former branches
+    round: tuple[FunctionCall, ...] = ()  # the function calls of the last reply
+    injected: tuple[Message, ...] = ()  # injected while functions are pending; go into the dialog after the results
+    children: Children = field(default_factory=dict)  # the records of agents inside of it that have not ended
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty: the call's own
     handoffs: int = 0  # before this call, since the user's turn
-    successor: CallRecord | None = None  # of the agent that took the dialog over, at its end, without the dialog
+    successor: CallRecord | None = None  # the record of the agent that took the dialog over and ended; without dialog
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
-    turn: int = 0  # replies and failures of the model, and injections, so far
-    replies: int = 0  # of the model, whether or not they could be used
-    runs: int = 0  # settled function calls that were run
+    turn: int = 0  # the number of replies, failed requests and injections so far
+    replies: int = 0  # the number of replies, usable or not
+    runs: int = 0  # the number of settled function calls that were run
     rounds: int = 0
     parse_errors: int = 0
     recalls: int = 0
     attempt: int = 1  # at the present request
     identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
-    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of the functions that have a budget
-    once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the id of the call, of those of the round
+    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
+    once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
     is_drafted: bool = False  # the first of two stages (`Prompt.mode`) is over
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
-    usage: Usage = UNUSED  # of all replies, pruned ones too, and of agents inside of it that have ended
-    reply: Reply | None = None  # the last one
-    repairs: tuple[str, ...] = ()  # without which the answer could not have been read
+    usage: Usage = UNUSED  # of all replies, including pruned ones, and of agents inside that have ended
+    reply: Reply | None = None  # the last reply
+    repairs: tuple[str, ...] = ()  # the repairs that the answer needed
     ending: Ending | None = None
     trace: Vector[Stepped] = Vector()
 
@@ -168,7 +168,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """Return the record of a call that has not begun.
 
         Raises:
-            UsageError: JSON cannot hold something in ``extra`` or in ``parser_args``.
+            UsageError: ``extra`` or ``parser_args`` holds a value that JSON cannot.
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if parser_args:
@@ -184,27 +184,27 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time at which the call expires; None: never, or not begun."""
+        """Unix time at which the call expires; None: never, or it has not begun."""
         limit = self.limits.deadline_s
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
 
     @property
     def failure(self) -> str | None:
-        """The reason why it has failed, for the model that asked for it; None: it has not."""
+        """Why the call failed, as text for the model that called it; None: it has not failed."""
         if self.ending is None or self.state is State.COMPLETED:
             return None
         return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
 
     @property
     def total_usage(self) -> Usage:
-        """Tokens of all replies, those to agents inside of the call included."""
+        """Tokens of all replies, including those to agents inside of the call."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens of the replies to each agent by its path, as of `Inside`: that of the call's own is empty."""
+        """Tokens of the replies to each agent by its path, as in `Inside`; the call's own agent has the path ""."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
@@ -237,13 +237,13 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[FunctionCall, ...]:
-        """The pending calls of functions that must not run twice and were begun."""
+        """The pending calls of functions that must not run twice and were started."""
         begun = {id for id, run in self.once.items() if run.phase != "cleared"}
         return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 
     @property
     def is_looping(self) -> bool:
-        """True if the newest round is one of a loop that is to be reported."""
+        """True if the newest round is in a loop, and at a multiple of the limit, so that it is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 

@@ -1,4 +1,4 @@
-"""Seeds: what an agent call began with, in the header of its journal; and the call that a journal stands for."""
+"""Seeds: the initial data of an agent call in the header of its journal, and the call that is made from a journal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 class Seed(Value, frozen=True, kw_only=True):
-    """All that a call began with, beside code.
+    """The initial data of a call, without code.
 
-    The call of a turn of a conversation began with the messages of earlier turns as well: behind its system message.
+    The call of a turn also began with the messages of earlier turns, after its system message.
     """
 
-    prompt: str  # its path
+    prompt: str  # the path of the prompt
     dialog: Vector[Message]
-    is_continued: bool = False  # the messages of earlier turns are to be read from the run that it follows
-    earlier: int = 0  # how many messages of earlier turns are in ``dialog``, behind the system message
-    is_system_own: bool = False  # no agent put the system message there
+    is_continued: bool = False  # the messages of earlier turns have to be read from the run that it follows
+    earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
+    is_system_own: bool = False  # the system message is the caller's, not an agent's
     usage: Usage = UNUSED  # of earlier turns
     limits: Limits = Limits()
     depth: int = 0
-    is_attended: bool = False  # by an approver
+    is_attended: bool = False  # it has an approver
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -54,12 +54,12 @@ class ConversationTurn(Value, frozen=True):
     conversation: str
     turn: int  # from 1
     follows: str  # the run before it; empty before the first
-    new: int  # how many of the messages that the call begins with are new
+    new: int  # the number of new messages at the end of the call's first messages
     is_continued: bool
     usage: Usage
 
     def earlier(self, dialog: Sequence[Message]) -> range:
-        """Return which messages of the call's are those of earlier turns."""
+        """Return the range of the messages of earlier turns in the call's dialog."""
         return range(_start(dialog), len(dialog) - self.new)
 
 
@@ -68,7 +68,7 @@ def _start(dialog: Sequence[Message]) -> int:
 
 
 def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
-    """Return the dialog of a turn with the messages of earlier turns, which are put behind the first ``start``."""
+    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start``."""
     if not earlier:
         return dialog
     return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
@@ -79,13 +79,10 @@ def header_of_call(
 ) -> str:
     """Return the header of the journal of a call that has not begun.
 
-    Its messages hold what they declare: a `Dialog` has checked those that were given, and nobody else makes others.
-
     Args:
         call: The call.
         agent: The agent's name.
         args: Settings of the call.
-        parser_args: Arguments of its parser.
         turn: Its place in a conversation.
 
     Raises:
@@ -115,16 +112,16 @@ def header_of_call(
         )
         header = header.changed(seed=seed, conversation=turn.conversation, turn=turn.turn, follows=turn.follows)
     try:
-        return quick_json(header)
+        return quick_json(header)  # no check of the messages: a `Dialog` has checked them
     except ValueError as error:
         raise UsageError(f"the call cannot be kept in a store: {str(error)[:500]}") from None
 
 
 def seed_of(header: Header) -> Seed:
-    """Return the seed in a header.
+    """Read the seed in a header.
 
     Raises:
-        JournalError: It is damaged.
+        JournalError: The seed is damaged, or not that of an agent call.
     """
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
@@ -140,13 +137,13 @@ def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return what differs between the calls of two headers, in words; not code, and not the agent's system prompt."""
+    """Return the differences between the calls of two headers, in words, except code and the agent's system prompt."""
     differs = [name for (name, a), (_, b) in zip(_requested(one), _requested(other), strict=True) if a != b]
     return list(dict.fromkeys([_WORDS.get(name, name) for name in differs]))
 
 
 def _requested(header: Header) -> list[tuple[str, Any]]:
-    """Return what a call was asked with, by the names of the fields of its header and seed."""
+    """Return the arguments of a call, by the names of the fields of its header and seed."""
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
@@ -167,20 +164,20 @@ _WORDS = {  # for fields, as a caller knows them
 
 
 def earlier_messages(header: Header, count: int) -> range:
-    """Return which messages of a turn are those of earlier turns that it does not keep itself: ``count``."""
+    """Return the range of the ``count`` messages of earlier turns that a turn does not store itself."""
     start = _start(seed_of(header).dialog)
     return range(start, start + count)
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return the header of a turn as that of a run which is in no conversation, and keeps all messages itself."""
+    """Return the header of a turn as that of a run outside of any conversation, with all messages in its seed."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
 
 
 def turn_snapshot(call: AgentCall) -> str:
-    """Return a call as `snapshot` does, without the messages of earlier turns of its conversation."""
+    """Return a snapshot of a call without the messages of earlier turns of its conversation."""
     earlier = None if call.journal is None else call.journal.earlier
     return snapshot(call) if not earlier else snapshot_without(call, earlier)
 
@@ -195,15 +192,15 @@ def call_of(
 ) -> AgentCall:
     """Return the call as it was at its last rest, or as it began.
 
-    A function that it waits for may be gone by now: the model is told, unless it was approved (`lost_approvals`).  A
-    change of the prompt since the run began is the call's ``prompt_change``.
+    A function that it waits for may have been removed since: the model then gets an error, unless the function was
+    approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.
 
     Args:
         header: The header of its journal.
-        seed: The seed in it.
+        seed: The seed in the header.
         document: The snapshot of the last rest; None: there is none.
-        prompt: The prompt that governs it.
-        earlier: The messages of earlier turns that it does not keep itself.
+        prompt: The prompt of the call.
+        earlier: The messages of earlier turns that the run does not store itself.
         parts: See `AgentCall`.
 
     Raises:

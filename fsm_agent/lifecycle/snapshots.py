@@ -1,4 +1,4 @@
-"""Save an agent call as JSON, and restore it in another process."""
+"""Save an agent call as JSON, and restore it, also in another OS process."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class _Document(Value, frozen=True):
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     """Return the call as JSON: its whole record, its prompt's path and fingerprint.
 
-    Callables, clients and keys are not in it.
+    It holds no callables, clients or keys.
 
     Args:
         call: The call.
-        signing_key: Signs the document, so that `restore` with the same key takes it only as it is; 32 bytes or more.
+        signing_key: Signs the document, so that `restore` with the same key detects changes; 32 bytes or more.
 
     Raises:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
-        UsageError: The key is too short, or it is no call.
+        UsageError: The key is too short, or ``call`` is not an `AgentCall`.
     """
     right = "an AgentCall, such as the call of CallSuspended,"
     check("what is kept", call, isinstance(call, AgentCall), right)
@@ -59,10 +59,10 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
 
 def snapshot_without(call: AgentCall, left_out: range) -> str:
-    """Return the call as `snapshot` does, without these messages with which it began.
+    """Return a snapshot of a call without this range of its first messages.
 
     Raises:
-        SnapshotError: As of `snapshot`.
+        SnapshotError: As `snapshot` does.
     """
     r = call.record
     kept = Vector([*r.dialog[: left_out.start], *r.dialog[left_out.stop :]])
@@ -89,25 +89,25 @@ def restore(
     on_change: OnChange = "report",
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call that `snapshot` wrote, ready to be driven on.
+    """Return the call that `snapshot` wrote, ready to be driven.
 
-    Trust a document as far as code: its author decides what the model is shown and which functions are run, with
-    which arguments.  Contradictions are refused, and the functions' policies are applied again to each call that
-    waits and that nobody has approved; but an approval can be forged like all the rest.  Against that there is
-    ``signing_key``.  It does not tell an old document from the newest.
+    Trust a document as you trust code: its author decides what the model sees, and which functions run with which
+    arguments.  Contradictions are refused, and the functions' policies are applied again to pending calls without
+    approval, but approvals can be forged like the rest.  A ``signing_key`` prevents forgery.  It does not tell an old
+    document from the newest.
 
     Args:
         document: The JSON.
-        prompt: The prompt that the call was made with: functions and parsers are code, and not in the JSON.
-        signing_key: Of `snapshot`.  A document that was not signed with it is refused; and so is a signed one when
-            no key is given, lest it be forgotten.
-        on_change: What comes of a prompt with another fingerprint than then: the call goes on with it and has it as
-            its ``prompt_change`` (``"report"``), or there is none (``"error"``).
+        prompt: The prompt that the call was made with; functions and parsers are code, and not in the JSON.
+        signing_key: The key of `snapshot`.  A document that was not signed with it is refused.  A signed document
+            without a key is refused, too, so that the key cannot be forgotten.
+        on_change: What happens if the fingerprint of the prompt has changed: ``"report"`` sets the call's
+            ``prompt_change``, and ``"error"`` raises.
         options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps`` and ``has_approver``, as they were.
 
     Raises:
         SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
-        PromptChanged: The prompt has changed, and that is to be an error.
+        PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
         UsageError: The key is too short.
     """
     check_on_change(on_change)
@@ -127,13 +127,13 @@ def restored(
     start: int = 0,
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call of a document that is known to be genuine; it may wait for functions that the prompt has not.
+    """Return the call of a trusted document; it may wait for functions that the prompt does not have.
 
     Args:
         document: The JSON.
         prompt: The prompt that the call was made with.
         left_out: The messages that `snapshot_without` left out.
-        start: Behind how many messages they were.
+        start: The number of messages before them.
         options: See `AgentCall`.
 
     Raises:
@@ -155,26 +155,26 @@ def restored(
 
 
 def check_on_change(on_change: object) -> None:
-    """Refuse what is no answer to the question what comes of a changed prompt.
+    """Refuse a wrong value of ``on_change``.
 
     Raises:
-        UsageError: It names the answers.
+        UsageError: It is neither "report" nor "error".
     """
     check("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
 
 
 def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
-    """Refuse a call whose prompt has changed, if that is to be an error.
+    """Refuse a call whose prompt has changed if ``on_change`` is "error".
 
     Raises:
-        PromptChanged: It has.
+        PromptChanged: The prompt has changed.
     """
     if on_change == "error" and call.prompt_change is not None:
         raise PromptChanged(f"{call.prompt_change}; on_change='report' goes on with it as it is now")
 
 
 def record_of(document: str | bytes) -> CallRecord:
-    """Return the record in a document, which may be without the messages of earlier turns.
+    """Read the record in a document, which may lack the messages of earlier turns.
 
     Raises:
         SnapshotError: The document is damaged, or of another version.
@@ -183,10 +183,10 @@ def record_of(document: str | bytes) -> CallRecord:
 
 
 def _read(text: str | bytes) -> _Document:
-    """Return the document that JSON holds.
+    """Read a document.
 
     Raises:
-        SnapshotError: It is damaged, or of another version.
+        SnapshotError: The document is damaged, or of another version.
     """
     try:
         document: _Document = from_json(text, _Document)

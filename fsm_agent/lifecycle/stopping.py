@@ -16,7 +16,7 @@ from fsm_agent.messages.message import FunctionCall
 def stop_on(name: str) -> StopWhen:
     """Stop when the model calls the function of this name; its arguments are the call's output.
 
-    Arguments that are not a JSON object stop nothing: the model gets an error, and may try again.
+    Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
 
     Args:
         name: The name of the function, as the model calls it.
@@ -32,20 +32,20 @@ def stop_on(name: str) -> StopWhen:
 def _is_object(f: FunctionCall) -> bool:
     try:
         return isinstance(from_json(f.arguments_json or "{}"), dict)
-    except (ValueError, TypeError):  # the latter: half a surrogate pair
+    except (ValueError, TypeError):  # a TypeError for half a surrogate pair
         return False
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before a reply's functions are run when that would exceed this number of runs in the call.
+    """Stop before the functions of a reply run, if they would exceed this number of runs in the call.
 
     Calls that are not run do not count: unknown names, invalid arguments, repetitions, denials.
 
     Args:
-        most: How many runs there may be.
+        most: The largest number of runs.
 
     Raises:
-        UsageError: It is no number from 0 on.
+        UsageError: It is not a number from 0 on.
     """
     _check("max_function_calls", most)
 
@@ -57,16 +57,16 @@ def max_function_calls(most: int) -> StopWhen:
 
 
 def max_tokens(most: int) -> StopWhen:
-    """Stop when all replies together, this one included, have used more tokens and the model asks for functions.
+    """Stop when the model requests functions and all replies together have used more than this number of tokens.
 
-    Tokens that are not reported count as 0, so that this never stops a model whose provider reports none: bound such a
-    model with `Limits.rounds`, or with `max_function_calls`.
+    Unreported tokens count as 0, so this never stops a model whose provider reports none: bound such a model with
+    `Limits.rounds` or `max_function_calls`.
 
     Args:
-        most: How many tokens may be used.
+        most: The largest number of tokens.
 
     Raises:
-        UsageError: It is no number from 0 on.
+        UsageError: It is not a number from 0 on.
     """
     _check("max_tokens", most)
 
@@ -78,12 +78,12 @@ def max_tokens(most: int) -> StopWhen:
 
 
 def max_cost_usd(most: float, price: Tariff) -> StopWhen:
-    """Stop when all replies together have cost more and the model asks for functions.
+    """Stop when the model requests functions and all replies together have cost more than this.
 
-    Tokens that are not reported cost nothing here; see `max_tokens`.
+    Unreported tokens cost nothing here; see `max_tokens`.
 
     Args:
-        most: In US dollars.
+        most: The largest cost in US dollars.
         price: The price of the model's tokens.
     """
     _check("max_cost_usd", most)
@@ -97,13 +97,13 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these does; the first that does gives the reason.
+    """Stop when any of these conditions does; the first one that does gives the reason.
 
     Args:
-        conditions: Functions of a `StopContext`, such as `stop_on` makes.
+        conditions: Functions of a `StopContext`, such as `stop_on` returns.
 
     Raises:
-        UsageError: One of them is no function.
+        UsageError: A condition is not callable.
     """
     for condition in conditions:
         if not callable(condition):

@@ -4,41 +4,41 @@ Rules
 =====
 
 1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
-2. Guards and actions are pure functions of ``(record, answer, prompt)``: the prompt is the call's definition.  They
-   see no clock, no network, no randomness and no user code that may wait; what they need of those is in the answer.
-3. A state is something to wait for, or an end.  What is waited for is a function of the record and the
-   prompt (`AgentCall.effects`), so a snapshot of the record loses nothing.
+2. Guards and actions are pure functions of ``(record, answer, prompt)``; the prompt is the call's definition.  They
+   use no clock, no network, no randomness and no user code that may wait; what they need of those is in the answer.
+3. In a state, the call waits for something or has ended.  Its effects follow from the record and the prompt
+   (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
 Theory of operation
 ===================
 
-Rows are tried from the top, and the last row of each (trigger, source) has no guard: one row is always taken.  What
-happens most often stands near the top where it can: each row that is tried in vain costs a tenth of a step.
-A ``to`` of None stays in the state.  A reply is interpreted as one trigger beforehand (`interpret.read_reply`).
+Rows are tried from the top, and the last row of each (trigger, source) has no guard, so one row is always taken.
+Frequent rows are near the top where possible: each row that is tried in vain costs a tenth of a step.  A ``to`` of None
+stays in the state.  A reply is interpreted as one trigger beforehand (`interpret.read_reply`).
 
-*Solid* rows write into the dialog, which only grows.  The messages of *dashed* ones, the exception branch, are sent to
-the model but pruned from the dialog as soon as the model gives a usable answer or requests functions.
+*Solid* rows add to the dialog, which only grows.  *Dashed* rows add to the exception branch, whose messages are sent to
+the model, but dropped as soon as the model gives a usable answer or requests functions.
 
-A round opens with the assistant's message in the dialog and closes with one result per call, in the order requested,
-whatever the schedule and whatever the end: denied, cancelled, repeated, unknown and invalid calls get theirs too, so a
-dialog can be sent to a provider at every moment.  Behind the round that reaches `Limits.rounds`, or uses up the last
-function, no functions are offered, and requests end with the final prompt, which is no part of the dialog; unless
-`Limits.on_limit` ends the call there.
-A call that depends on another of its round is run after it.
+A round opens with the assistant's message in the dialog, and closes with one result per call, in the order requested.
+Denied, cancelled, repeated, unknown and invalid calls get a result, too, so a dialog can be sent to a provider at any
+time.  A call that depends on another of its round runs after it.  After the round that reaches `Limits.rounds`, or uses
+up the last function, no functions are offered, and requests end with the final prompt, which is not in the dialog.
+`Limits.on_limit` may end the call there instead.
 
-An answer may come as the arguments of a function (`Output.function`).  A reply that calls that function alone is a
-final reply: its parser reads the arguments, and the call gets its result, so the dialog can be sent.  Beside calls of
-other functions it is not read: those are run first.
+An answer may come as the arguments of a function (`Output.function`).  A reply that calls only that function is a final
+reply: its parser reads the arguments, and the call gets a result, so that the dialog can be sent.  If the reply calls
+other functions as well, those run first, and the answer is not read.
 
-A handoff waits until the other calls of its round are settled.  Then the round closes, and the dialog is another
-agent's, whose call is a child: its end is that of this call, with all that was said, and what ends this call from
-outside ends it first.  A call whose dialog was handed over in an earlier turn begins so.
+A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
+dialog.  Its call is a child of this one.  When the child ends, this call ends in the same way, with the child's
+messages in its dialog.  A request or deadline that ends this call ends the child first.  A call whose dialog was handed
+over in an earlier turn starts with the handoff.
 
-A model that works with its provider's own tools may pause: its message so far is sent back to it, and it goes on.  Each
-pause counts as a round.
+A model that works with its provider's own tools may pause: its message so far is sent back to it, and it continues.
+Each pause counts as a round.
 
-A reply with which the call and the agents inside of it have used more than `Limits.tokens` or `Limits.cost_usd` ends it
-whatever it says.  Agents inside are counted at each of their replies.
+A reply that takes the call and the agents inside of it beyond `Limits.tokens` or `Limits.cost_usd` ends the call,
+whatever it says.  Replies to agents inside count at once.
 
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
@@ -95,7 +95,7 @@ else:
 
 TAKEN = "The answer was taken."
 HANDED_OVER = "The dialog was handed over."
-HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # the first of these at once, as an earlier turn has left it
+HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING: right at the start, if an earlier turn handed over
 _NONE: Mapping[str, OnceRun] = {}
 _ANSWERED = Ending(reason=Reason.ANSWERED)
 
@@ -430,7 +430,7 @@ MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for 
 
 
 def _moved(id: str, by: int) -> str:
-    """Return the id of a function call whose message is so many places further back now."""
+    """Return the id of a function call after its message moved back by this many places."""
     position, _, number = id.partition(".")
     return f"{int(position) + by}.{number}"
 
@@ -442,13 +442,13 @@ def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
-    """Return a message that calls the function for answers, with the result of each call behind it.
+    """Return a message that calls the function for answers, followed by the results of its calls.
 
     Args:
-        message: The model's.
-        index: Of the message among those that are sent.
-        text: The result of the first call, which alone is read.
-        is_error: The first call is refused.
+        message: The model's message.
+        index: The index of the message among those that are sent.
+        text: The result of the first call, the only one that is read.
+        is_error: Whether the first call is refused.
     """
     results: list[Message] = []
     parts: list[Part] = []
@@ -465,7 +465,7 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
 
 
 def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallRecord:
-    """Return the record that ends at an answer that could not be used."""
+    """Return the record of a call that ends with an unusable answer."""
     r = r.changed(branch=(*r.branch, answer.reply.message))
     if is_cut_off(answer.reply):
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
@@ -476,16 +476,16 @@ def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallReco
 
 
 def _identical_problems(r: CallRecord, answer: FinalReply) -> int:
-    """Return how many answers in a row have the same problem, this one included."""
+    """Return how many answers in a row have the same problem, with this one."""
     others = (n for n, problem in enumerate(reversed(r.problems), 1) if problem != answer.problem)
     return next(others, len(r.problems) + 1)
 
 
 def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round with this call as it is now."""
+    """Return the round with the present form of this call."""
     if len(r.round) == 1:
         return (answer,)
-    at = int(answer.id.rpartition(".")[2])  # of an id, which is "place.index"
+    at = int(answer.id.rpartition(".")[2])  # an id is "place.index"
     return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
 
 
@@ -530,27 +530,27 @@ def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
 
 
 def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
-    """Return the round's calls; those pending will not be run, and of those in doubt nobody will hear."""
+    """Return the round's calls, all settled: pending calls get this error, and calls in doubt one that says so."""
     in_doubt = r.in_doubt
     calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in r.round]
     return tuple([f if f.is_settled else f.changed(error=error) for f in calls])
 
 
 def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
-    """Return the record without the exception branch; a new request begins."""
+    """Return the record without the exception branch, before a new request."""
     if r.branch or r.attempt != 1:
         changes = {"branch": (), "problems": (), "pruned": r.pruned + r.branch, "attempt": 1, **changes}
     return r.changed(**changes)
 
 
 def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
-    """Return the record of a call that was ended early: the round gets its results all the same.
+    """Return the record of a call that ends early; pending calls of its round get a result.
 
     Args:
         r: The record.
-        prompt: The task's.
-        ending: The way in which it ended.
-        error: The error of function calls that are not run; by default the ending's own words.
+        prompt: The task's prompt.
+        ending: Why and how it ends.
+        error: The error of function calls that are not run; by default the detail of the ending.
     """
     if r.round:
         settled = _settled(r, error or f"Not run: {ending.detail or ending.reason}")
@@ -561,14 +561,14 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> Ca
 
 
 def _identical_rounds(r: CallRecord, answer: FunctionsRequested) -> int:
-    """Return how many rounds in a row request exactly the same, that of this reply included."""
+    """Return how many rounds in a row request the same function calls, with the round of this reply."""
     if r.limits.identical_rounds is None:
         return 0
     return r.identical_rounds + 1 if _marks(answer.calls) == _marks(_newest_request(r)) else 1
 
 
 def _newest_request(r: CallRecord) -> tuple[FunctionCall, ...]:
-    """Return the calls of the newest round as the model requested them, whatever an approver changed."""
+    """Return the calls of the newest round as the model requested them, without an approver's changes."""
     calls = r.function_calls
     return r.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
 

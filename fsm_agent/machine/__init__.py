@@ -1,5 +1,5 @@
-"""Machines as data: tables of rows, the `transitions` machine that is built of them, and processes that they move.
+"""Machines as data: tables of rows, the `transitions` machines built from them, and the processes that they move.
 
-Nothing here knows agents, models or functions, nor the meaning of a state; the owner of a table names its states, its
-records and its definition.  Nothing here waits: time and the network are for the drivers of a process.
+This package knows no agents, models or functions, nor the meaning of a state: the owner of a table defines its states,
+its records and its definition.  Nothing here waits: time and the network belong to the drivers of a process.
 """

@@ -1,11 +1,14 @@
-"""Journals: what happened to a process is the truth, and its record is the fold of it.
+"""Journals: the events of a process, of which its record is the fold.
 
-A journal is a header and one entry per `Process.advance`: the key, the outcome as JSON, the steps that were taken, the
-fence of the holder that wrote it, and a digest over the line before and its own.  The first digest is over the header.
-Time is in the outcomes.  Without a signing key, damage and changes are found, but one who computes the digests anew is
-not noticed; with one they are HMACs.  A journal whose end was cut off is an earlier one.
+A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON, the steps that
+were taken, the fence of the holder that wrote it, and a digest of the line before and its own line.  The first digest
+is that of the header.  Times are in the outcomes.
 
-An entry has the steps, and not their results: a fold takes the same steps, or the code has changed (`ReplayError`).
+Without a signing key, the digests reveal damage, but not a forger who computes them again.  With a key they are HMACs.
+A journal whose end was cut off is a valid earlier journal.
+
+An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
+has changed.
 """
 
 from __future__ import annotations
@@ -39,14 +42,14 @@ class Header(Value, frozen=True, kw_only=True):
     """The first line of a journal."""
 
     version: Literal[1]
-    agent: str  # the name of what can drive it
-    definition: str  # a fingerprint of the code that decides
-    seed: msgspec.Raw  # JSON: what the process began with, for the agent to read
-    conversation: str = ""  # of which it is a turn
-    turn: int = 0  # its number, from 1
+    agent: str  # the name of the agent or flow that can drive it
+    definition: str  # the fingerprint of the code that decides its steps
+    seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
+    conversation: str = ""  # the conversation that it is a turn of; empty: none
+    turn: int = 0  # the number of the turn, from 1
     follows: str = ""  # the run before it in its conversation
-    forked: tuple[str, int] | None = None  # the run that it is a copy of, and the number of the last common entry
-    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's
+    forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -55,7 +58,7 @@ class Line(Value, frozen=True, kw_only=True):
     n: int  # from 1
     key: str = ""
     outcome: msgspec.Raw
-    steps: tuple[tuple[str, str], ...] = ()  # path and trigger of each
+    steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
     fence: int = 0
 
 
@@ -69,21 +72,22 @@ class Entry(Value, frozen=True):
     key: str
     outcome: str  # JSON
     steps: str  # JSON, as `steps_json` and `own_step_json` write it
-    record: Any  # after it
+    record: Any  # the record after it
 
 
 class Journal:
-    """The entries of a process since it was attached to it, and the records between them.
+    """The entries of a process since the journal was attached to it, and the records between them.
 
     Args:
-        process: The process, as it is now.
-        run: The name of the run in a store; empty: it is in none.
-        header: The first line of the journal there.
-        chain: The digests up to now; None: nothing is written yet.
+        process: The process in its present state.
+        run: The name of the run in a store; empty: it is in no store.
+        header: The first line of the stored journal.
+        chain: The digests so far; None: nothing is written yet.
 
     Attributes:
-        is_lasting: Its lines may be read by another OS process, so each outcome is read again before it is taken.
-        earlier: Which messages are those of earlier turns; None: it is no turn of a conversation.
+        is_lasting: Another OS process may read the lines, so each outcome is checked by reading it again before it is
+            taken.
+        earlier: The range of the messages of earlier turns; None: the process is no turn of a conversation.
     """
 
     __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
@@ -97,11 +101,11 @@ class Journal:
         self.first = process.record
         self.n_before = 0 if chain is None else chain.n
         self.entries: list[Entry] = []
-        self.undone: list[Entry] = []  # the next to be redone is last
+        self.undone: list[Entry] = []  # the next one to redo is last
 
     @property
     def is_stored(self) -> bool:
-        """True if a store has it, where nothing is undone."""
+        """True if the journal is in a store, where nothing can be undone."""
         return self.chain is not None
 
     @property
@@ -116,15 +120,15 @@ class Journal:
 
     @property
     def records(self) -> list[Any]:
-        """The records from the first to the present one; most of each is shared with the one before."""
+        """The records from the first to the present one; each shares most of its data with the one before."""
         return [self.first, *[entry.record for entry in self.entries]]
 
     def since(self, n: int) -> list[Entry]:
-        """Return the entries behind number ``n``."""
+        """Return the entries after number ``n``."""
         return self.entries[n - self.n_before :]
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Take an entry that leads on from the record ``before``, just before the process commits its step."""
+        """Add an entry that follows the record ``before``, just before the process commits its step."""
         if before is not (self.entries[-1].record if self.entries else self.first):
             self.settle(before)
         self.entries.append(entry)
@@ -132,19 +136,19 @@ class Journal:
             self.undone.clear()
 
     def settle(self, record: Any) -> None:
-        """Drop the last entry if the process, whose record is given, was interrupted before it could commit it."""
+        """Drop the last entry if the process with this record was interrupted before it committed the entry."""
         if record is not self.record:
             self.entries.pop()
 
     def undo(self) -> Any:
-        """Take back the last entry; return the record before it."""
+        """Undo the last entry; return the record before it."""
         if not self.entries:
             raise UsageError("there is nothing to undo: the journal has no entries")
         self.undone.append(self.entries.pop())
         return self.record
 
     def redo(self) -> Any:
-        """Take the entry again that was undone last; return the record after it."""
+        """Redo the entry that was undone last; return the record after it."""
         if not self.undone:
             raise UsageError("there is nothing to redo: nothing was undone since the last advance")
         self.entries.append(self.undone.pop())
@@ -156,12 +160,12 @@ class Chain:
 
     Args:
         header: The first line.
-        signing_key: Makes the digests HMACs.
+        signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
         n: The number of the last line that was written or verified.
-        digest: Its digest; None: that of the header.
+        digest: The digest of that line; None: that of the header.
 
     Attributes:
-        end: The digest of that line, or the lines that end with it and need not be written yet.
+        end: The digest of the last line, or the pending lines that end with it.
     """
 
     __slots__ = ("_signing_key", "end", "n")
@@ -182,34 +186,36 @@ class Chain:
         return list(self.pending(entries, fence))
 
     def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
-        """Return the next entries as lines that are written when somebody reads them."""
+        """Return the next entries as lines that are written at the first read."""
         parts = [(entry.key, entry.outcome, entry.steps) for entry in entries]
         self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
 
     def verified(self, line: str) -> Line:
-        """Return the next line, read and verified.
+        """Verify the next line and return it.
 
         Raises:
-            JournalError: It is damaged, of another journal, or not the next.
+            JournalError: The line is damaged, of another journal, or not the next one.
         """
         data = line.encode("utf-8", "surrogatepass")
         body, found, tail = data.rpartition(_DIGEST)
         digest = tail[:-2].decode("latin-1")
         if not found or tail[-2:] != b'"}' or not hmac.compare_digest(digest.encode(), self._next(body)):
-            raise JournalError(f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_cut(line)}")
+            raise JournalError(
+                f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_shorten(line)}"
+            )
         try:
-            signed = _signed(data)
+            signed = _decode_line(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_cut(line)}") from None
+            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_shorten(line)}") from None
         if signed.n != self.n + 1:
             raise JournalError(f"entry {signed.n} follows entry {self.n}: entry {self.n + 1} would be right")
         self.n, self.end = signed.n, digest
         return signed
 
     def ends_with(self, line: str) -> bool:
-        """Return whether the last line that was written or verified is this one."""
+        """Return whether this is the last line that was written or verified."""
         return line.encode("utf-8", "surrogatepass").endswith(_DIGEST + self.digest.encode() + b'"}')
 
     def _next(self, body: bytes) -> bytes:
@@ -217,18 +223,18 @@ class Chain:
 
 
 def is_signed(line: str) -> bool:
-    """Return whether an entry has the signature of a key in place of a plain digest."""
+    """Return whether the digest of an entry is an HMAC."""
     return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
 
 
 def steps_json(events: Sequence[Event]) -> str:
     """Return the steps of an advance as JSON: the path and the trigger of each."""
-    return _encoder.encode(list(map(_taken, events))).decode()
+    return _encoder.encode(list(map(_step_of, events))).decode()
 
 
 @cache
 def own_step_json(trigger: str) -> str:
-    """Return the only step of an advance, one by a row of the process's own table, as JSON."""
+    """Return the steps of an advance as JSON, where the only step is one of the process itself."""
     return _encoder.encode([("", trigger)]).decode()
 
 
@@ -240,41 +246,41 @@ def header_text(header: Header) -> str:
     """Return a header as a line.
 
     Raises:
-        ValueError: It holds something that could not be read again.
+        ValueError: It holds a value that could not be read again.
     """
     return to_json(header)
 
 
 def header_of(line: str) -> Header:
-    """Return the header that a line holds.
+    """Read a header.
 
     Raises:
-        JournalError: It is damaged, or of another version.
+        JournalError: The line is damaged, or of another version.
     """
     try:
         header: Header = from_json(line, Header)
     except ValueError as error:
-        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_cut(line)}") from None
+        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_shorten(line)}") from None
     return header
 
 
 def line_of(text: str) -> Line:
-    """Return the entry that a line holds, as it is: nothing is verified.
+    """Read an entry without verifying its digest.
 
     Raises:
-        JournalError: It cannot be read.
+        JournalError: The line cannot be read.
     """
     try:
-        signed = _signed(text.encode("utf-8", "surrogatepass"))
+        signed = _decode_line(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise JournalError(f"this is no entry of a journal: {error}: {_cut(text)}") from None
+        raise JournalError(f"this is no entry of a journal: {error}: {_shorten(text)}") from None
     return signed
 
 
-def _signed(data: bytes) -> _Signed:
+def _decode_line(data: bytes) -> _Signed:
     try:
         signed: _Signed = _decoder.decode(data)
-    except msgspec.DecodeError as error:  # NaN or Infinity, as `to_json` writes them: log probabilities may be these
+    except msgspec.DecodeError as error:  # it may hold NaN or Infinity, such as log probabilities, as `to_json` writes
         try:
             fields = json.loads(data)
             outcome = msgspec.Raw(json.dumps(fields["outcome"]).encode())
@@ -289,14 +295,14 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
     """Advance a process by the entries of a journal; return the highest fence.
 
     Args:
-        process: As it was before the first of them.
+        process: The process in its state before the first entry.
         lines: The entries.
-        chain: Verifies them; it has come to where they begin.
+        chain: The chain up to the first entry; verifies them.
         definition: The fingerprint of the code that wrote them, for errors.
 
     Raises:
-        JournalError: They are damaged, reordered, foreign or forged.
-        ReplayError: The present code decides otherwise.
+        JournalError: The entries are damaged, reordered, foreign or forged.
+        ReplayError: The present code takes other steps.
     """
     fence = 0
     for line in lines:
@@ -304,22 +310,23 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
         if entry.fence < fence:
             raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
         fence = entry.fence
-        then = _words(entry.steps)
+        then = _steps_text(entry.steps)
         try:
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
         except (UsageError, ValueError) as error:
             raise ReplayError(
-                f"{_where(entry)} {then} was taken then; now: {error}; {_why(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, definition)}"
             ) from error
-        steps = tuple(map(_taken, process.steps))
+        steps = tuple(map(_step_of, process.steps))
         if steps != entry.steps:
             raise ReplayError(
-                f"{_where(entry)} {then} was taken then, and {_words(steps)} would be now; {_why(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
+                f" {_cause_text(process, definition)}"
             )
     return fence
 
 
-def _taken(event: Event) -> tuple[str, str]:
+def _step_of(event: Event) -> tuple[str, str]:
     """Return the path and the trigger of a step."""
     if type(event) is Stepped:
         return "", event.trigger
@@ -328,15 +335,15 @@ def _taken(event: Event) -> tuple[str, str]:
     return event.path, event.event.trigger
 
 
-def _where(entry: Line) -> str:
+def _entry_text(entry: Line) -> str:
     return f"entry {entry.n} (key {entry.key!r}):"
 
 
-def _words(steps: Sequence[tuple[str, str]]) -> str:
+def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
     return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
 
 
-def _why(process: Process, definition: str) -> str:
+def _cause_text(process: Process, definition: str) -> str:
     if definition and definition != process.definition:
         return (
             f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
@@ -345,5 +352,5 @@ def _why(process: Process, definition: str) -> str:
     return "the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")

@@ -1,12 +1,14 @@
-"""Processes inside of processes: what a process with children needs, whatever its table.
+"""Nested processes: the base of processes with children, whatever their tables.
 
-A child stands in for an effect of its parent.  It has the effect's key as its name, its own effects are wanted under
-``name/key`` instead of that effect, and its end becomes the effect's outcome.  Its record is a value inside the record
-of the parent, which therefore is the whole state.  The processes around these records, the *cells*, are made of them
-when they are needed; one whose record is not the parent's, because an advance failed after its step, returns to that.
+A child performs an effect of its parent.  Its name is the key of that effect.  The parent waits for the effects of the
+child, under ``name/key``, instead of that effect, and the child's end becomes the effect's outcome.
 
-A child's last step and the row that its parent takes then are one `advance`: nobody sees a child that has ended without
-what follows.
+The record of a child is a value inside the record of its parent, so the parent's record is the whole state.  `Process`
+objects are made around the children's records on demand.  If an advance fails after a step of a child, the child's
+object is ahead of the parent's record; at its next use it returns to the record that the parent holds.
+
+A child's last step and the parent's step that follows it are one `advance`.  So no record shows a child that has ended
+whose parent has not yet reacted.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ class ParentRecord(Protocol):
 
     @property
     def state(self) -> Any:
-        """The member of the enum of states that the process is in."""
+        """The state, a member of an enum."""
 
     @property
     def children(self) -> Mapping[str, Any]:
-        """The records of the children that have not ended, by name, the newest last; no name is ever used twice."""
+        """The records of the children that have not ended, by name, the newest last; a name is never used again."""
 
     @property
     def ending(self) -> Any:
-        """The way in which the process ended; None: it has not."""
+        """The way in which the process ended; None: it has not ended."""
 
     @property
     def trace(self) -> Vector[Stepped]:
@@ -51,36 +53,40 @@ class ParentRecord(Protocol):
 
 
 class ChildEffects(Value, frozen=True):
-    """What a child waits for, as its parent passes it on."""
+    """The effects and the deadline of a child, under the keys that they have in its parent.
 
-    # Of the child when it was read.  While the parent's record has this very one, nothing has to be read again: that
-    # is how a step of one of a thousand children costs nothing for the others.
+    A cache: to read the effects of a thousand children again at each step of one of them would be most of the work.
+    """
+
+    # The child's record when the effects were read.  While the parent holds this same object, the cache is valid.
     record: Any
-    # By the key that each has in the parent, ``name/key``.  A key is another value, so an effect is copied for it, and
-    # that once: the driver compares effects by key.  The dict is the next one's too, changed where it stands.
+    # Effects by their keys in the parent, ``name/key``.  An effect is copied to change its key, so that is done once.
+    # The dict is not: `_apply` changes it in place, and the next `ChildEffects` of the child shares it.
     effects: dict[str, AnyEffect]
-    # Under the key that it has in the parent; None: the child expires never.
+    # Under its key in the parent; None: the child never expires.
     deadline: Deadline | None
-    # False once effects were added: those that are new stand at the end, whatever place they have in the child.  They
-    # are sorted when somebody reads all, which a driver that follows changes does not.
+    # False once effects were added.  New effects are appended, whatever place they have in the child; they are sorted
+    # only when all effects are read, which a driver that follows `Change`s does not do.
     is_in_order: bool = True
 
 
 class ChildChanges(Value, frozen=True):
-    """The changes that a step makes in what a parent and its children wait for, before it is committed."""
+    """The changes that a step makes to the effects of a parent and its children; computed before the step is committed.
 
-    change: Change  # for the driver, and for a parent around this one
-    own: Mapping[str, AnyEffect | None]  # effects by `slot`; None: there is none any more
-    children: list[tuple[str, ChildEffects | None]]  # that may have moved, by name; None: it has ended
+    A failure while they are computed then leaves the process unchanged.
+    """
+
+    change: Change  # for the driver, and for the parent of this process
+    own: Mapping[str, AnyEffect | None]  # own effects by `slot`; None: the slot is empty now
+    children: list[tuple[str, ChildEffects | None]]  # children that may have moved, by name; None: it has ended
 
 
 class Parent(Driven, ABC):
     """A process with children, moved by a table.
 
-    Its rows are given the record, the outcome and the process itself as definition; triggers are the kinds of outcomes.
-    An action begins children by putting their records, which have not begun, into ``children``; children that have
-    ended are taken out before the row for their end is chosen.  A cancellation, a stop and the deadline end the
-    children first.
+    Guards and actions of its rows get the record, the outcome and the process itself as definition; triggers are the
+    kinds of outcomes.  An action starts children by adding their records to ``children``.  Children that have ended are
+    removed before the row for their end is chosen.  A cancellation, a stop and the deadline end the children first.
 
     Attributes:
         machine: The machine of the table; see `machine_of`.
@@ -90,18 +96,18 @@ class Parent(Driven, ABC):
 
     machine: Machine
 
-    # What is waited for, kept from step to step.  Read anew it would cost as much as all children together at each step
-    # of one of them: with 4,000 functions at once 1.6 ms a member instead of 0.13.
+    # The effects are cached from step to step.  To read those of all children again at each step of one of them would
+    # take 1.6 ms a member instead of 0.13 with 4,000 functions at once.
 
-    # The record that the next three are of.  If it is not the present one, they are read anew: at first, behind `undo`,
-    # behind a step that may have changed anything (see `moved`), and when one was interrupted before it was whole.
+    # The record for which the next three attributes are valid.  If it is not the present one, they are read again: at
+    # first, after `undo`, after a step that may have changed anything (see `moved`), and after an interrupted step.
     _cached_for: Any = None
-    # What the process itself waits for, by `slot`: an effect that follows another takes its place, not the last one.
+    # The effects of the process itself by `slot`: an effect that succeeds another takes its place in the order.
     _own_wanted: dict[str, AnyEffect]
-    # In the order of the children, which is that of the effects.
+    # By name, in the order of the children, which is that of their effects.
     _child_effects: dict[str, ChildEffects]
-    # A heap, so that the earliest is at hand.  To find one in a heap costs as much as to read it, so those of children
-    # that have ended or have another one stay until they come to the top.
+    # A heap, for the earliest deadline.  To find an item in a heap takes as long as to read the heap, so deadlines of
+    # children that have ended or moved theirs stay until they come to the top.
     _deadlines: list[Deadline]
 
     def __init__(self, record: Any) -> None:
@@ -109,12 +115,12 @@ class Parent(Driven, ABC):
         self.record = record
         self.steps: tuple[Event, ...] = ()
         self.change: Change | None = None
-        self._effects: tuple[AnyEffect, ...] | None = None  # all in one, for who asks for all; None: not asked yet
+        self._effects: tuple[AnyEffect, ...] | None = None  # the value of `effects`; None: not computed yet
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Make the processes around its children, and what they wait for, anew when they are needed next."""
-        # Made around a record at the first need, and moved on with it: they have caches of their own.
+        """Drop the objects and the cached effects of the children; they are made again on demand."""
+        # An object is kept and advanced with its record rather than made for each step: it has caches of its own.
         self._children: dict[str, Process] = {}
         self._child_effects = {}
         self._cached_for = None
@@ -123,19 +129,19 @@ class Parent(Driven, ABC):
 
     @abstractmethod
     def own_effects(self) -> Iterable[AnyEffect]:
-        """Return the effects that the process itself waits for, without those of its children."""
+        """Return the effects of the process itself, without those of its children."""
 
     @abstractmethod
     def child(self, name: str, record: Any) -> Process:
-        """Return the process around the record of a child."""
+        """Return a process around the record of a child."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
-        """Give a child that is new its start, in the advance that made it; ``record`` is what the step led to."""
+        """Start a new child, in the same advance that added it; ``record`` is the record after the step."""
 
     @abstractmethod
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return the outcome that the end of a child is."""
+        """Return the outcome for the parent of a child that has ended."""
 
     @property
     @abstractmethod
@@ -145,7 +151,7 @@ class Parent(Driven, ABC):
     @property
     @abstractmethod
     def definition(self) -> str:
-        """A fingerprint of what decides its steps."""
+        """A fingerprint of the code that decides its steps."""
 
     @abstractmethod
     def encode_own(self, key: str, outcome: Any) -> str:
@@ -153,7 +159,7 @@ class Parent(Driven, ABC):
 
     @abstractmethod
     def decode_own(self, key: str, document: bytes | str) -> Any:
-        """Return the outcome for the process itself that JSON holds; see `Process.decode`."""
+        """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     @property
     def own_deadline_s(self) -> float | None:
@@ -161,7 +167,7 @@ class Parent(Driven, ABC):
         return None
 
     def world_of(self, name: str) -> Any:
-        """Return the world of a child; None: that of the process itself."""
+        """Return the world of a child; None: the world of this process."""
         return None
 
     def return_to(self, record: Any) -> None:
@@ -175,14 +181,14 @@ class Parent(Driven, ABC):
 
     @property
     def effects(self) -> tuple[AnyEffect, ...]:
-        """The effects that the process and its children wait for now; empty once it has ended."""
+        """The present effects of the process and its children; empty once the process has ended."""
         if self._effects is None:
             if self._cached_for is not self.record:
                 self._read_effects()
             found = [*self._own_wanted.values()]
             if self._child_effects:
                 for name, child in self._child_effects.items():
-                    found += child.effects.values() if child.is_in_order else self._ordered(name, child)
+                    found += child.effects.values() if child.is_in_order else self._sort_effects(name, child)
             self._effects = tuple(found)
         return self._effects
 
@@ -203,35 +209,35 @@ class Parent(Driven, ABC):
         return child is not None and child.deadline == deadline
 
     def owner(self, key: str) -> Owner:
-        """Return the process, this one or one inside of it, that waits for the effect with this key."""
+        """Return the process that waits for the effect with this key: this one, or a descendant."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
             return Owner(self, "", ())
         if name not in self.record.children:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         owner = self._child_process(self.record, name).owner(rest)
         world = self.world_of(name)
         worlds = owner.worlds if world is None else (*owner.worlds, world)
-        return Owner(owner.process, _joined(name, owner.path), worlds)
+        return Owner(owner.process, _join_path(name, owner.path), worlds)
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  All or nothing, children included; synchronous, pure.
 
         Args:
-            key: The effect's key.  A child's name settles the child by somebody else's word, and lets go of it.
+            key: The effect's key.  The name of a child discards the child, and takes the outcome in place of its end.
             outcome: The outcome; its ``kind`` is the trigger.
 
         Raises:
-            OutcomeError: Nothing is waited for under ``key``, or not this.
-            IllegalTrigger: The table has no row for it, or the process has ended.
+            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
+            IllegalTrigger: The table has no row for the outcome, or the process has ended.
         """
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
-        record = self._settle_children(*self._advanced(key, outcome, steps), steps)
+        record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
         changes = self._changes(key, record)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
-        # After an interruption in between, whatever was changed by then, all is read anew.
+        # The caches are invalid while they are changed.  If this is interrupted in between, they are read again.
         self._cached_for, child_effects, self._child_effects = None, self._child_effects, {}
         self._effects = None
         self.record = record
@@ -243,44 +249,46 @@ class Parent(Driven, ABC):
         self._cached_for = None if changes is None else record
 
     def encode(self, key: str, outcome: Any) -> str:
-        """Return an outcome as JSON, as the process that waits for it writes it."""
+        """Return an outcome as JSON, written by the process that waits for it."""
         inner, rest = self._inner(key)
         return self.encode_own(key, outcome) if inner is None else inner.encode(rest, outcome)
 
     def decode(self, key: str, document: bytes | str) -> Any:
-        """Return the outcome that JSON holds, as the process that waits for it reads it."""
+        """Read an outcome from JSON, with the process that waits for it."""
         inner, rest = self._inner(key)
         return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
 
     def _inner(self, key: str) -> tuple[Process | None, str]:
-        """Return the child that a key leads to, and the rest of the key; None: it is the process's own."""
+        """Return the child that a key belongs to, and the rest of the key; None: the key is the process's own."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
             return None, key
         if name not in self.record.children:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         return self._child_process(self.record, name), rest
 
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the children that the step to ``record`` may have moved, begun or ended, and own effects by `slot`.
+        """Return the names of the children, and own effects by `slot`, that the step to ``record`` may have changed.
 
-        These are the effects that are new, and None where there is none any more.  None in all: others may have
-        changed, too.
+        An effect of None means that the slot is empty now.  Return None if others may have changed, too.
         """
+        # A child's step changes nothing else as long as the parent has taken no step of its own.
         name, is_inside, _ = key.partition(SEPARATOR)
         return ((name,), {}) if is_inside and record.trace is self.record.trace else None
 
     def _read_effects(self) -> None:
-        """Read what the process and its children wait for, but of children that are as they were."""
+        """Read the effects of the process and of those children whose record has changed."""
         record, old = self.record, self._child_effects
         wanted: dict[str, AnyEffect] = {}
         children: dict[str, ChildEffects] = {}
         if record.ending is None:
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
-                    raise UsageError(f"the key {effect.key!r} of an effect has a {SEPARATOR!r}, which is for children")
+                    raise UsageError(
+                        f"the key {effect.key!r} of an effect holds {SEPARATOR!r}, which separates children"
+                    )
                 wanted[self.slot(effect.key)] = effect
             if record.children:
                 for name, inner in record.children.items():
@@ -294,8 +302,8 @@ class Parent(Driven, ABC):
             heapify(self._deadlines)
         self._cached_for = record
 
-    def _ordered(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
-        """Return the effects of a child in their order, and keep them so."""
+    def _sort_effects(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
+        """Return the effects of a child in the child's order, and cache them in that order."""
         prefix = f"{name}{SEPARATOR}"
         paths = [f"{prefix}{effect.key}" for effect in self._child_process(self.record, name).effects]
         ordered = {path: child.effects[path] for path in paths}
@@ -303,18 +311,18 @@ class Parent(Driven, ABC):
         return ordered.values()
 
     def slot(self, key: str) -> str:
-        """Return the name under which an own effect keeps its place among the others, when another follows it."""
+        """Return the slot of an own effect: an effect that succeeds it has the same slot, and takes its place."""
         return key
 
     def _read_child(self, record: ParentRecord, name: str) -> ChildEffects:
-        """Return what a child waits for."""
+        """Read the effects of a child."""
         child: Any = self._child_process(record, name)
         prefix = f"{name}{SEPARATOR}"
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
-        return ChildEffects(child.record, effects, _under(prefix, child.deadline))
+        return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
 
     def _changes(self, key: str, record: ParentRecord) -> ChildChanges | None:
-        """Return what the step to ``record`` changes in what is wanted; None: it has to be read anew."""
+        """Return how the step to ``record`` changes the effects; None: they have to be read again."""
         if self._cached_for is not self.record or record.ending is not None:
             return None
         found = self.moved(key, record)
@@ -347,15 +355,16 @@ class Parent(Driven, ABC):
     def _update_child(
         self, name: str, before: ChildEffects, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
     ) -> ChildEffects:
-        """Return what a child waits for that knows what it has changed; `_apply` brings the effects up to date."""
+        """Return the effects of a child after a step with a `Change`; its dict is updated later, by `_apply`."""
+        # Not here: the dict is shared with the committed state, which must stay as it is if the step fails.
         prefix = f"{name}{SEPARATOR}"
         gone += [f"{prefix}{key}" for key in change.gone]
         new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
-        deadline = _under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
+        deadline = _deadline_under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
         return ChildEffects(child.record, before.effects, deadline, before.is_in_order and not change.new)
 
     def _apply(self, key: str, changes: ChildChanges, children: dict[str, ChildEffects]) -> None:
-        """Bring what is waited for up to date, the effects of ``children`` included."""
+        """Update the cached effects, those of ``children`` included."""
         wanted = self._own_wanted
         for slot, effect in changes.own.items():
             if effect is None:
@@ -378,18 +387,18 @@ class Parent(Driven, ABC):
                 heappush(self._deadlines, after.deadline)
 
     def _child_process(self, record: ParentRecord, name: str) -> Process:
-        """Return the process around a child's record."""
-        cell, inner = self._children.get(name), record.children[name]
-        if cell is None:
-            cell = self._children[name] = self.child(name, inner)
-        elif cell.record is not inner:
-            cell.return_to(inner)
-        return cell
+        """Return the process of a child, in the state of its record."""
+        process, inner = self._children.get(name), record.children[name]
+        if process is None:
+            process = self._children[name] = self.child(name, inner)
+        elif process.record is not inner:  # an advance of this process failed after the child's step
+            process.return_to(inner)
+        return process
 
     # Steps
 
-    def _advanced(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
-        """Return the record after the outcome, and the names of children that have ended."""
+    def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:
+        """Return the record after the outcome, and the names of the children that have ended by it."""
         record = self.record
         if record.ending is not None:
             raise IllegalTrigger(f"{outcome.kind!r} is not possible in {record.state}: {self} has ended")
@@ -397,52 +406,54 @@ class Parent(Driven, ABC):
         name, is_inside, rest = key.partition(SEPARATOR)
         if is_inside:
             if name not in record.children:
-                raise OutcomeError(self._unwanted(key))
+                raise OutcomeError(self._unwanted_text(key))
             return self._child_step(record, name, rest, outcome, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
             for name in record.children:
                 record = self._child_step(record, name, "", outcome, steps, ended)
         elif key in record.children:
-            record = self._without(record, key)
+            record = self._remove_child(record, key)
         elif key:
             self._check(key, outcome)
         return self._own_step(record, key, outcome, steps), ended
 
     def _settle_children(self, record: Any, ended: list[str], steps: list[Event]) -> Any:
-        """Begin children that are new, and take the ends of those that have ended."""
+        """Start new children, and take the ends of those that have ended."""
         known = self.record.children
+        # A loop, since each can lead to the other: a child may end as it starts, and the step for its end may add
+        # children.
         while record.ending is None:
-            for name in _newest(record.children, known):
-                record = self._begun(record, name, steps, ended)
+            for name in _new_children(record.children, known):
+                record = self._begin_child(record, name, steps, ended)
             known = record.children
             if not ended:
                 break
             name = ended.pop(0)
             if name in known:
                 end = self.result_of_child(name, self._child_process(record, name))
-                record = self._own_step(self._without(record, name), name, end, steps)
+                record = self._own_step(self._remove_child(record, name), name, end, steps)
         return record
 
-    def _begun(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
+    def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"a child has the name {name!r}: a text without {SEPARATOR!r} would be right")
         child = self._child_process(record, name)
         self.begin(record, name, child)
-        return self._with(record, name, child, steps, ended)
+        return self._replace_child(record, name, child, steps, ended)
 
     def _child_step(self, record: Any, name: str, key: str, outcome: Any, steps: list[Event], ended: list[str]) -> Any:
         child = self._child_process(record, name)
         child.advance(key, outcome)
-        return self._with(record, name, child, steps, ended)
+        return self._replace_child(record, name, child, steps, ended)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        """Take the step of an outcome."""
+        """Return the record after the process's own step for an outcome."""
         return self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
 
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Return the record after a row of the table, whose step is added to ``steps``."""
+        """Take a row of the table: return the record after it, and add its step to ``steps``."""
         try:
             cursor = take_row(self.machine, trigger, record, answer, self)
         except MachineError as error:
@@ -455,18 +466,19 @@ class Parent(Driven, ABC):
         return cursor.after.changed(state=cursor.state, trace=record.trace.push(step))
 
     def watch(self, step: Stepped) -> None:
-        """Have those who watch see a step, just before it is taken."""
+        """Call the watches with a step, just before it is taken."""
         for watch in STEP_WATCHES.get():
             watch(step)
 
-    def _with(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
-        """Return the record with that of a child as it is now; collect the child's steps, and its name at its end."""
+    def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
+        """Return the record with a child's present record; add its steps to ``steps``, and its end to ``ended``."""
         steps += [inside(name, event) for event in child.steps]
-        if child.change is None and not child.effects:  # one that knows what has changed goes on
+        # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
+        if child.change is None and not child.effects:
             ended.append(name)
         return record.changed(children={**record.children, name: child.record})
 
-    def _without(self, record: Any, name: str) -> Any:
+    def _remove_child(self, record: Any, name: str) -> Any:
         self._children.pop(name, None)
         children = dict(record.children)
         del children[name]
@@ -477,25 +489,25 @@ class Parent(Driven, ABC):
             self._read_effects()
         effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
-            raise OutcomeError(self._unwanted(key))
+            raise OutcomeError(self._unwanted_text(key))
         if type(outcome) not in effect.outcomes:
             right = " or ".join([kind.__name__ for kind in effect.outcomes])
             raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
 
-    def _unwanted(self, key: str) -> str:
+    def _unwanted_text(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects])
         return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys or 'nothing: it has ended'}"
 
 
 def inside(name: str, event: Event) -> Inside:
-    """Return an event of a child as its parent reports it: wrapped once, however deep it comes from."""
+    """Return an event of a child as its parent reports it: wrapped in one `Inside`, however deep it comes from."""
     if isinstance(event, Inside):
-        return Inside(_joined(name, event.path), event.event)
+        return Inside(_join_path(name, event.path), event.event)
     return Inside(name, event)
 
 
-def _newest(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
-    """Return the children that are not known, which are the last of them, in their order."""
+def _new_children(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Return the names of the new children, in their order; they are the last of all."""
     found = []
     for name in reversed(children):
         if name in known:
@@ -504,10 +516,10 @@ def _newest(children: dict[str, Any], known: Mapping[str, Any]) -> list[str]:
     return found[::-1]
 
 
-def _under(prefix: str, deadline: Deadline | None) -> Deadline | None:
-    """Return the deadline of a child as its parent has it."""
+def _deadline_under(prefix: str, deadline: Deadline | None) -> Deadline | None:
+    """Return the deadline of a child under its key in the parent."""
     return None if deadline is None else Deadline(deadline.at_s, f"{prefix}{deadline.key}")
 
 
-def _joined(name: str, path: str) -> str:
+def _join_path(name: str, path: str) -> str:
     return f"{name}{SEPARATOR}{path}" if path else name

@@ -1,12 +1,12 @@
 """The protocol of a process: anything that a driver can move, such as an agent call or a flow.
 
-What a process waits for is a function of its state alone.  A driver reads its `effects`, performs them, and feeds each
-outcome back by `advance`; all other members tell the driver what happened and what to heed.
+The effects that a process waits for follow from its state alone.  A driver reads its `effects`, performs them, and
+passes each outcome to `advance`.
 
-Processes nest: the effects of a child are among those of its parent, each under a *path* and its own key, such as
-``drafting/warm/model:3``.  A path is the names of the children that lead to an effect, from the outside, each followed
-by a `SEPARATOR`.  That is a slash because neither the keys of effects (``prefix:subject``) nor the names of Python have
-one, so the text before the first is a child's name, and it reads as a path.
+Processes nest: the effects of a child are among those of its parent, under the child's name and their own key, such as
+``drafting/warm/model:3``.  The names of the children that lead to an effect, from the outside, are its *path*.  The
+`SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain one, so the text before the
+first slash is always the name of a child.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SEPARATOR = "/"
 
 
 def prefix_of(key: str) -> str:
-    """Return the prefix of the effect with this key, wherever in the process it is."""
+    """Return the prefix of the effect with this key, without its path."""
     return key.rpartition(SEPARATOR)[2].partition(":")[0]
 
 
 def with_prefix(key: str, prefix: str) -> str:
-    """Return the key of another effect about the same subject, of the same process."""
+    """Return the key of another effect of the same process, about the same subject."""
     path, separator, own = key.rpartition(SEPARATOR)
     return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
 
 
 class AnyEffect(Protocol):
-    """Something that a process waits for: a value that knows how it is answered."""
+    """A request of a process to the world, and the kinds of outcomes that answer it."""
 
     @property
     def key(self) -> str:
@@ -44,7 +44,7 @@ class AnyEffect(Protocol):
 
     @property
     def prefix(self) -> str:
-        """The beginning of the key, before a colon; the same for all effects of a kind."""
+        """The part of the key before the colon; the same for all effects of a kind."""
 
     @property
     def outcomes(self) -> tuple[type, ...]:
@@ -52,39 +52,39 @@ class AnyEffect(Protocol):
 
     @property
     def question(self) -> Question | None:
-        """The question that the effect is for somebody outside; None: whoever drives the process performs it."""
+        """The question that the effect asks of a person or another program; None: the driver performs it."""
 
     @property
     def wakes_at_s(self) -> float | None:
-        """Unix time until which it only waits; None: there is more to it."""
+        """Unix time until which the effect waits; None: it does more than wait."""
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
 
 
 class Question(Value, frozen=True):
-    """An effect that waits for somebody's word."""
+    """An effect that waits for the answer of a person or another program."""
 
     key: str  # of the effect
-    kind: str  # "approval", "result" of a function without a callable, "doubt" whether one ran, "stuck"
+    kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether a function ran) or "stuck"
     about: str = ""  # JSON, for people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
 
 
 class EffectValue(Value, frozen=True):
-    """A base for effects: one that a driver performs, and that is more than a wait."""
+    """A base for effects: by default a driver performs them, and they are more than a wait."""
 
     prefix: ClassVar[str]
     outcomes: ClassVar[tuple[type, ...]]
 
     @property
     def question(self) -> Question | None:
-        """The question that the effect is for somebody outside."""
+        """None: the driver performs the effect."""
         return None
 
     @property
     def wakes_at_s(self) -> float | None:
-        """Unix time until which it only waits."""
+        """None: the effect is more than a wait."""
         return None
 
 
@@ -92,42 +92,42 @@ class Owner(Value, frozen=True):
     """The process that waits for an effect, and where it is."""
 
     process: Process
-    path: str  # without the last separator; "" for the process that was asked
-    worlds: tuple[Any, ...]  # its own, where its effects are performed, and those around it; the driver's is left out
+    path: str  # without a separator at its end; "" for the outermost process
+    worlds: tuple[Any, ...]  # the worlds on the path, the innermost first, without the driver's
 
 
 class Deadline(NamedTuple):
     """The moment when a process, or a child of it, expires."""
 
     at_s: float  # Unix time
-    key: str  # under which its expiry is passed to `Process.advance`: "" for the process itself, a path for a child
+    key: str  # for the expiry in `Process.advance`: "" for the process itself, a path for a child
 
 
 class Change(Value, frozen=True):
-    """The changes that an `advance` makes in the effects of a process, beside removing the one that is answered."""
+    """The changes that an `advance` makes to the effects of a process, besides removing the answered one."""
 
-    gone: tuple[str, ...] = ()  # keys of others that are no longer wanted
-    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to begin
-    has_moved_deadline: bool = False  # the deadline may be another one
+    gone: tuple[str, ...] = ()  # keys of other effects that were removed
+    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to start
+    has_moved_deadline: bool = False  # the deadline may have changed
 
 
-NARROWED = Change()  # nothing else has changed
+NARROWED = Change()  # only the answered effect was removed
 
 
 class EndRequest(Value, frozen=True):
     """A request from outside to end a process."""
 
-    kind: str  # of the outcome that its driver passes on: "cancelled" or "stopped"
+    kind: str  # of the outcome that the driver passes to the process: "cancelled" or "stopped"
     reason: str
 
 
 class Process(Protocol):
-    """Anything with effects that is advanced by their outcomes.
+    """A state with effects, advanced by their outcomes.
 
     Attributes:
-        driver: The driver that has claimed the process, if there is one; its method `wake` has it look again.
-        end_request: The latest request to end it that the driver has not taken yet; None: there is none.
-        journal: Where each `advance` adds an entry, for the outermost process alone; None: nothing is kept.
+        driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
+        end_request: The latest request to end the process that its driver has not taken yet, or None.
+        journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
     """
 
     driver: weakref.ref[Any] | None
@@ -136,7 +136,7 @@ class Process(Protocol):
 
     @property
     def record(self) -> Any:
-        """The whole state: a frozen value, another one after each step."""
+        """The whole state: a frozen value, replaced at each step."""
 
     @property
     def effects(self) -> Sequence[AnyEffect]:
@@ -148,7 +148,7 @@ class Process(Protocol):
 
     @property
     def change(self) -> Change | None:
-        """The changes that the last `advance` has made in the effects; None: not known, so all have to be read."""
+        """The changes that the last `advance` made to the effects; None: unknown, so all have to be read."""
 
     @property
     def deadline(self) -> Deadline | None:
@@ -156,44 +156,44 @@ class Process(Protocol):
 
     @property
     def outcome(self) -> Any:
-        """The result so far, which `Done` carries to listeners at the end."""
+        """The result so far; the final one is in the event `Done`."""
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  All or nothing, synchronous, pure.
 
         Args:
-            key: The effect's key; ``""`` for an outcome that answers nothing, such as a cancellation.  A path,
-                ``"warm/"``, stands for the ``""`` of that child.
+            key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  A path,
+                ``"warm/"``, is the ``""`` of that child.
             outcome: The outcome.
         """
 
     def cancel(self, reason: str = "") -> None:
-        """Have the process ended by its driver, from any thread."""
+        """Request that the driver cancels the process; thread-safe."""
 
     def return_to(self, record: Any) -> None:
-        """Be in the state of this record, which is one of its own; what followed it never happened."""
+        """Return to the state of an earlier record of this process, and forget what followed."""
 
     def owner(self, key: str) -> Owner:
-        """Return the process, this one or one inside of it, that waits for the effect with this key."""
+        """Return the process that waits for the effect with this key: this one, or a descendant."""
 
     # Its journal
 
     @property
     def definition(self) -> str:
-        """A fingerprint of what decides its steps, as far as it can be told; changes with the code's deployment."""
+        """A fingerprint of the code that decides its steps, as far as that can be determined."""
 
     def encode(self, key: str, outcome: Any) -> str:
         """Return an outcome for ``key`` as JSON, before it is taken.
 
         Raises:
-            ValueError: It holds something that could not be read again.
+            ValueError: The outcome holds a value that could not be read again.
         """
 
     def decode(self, key: str, document: bytes | str) -> Any:
-        """Return the outcome for ``key`` that JSON holds, before it is taken.
+        """Read an outcome for ``key`` from JSON, before it is taken.
 
         Raises:
-            ValueError: It is damaged, or of no kind that there is.
+            ValueError: The document is damaged, or of an unknown kind.
         """
 
 
@@ -201,13 +201,13 @@ class Inner(Value, frozen=True):
     """A process inside of another, and its listeners."""
 
     process: Any
-    hooks: Sequence[Any]  # of the agent or the flow that it is of
-    hears_inside: bool = False  # they are told of what happens further inside, too
-    world: Callable[[], Any] | None = None  # returns where its effects are performed; None: as `Owner.world`
+    hooks: Sequence[Any]  # the hooks of its agent or flow
+    hears_inside: bool = False  # the hooks get events of processes inside of it, too
+    world: Callable[[], Any] | None = None  # returns the world that performs its effects; None: the world around it
 
 
 def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
-    """Yield each process on a path, from the outside, and the rest of the path beyond it; some may have ended."""
+    """Yield each process on a path, from the outside, and the rest of the path after it; it may have ended."""
     while path:
         name, _, path = path.partition(SEPARATOR)
         inner: Inner = process.inside_of(name)
@@ -216,7 +216,7 @@ def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
 
 
 def wakes_at_s(process: Process) -> float | None:
-    """Return the moment (Unix time) at which a process goes on by itself; None: it waits for others alone."""
+    """Return the Unix time at which a process can continue without an answer; None: never."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
     if process.deadline is not None:
         moments.append(process.deadline.at_s)
@@ -224,7 +224,7 @@ def wakes_at_s(process: Process) -> float | None:
 
 
 class Driven:
-    """The part of a process that its driver and its listeners share; a base for processes."""
+    """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
     __slots__ = ("driver", "end_request", "journal")
 
@@ -234,11 +234,11 @@ class Driven:
         self.journal: Journal | None = None
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread; its driver, the present or the next, ends it at once."""
+        """Cancel the process, from any thread; its driver, the present or the next, ends it."""
         self.request_end("cancelled", reason)
 
     def request_end(self, kind: str, reason: str) -> None:
-        """Have the driver pass an outcome of this kind on to the process, before any other."""
+        """Request that the driver passes an outcome of this kind to the process, before any other."""
         self.end_request = EndRequest(kind, reason)
         if self.driver is not None and (driver := self.driver()) is not None:
             driver.wake()

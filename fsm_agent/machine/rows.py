@@ -1,9 +1,9 @@
-"""A table of rows, and the `transitions` machine that walks it.
+"""A table of rows, and the `transitions` machine that executes it.
 
-A row says: at this trigger, in these states, if its guard holds, the action makes the next record and the machine goes
-to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, answer, definition)``:
-the record is the present state, the answer the input, and the definition what is constant in the life of a record, such
-as the prompt of an agent call or the owner of the table.
+A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
+to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, answer, definition)``.
+The record is the present state, the answer is the input, and the definition is constant for the life of a record, such
+as the prompt of an agent call.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from transitions import Machine, MachineError
 
 Guard: TypeAlias = Callable[[Any, Any, Any], bool]
 Action: TypeAlias = Callable[[Any, Any, Any], Any]
-# The trigger, the states where it may happen, the state that follows (None: the same), a guard, an action.
+# The trigger, the source states, the next state (None: the same), a guard, an action.
 Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
 class Cursor:
-    """A record on its way through one step: the model that `transitions` moves.
+    """A record during one step: the model that `transitions` moves.
 
     Attributes:
         record: The record before the step.
-        state: The name of the state.  `transitions` reads the name of a member of an enum eight times a step, at two
-            calls of functions each; that of a text costs none.
+        state: The name of the state, a string: `transitions` reads the state eight times a step, and the name of an
+            enum member costs two function calls each time.
         after: The record that the row's action returned.
         guard: The name of the guard that let the row be taken; ``""`` if it has none.
     """
@@ -42,7 +42,7 @@ class Cursor:
 
 
 def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> Machine:
-    """Return the machine of a table; `take_row` has it take a step.
+    """Return the machine of a table, for `take_row`.
 
     Args:
         rows: The table.
@@ -67,10 +67,10 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> Machine:
 
 
 def take_row(machine: Machine, trigger: str, record: Any, answer: Any, definition: Any) -> Cursor:
-    """Have the machine take the first row that is allowed, and return what it moved, whose ``state`` is a member again.
+    """Take the first row whose guard holds; return its cursor, whose ``state`` is a member of the enum again.
 
     Raises:
-        MachineError: There is no such row.
+        MachineError: No row of this trigger can be taken.
     """
     cursor = Cursor(record)
     event = machine.events.get(trigger)

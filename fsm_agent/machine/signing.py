@@ -14,12 +14,12 @@ else:
     hmac = deferred("hmac")
 
 MIN_KEY_BYTES = 32  # the length of the hash: shorter keys weaken it (RFC 2104, section 3)
-_HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the first of the fields that are signed
+_HEAD, _TAIL = b'{"signature":"', b'",'  # around the signature, before the signed fields
 _START, _END = len(_HEAD), len(_HEAD) + 64
 
 
 class KeyMissing(JournalError):
-    """The journal of a run is signed, and is read without a key.
+    """The journal of a run is signed, and there is no key to read it.
 
     Args:
         run: The name of the run.
@@ -46,15 +46,15 @@ def signed(document: str, signing_key: str | bytes) -> str:
 
 
 def has_signature(document: bytes) -> bool:
-    """Return whether a document is signed, with whatever key."""
+    """Return whether a document is signed, with any key."""
     return document.startswith(_HEAD)
 
 
 def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
-    """Return the object that was passed to `signed`; without a key, a document that was not signed.
+    """Return the object that was passed to `signed`; without a key, return an unsigned document as it is.
 
     Raises:
-        SnapshotError: The document is not signed with this key, or is signed and there is no key.
+        SnapshotError: The document is not signed with this key, or it is signed and no key was passed.
         UsageError: The key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
@@ -62,7 +62,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
     body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
         if has_signature(body):
-            raise SnapshotError("the snapshot is signed: it is read with the signing_key that it was written with")
+            raise SnapshotError("the snapshot is signed: pass the signing_key that it was written with")
         return body
     if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:
         raise SnapshotError("the snapshot is not signed, and signing_key is given; a signature is lost by reformatting")

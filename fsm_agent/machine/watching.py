@@ -19,13 +19,10 @@ TABLE_WATCHES = Instrument[tuple[TableWatch, ...]]("fsm_agent_table_watches", ()
 
 
 def watched_steps(watch: Watch) -> AbstractContextManager[None]:
-    """Call ``watch`` inside the context with each step, just before it is taken: what it raises prevents the step."""
+    """Call ``watch`` with each step inside the context, just before it is taken; an exception prevents the step."""
     return STEP_WATCHES.set((*STEP_WATCHES.get(), watch))
 
 
 def watched_tables(watch: TableWatch) -> AbstractContextManager[None]:
-    """Call ``watch`` inside the context with each step of a table of the user's own, and what owns the table.
-
-    As of `watched_steps`, it is called before the step is taken.
-    """
+    """Call ``watch`` with the owner and each step of a user's table inside the context, before the step is taken."""
     return TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch))

@@ -1,7 +1,7 @@
-"""Move a machine: the drivers, the activities that perform effects, and the runner of functions.
+"""Drive processes: the two drivers, the activities that perform effects, and the execution of functions.
 
-Two drivers, sync and asyncio, share one loop (`reconciler`, whose head is the theory of operation).  Nothing here
-decides what happens next: that is a row of a table.
+The sync and the asyncio driver share one loop; `reconciler` explains it.  Nothing here decides what happens next: that
+is a row of a table.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""End what one thread waits for, from another thread.
+"""Interrupt the waits of one thread from another thread.
 
-A thread that waits for a socket or a lock notices nothing else, so each wait registers what wakes it.  A request that
-may have to be ended runs under an `Abort`:
+A thread that waits for a socket or a lock cannot check a flag, so each wait registers a function that wakes it.  A
+request that may have to be interrupted runs under an `Abort`:
 
     abort = Abort()
     reply = abort.run(client.complete, request)  # in the thread that asks; raises `Aborted`
@@ -25,12 +25,13 @@ T = TypeVar("T")
 class Aborted(BaseException):
     """The result is no longer wanted.
 
-    Like `asyncio.CancelledError` this is no failure: what handles failures (recalls, fallbacks) must not catch it.
+    Like `asyncio.CancelledError` this is not a failure: code that handles failures (recalls, fallbacks) must not catch
+    it.
     """
 
 
 class Abort:
-    """A switch, good for one use, that ends what runs under it; it can be set from any thread."""
+    """A one-time switch that interrupts the waits of the code under it; any thread can set it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,16 +39,17 @@ class Abort:
         self.is_set = False
 
     def set(self) -> None:
-        """Wake every waiter, now and from now on; thread-safe, and safe to repeat."""
+        """Wake all present and future waiters; thread-safe, and safe to repeat."""
         with self._lock:
             self.is_set = True
             for wake in self._wakers:
                 wake()
 
     def add(self, wake: Callable[[], object]) -> None:
-        """Have ``wake`` called when this is set; at once if it is already.
+        """Call ``wake`` when this is set, or at once if it is set already.
 
-        It is called in another thread, with a lock held: it must be quick, raise nothing, and add or discard nothing.
+        The call may come from another thread, with a lock held: it must be quick, raise nothing, and neither add nor
+        discard.
         """
         with self._lock:
             self._wakers.add(wake)
@@ -55,7 +57,7 @@ class Abort:
                 wake()
 
     def discard(self, wake: Callable[[], object]) -> None:
-        """Take back `add`: once this returns, ``wake`` is not being called and never will be."""
+        """Undo `add`; once this returns, ``wake`` is not running and will not be called."""
         with self._lock:
             self._wakers.discard(wake)
 
@@ -82,5 +84,5 @@ _in_force: ContextVar[Abort | None] = ContextVar("abort", default=None)
 
 
 def abort_in_force() -> Abort | None:
-    """Return the `Abort` that may end the caller; None when nothing may."""
+    """Return the `Abort` that the caller runs under, or None."""
     return _in_force.get()

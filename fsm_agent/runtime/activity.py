@@ -1,6 +1,6 @@
-"""An effect that is being performed: how, and what else a driver has to know of its kind.
+"""Activities: effects that are being performed, and what a driver needs to know about each kind of effect.
 
-Each kind of effect has a subclass of `Activity`, registered by `activity_of`: the only table by kind of effect.
+Each kind of effect has a subclass of `Activity`, registered with `activity_of`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ A = TypeVar("A", bound="type[Activity]")
 class Activity:
     """An effect that is being performed.
 
-    An effect that has events to report before its outcome (a stream) is a generator of them: that of `perform` returns
-    the outcome, that of `aperform` yields it last.  None is no outcome: nobody here can decide.
+    A stream has events before its outcome: `perform` then returns a generator of events that returns the outcome, and
+    `aperform` an async generator that yields it last.  An outcome of None means that this driver cannot answer.
 
     Args:
-        effect: The effect, as the driven process wants it.
+        effect: The effect, as the driven process waits for it.
         driver: The driver.
 
     Attributes:
-        key: The key of the effect for the driven process.
-        effect: The effect under the key that it has for its own process.
-        process: Its own process: the driven one, or one inside of it.
-        path: The path of its own process; "": it is the driven one.
-        world: The world of its own process.
-        handle: Its thread or task; None in the driver's own.
-        stream: The generator of its events, once it has begun to stream; it waits for them to be taken.
-        is_dropped: Its outcome is no longer wanted.
+        key: The key of the effect in the driven process.
+        effect: The effect, under its key in its own process.
+        process: The process that owns the effect: the driven one, or one inside of it.
+        path: The path of that process; "" for the driven one.
+        world: The world of that process.
+        handle: The thread or task that performs it; None: the driver's own.
+        stream: The generator of its events, once it streams; it blocks while too many events are not taken.
+        is_dropped: True if its outcome is no longer wanted.
     """
 
     __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "process", "stream", "world")
 
-    is_instant = False  # it takes no time, so the driver performs it itself
-    is_sleep = False  # it only waits for `effect.until_s`: it begins when nothing else goes on, or at that moment
-    is_exclusive = False  # at most one such activity at a time
-    is_abortable = True  # it ends soon after it is cancelled, and so may be waited for when it is let go of
-    may_run_inline = True  # it may occupy the driver's own thread or task
-    is_quick = False  # it ends so soon that nothing has to end it
-    takes_thread = False  # under asyncio; it then counts against `World.threads`
-    timeout_s: float | None = None  # how long it may take; those with a limit define `timed_out`, and set the next
-    since_s = 0.0  # when it began, monotonic
+    is_instant = False  # takes no time: the driver performs it itself, between two steps
+    is_sleep = False  # only waits for `effect.until_s`: starts when nothing else is active, or at that time
+    is_exclusive = False  # only one such activity may be active at a time
+    is_abortable = True  # ends soon after it is cancelled, so the driver may wait for that
+    may_run_inline = True  # may run in the driver's own thread or task
+    is_quick = False  # ends so soon that it need not be interruptible
+    takes_thread = False  # takes a thread under asyncio, which counts against `World.threads`
+    timeout_s: float | None = None  # how long it may take; with one, a subclass sets `since_s` and `timeout_outcome`
+    since_s = 0.0  # monotonic time of its start
 
     def __init__(self, effect: AnyEffect, driver: Reconciler) -> None:
         self.effect: Any = effect
@@ -64,25 +64,25 @@ class Activity:
         self.is_dropped = False
 
     def assign(self, owner: Owner, world: World) -> None:
-        """Make this an activity of a process inside of the driven one."""
+        """Assign this to the process inside of the driven one that owns the effect."""
         if owner.path and not self.path:
             self.effect = self.effect.changed(key=self.key[len(owner.path) + len(SEPARATOR) :])
         self.process, self.path = owner.process, owner.path
         self.world = world
 
     def prepare(self) -> bool:
-        """Read what there is to know of the effect; return False if nobody here can answer it."""
+        """Set the attributes that depend on the effect; return False if this driver cannot answer it."""
         return True
 
     def announcement(self) -> Sequence[Event]:
-        """Return the events to be reported before it begins."""
+        """Return the events to report before it starts."""
         return ()
 
     def begin(self) -> None:
-        """Prepare for being performed, which follows at once."""
+        """Prepare the start; `perform` or `aperform` follows at once."""
 
     def perform(self) -> Any | Generator[Event, None, Any]:
-        """Perform it in this thread, and return the outcome.
+        """Perform the effect in this thread; return the outcome.
 
         Raises:
             UsageError: No activity is registered for this kind of effect.
@@ -90,7 +90,7 @@ class Activity:
         raise self._unknown()
 
     def aperform(self) -> Awaitable[Any] | AsyncGenerator[Any]:
-        """Do the same under asyncio; an instant activity has no need of it."""
+        """Perform the effect under asyncio, as `perform` does; an instant activity does not need it."""
         raise self._unknown()
 
     def _unknown(self) -> UsageError:
@@ -100,34 +100,34 @@ class Activity:
         )
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        """Have the step of the outcome taken; return it, and the events that belong to it if somebody listens."""
+        """Pass the outcome to the process; return the events of its step if there is a listener."""
         return self.driver.step(self.key, outcome)
 
-    def timed_out(self) -> Any:
-        """Return the outcome of an activity that exceeded its timeout."""
+    def timeout_outcome(self) -> Any:
+        """Return the outcome for an activity that exceeded its timeout."""
         raise NotImplementedError(f"{type(self).__name__} has no timeout")
 
-    def returned(self) -> Any:
-        """Return the outcome to be kept when the driver is stopped, if there is one already; None: there is not."""
+    def returned_outcome(self) -> Any:
+        """Return the outcome that must be kept if the driver is stopped now; None: there is none yet."""
         return None
 
-    def inside(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return events of its own process as the driven process reports them."""
+    def wrap_events(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Return events of its process as the driven process reports them: wrapped in `Inside` if it is nested."""
         return [Inside(self.path, event) for event in events] if self.path else events
 
     def abandon(self) -> None:
-        """Cancel it; its outcome is no longer wanted."""
+        """Cancel it, and ignore its outcome."""
         self.is_dropped = True
         if self.handle is not None:
             self.handle.cancel()
 
     @property
     def own_key(self) -> str:
-        """The key under which its process takes what answers nothing, such as its expiry."""
+        """The key for outcomes that answer no effect of its process, such as its expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
 
 
-ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; of others it is `Activity` itself
+ACTIVITIES: dict[type, type[Activity]] = {}  # by the kind of effect; `Activity` itself stands for all others
 
 
 def activity_of(effect: type) -> Callable[[A], A]:

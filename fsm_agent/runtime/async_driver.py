@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 else:
     asyncio = deferred("asyncio")
 
-_left: set[asyncio.Task[Any]] = set()  # cancelled and not ended yet: the loop refers to its tasks weakly
+_left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop has only weak references
 
 
 class AsyncDriver(Reconciler):
-    """The asyncio driver: waits run in tasks, an activity that is alone in the driver's own."""
+    """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class AsyncDriver(Reconciler):
         super().__init__(process, world, is_heard, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
-        self._room: asyncio.Semaphore | None = None  # for events of streams that are not taken yet
-        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's, while it performs a lone activity
+        self._room: asyncio.Semaphore | None = None  # bounds the events of streams that are not taken yet
+        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
         self._is_interrupted = False
         self._alone: Activity | None = None  # performed in the driver's own task
         self._left_behind: set[asyncio.Task[Any]] = set()
@@ -58,11 +58,11 @@ class AsyncDriver(Reconciler):
                 await asyncio.wait(self._left_behind, timeout=GRACE_S)
             try:
                 if self.active:
-                    self.keep()
+                    self.keep_results()
                 if self.recorder is not None:
                     await self._give_back(self.recorder)
             except Exception as error:
-                self.left_in_disorder(raised, error)
+                self.add_cleanup_error(raised, error)
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
@@ -77,7 +77,7 @@ class AsyncDriver(Reconciler):
         """Write the journal, or wait until something happens, for at most `patience_s` seconds.
 
         Returns:
-            An awaitable of an event that needs no step, or of None.
+            An awaitable of an event of a lone activity, or of None.
         """
         if self.is_to_write and self.recorder is not None:
             self.is_to_write = False
@@ -91,7 +91,7 @@ class AsyncDriver(Reconciler):
         future = recorder.submit()
         while future is not None:
             await asyncio.shield(asyncio.wait([asyncio.wrap_future(future)]))
-            future = recorder.written(future)
+            future = recorder.complete_write(future)
 
     async def _wait_for_others(self) -> None:
         await self._close_alone()
@@ -103,7 +103,7 @@ class AsyncDriver(Reconciler):
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
                 await self._bell
         except TimeoutError:
-            self.waited_out()
+            self.handle_limit()
         finally:
             self._bell = None
 
@@ -126,7 +126,7 @@ class AsyncDriver(Reconciler):
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
-            self.waited_out()
+            self.handle_limit()
             self._begin_again(alone)
         finally:
             self._waiting_task, self._is_interrupted = None, False
@@ -136,7 +136,7 @@ class AsyncDriver(Reconciler):
         return None
 
     def _begin_again(self, alone: Activity) -> None:
-        """Let go of an activity that was interrupted; if it is wanted all the same, it begins again."""
+        """Drop an activity that was interrupted; if the process still waits for its effect, it starts again."""
         self._record = None
         self.drop(alone.key)
 
@@ -151,7 +151,7 @@ class AsyncDriver(Reconciler):
             await alone.stream.aclose()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended: there is no waiter
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(self._interrupt)
 
     def wake_for_post(self) -> None:
@@ -167,7 +167,7 @@ class AsyncDriver(Reconciler):
     def is_bounded(self, activity: Activity) -> bool:
         return activity.takes_thread
 
-    def reported(self, activity: Activity) -> None:
+    def free_room(self, activity: Activity) -> None:
         if self._room is not None:
             self._room.release()
 
@@ -183,7 +183,7 @@ class AsyncDriver(Reconciler):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        It takes no posts meanwhile, and a limit that it reaches ends the activity.
+        Meanwhile the driver takes no posts, and a limit that the wait reaches ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
@@ -191,7 +191,8 @@ class AsyncDriver(Reconciler):
             return False
         if self.recorder is None:
             return True
-        return self.recorder.is_instant and activity.effect.question is None  # posts hardly ever come there
+        # Posts to a store in memory are rare, except for answers to a question.
+        return self.recorder.is_instant and activity.effect.question is None
 
     async def _perform(self, activity: Activity) -> Any:
         work: Any = activity.aperform()
@@ -223,12 +224,12 @@ class AsyncDriver(Reconciler):
 
     def report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
-            with suppress(RuntimeError):  # the loop has ended: there is no listener
+            with suppress(RuntimeError):  # the loop is closed, so nothing listens
                 self._loop.call_soon_threadsafe(self._put, activity, event)
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
-    """Return an awaitable of an activity's outcome; for a stream, of its next event or its outcome."""
+    """Return an awaitable of an activity's outcome, or of the next item of its stream."""
     if alone.stream is None:
         work: Any = alone.aperform()
         if not isinstance(work, AsyncGeneratorType):
@@ -243,7 +244,7 @@ def _ring(bell: asyncio.Future[None] | None) -> None:
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Leave a cancelled task behind, and discard whatever comes of it."""
+    """Leave a cancelled task behind, and discard its result."""
     _left.add(task)
 
     def forget(task: asyncio.Task[Any]) -> None:

@@ -1,6 +1,6 @@
-"""Waits before the next attempt: those of `tenacity`, shortened by chance.
+"""Delays before the next attempt: waits of `tenacity` with random jitter.
 
-The random numbers are those of the world, so that a test can choose them.
+The random numbers come from the world, so a test can choose them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fsm_agent.functions.policy import Retries
 
 
 class Default(wait_base):
-    """The wait before a recall, with full jitter, so that callers do not come back together.
+    """The delay before a recall, with full jitter, so that callers do not return at the same time.
 
-    It doubles from a second up to a minute after a rate limit, and grows by a second up to half a minute after any
-    other failure.
+    After a rate limit it doubles from a second up to a minute; after other failures it grows by a second up to half a
+    minute.
 
     Args:
         random: Returns numbers from 0 to 1.
@@ -38,7 +38,7 @@ class Default(wait_base):
 
 
 class BetweenRuns(wait_base):
-    """The wait before a function is run again: it doubles up to the longest, and chance takes its share of it.
+    """The delay before a function is run again: it doubles up to a maximum, minus random jitter.
 
     Args:
         retries: The policy of the function.
@@ -55,7 +55,7 @@ class BetweenRuns(wait_base):
 
 
 def delay_s(wait: wait_base, attempt: int, error: Exception) -> float:
-    """Return how long a wait of `tenacity` takes after this failure of the attempt with this number, from 1."""
+    """Return the delay of a wait of `tenacity` after the failure of an attempt, counted from 1."""
     state = RetryCallState(cast("Any", None), None, (), {})
     state.attempt_number = attempt
     state.set_exception((type(error), error, None))

@@ -1,4 +1,4 @@
-"""The activities of an agent call: how each effect is performed, its events, its time limits."""
+"""The activities of an agent call: they perform its effects, with their events and time limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from fsm_agent.runtime.model_request import (
     stream_model,
     stream_model_async,
 )
-from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timed_out
+from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timeout_outcome
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
@@ -62,7 +62,7 @@ else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
 
 
-LEEWAY_S = 0.1  # that a request may take beyond its limit, in which a client can raise that it was late
+LEEWAY_S = 0.1  # time beyond the limit of a request in which the client can raise its own timeout error
 
 
 @activity_of(Begin)
@@ -82,16 +82,17 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that heeds its timeout raises what was late; of one that does not the driver lets go.
+    A client that heeds its timeout raises an error that says what was late.  The driver drops the request of a client
+    that does not.
 
     Attributes:
-        allowed_s: How many seconds the client has, by the limit of a request and the deadline; None: neither is set.
+        allowed_s: How many seconds the client has, by `Limits.request_s` and the deadline; None: neither is set.
     """
 
     __slots__ = ("allowed_s", "program", "since_s", "timeout_s")
 
     process: AgentCall
-    program: Any  # the client as it is bound to the call; None: it is no program of the user's
+    program: Any  # the user's program that answers as the client, bound to the call; None: another client
 
     def prepare(self) -> bool:
         limit_s = self.process.record.limits.request_s
@@ -108,7 +109,7 @@ class ModelActivity(Activity):
     def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:
         effect = self.effect
         if effect.refusal is not None:
-            return self._refused()
+            return self._refusal_outcome()
         if effect.is_priced:
             self.world.price_list.check()
         world = self._world_for_request()
@@ -119,7 +120,7 @@ class ModelActivity(Activity):
     def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
         effect = self.effect
         if effect.refusal is not None:
-            return self._arefused()
+            return self._arefusal_outcome()
         if effect.is_priced:
             self.world.price_list.check()
         world = self._world_for_request()
@@ -128,7 +129,7 @@ class ModelActivity(Activity):
         return stream_model_async(effect, world, self.allowed_s, partial_outputs(self.process))
 
     def _world_for_request(self) -> World:
-        """Return the world; a client that is a program of the user's gets the context of the call that it answers."""
+        """Return the world; a client that is a user's program is bound to the context of the call."""
         bind = getattr(self.world.client, "bound_to", None)
         if bind is None:
             return self.world
@@ -137,14 +138,14 @@ class ModelActivity(Activity):
         self.program = bind(context)
         return self.world.changed(client=self.program)
 
-    def _refused(self) -> ModelFailed:
-        """Return the outcome of a request that is not sent."""
+    def _refusal_outcome(self) -> ModelFailed:
+        """Return the outcome of a request that is refused before it is sent."""
         return ModelFailed(error=self.effect.refusal, at_s=self.world.clock.now())
 
-    async def _arefused(self) -> ModelFailed:
-        return self._refused()
+    async def _arefusal_outcome(self) -> ModelFailed:
+        return self._refusal_outcome()
 
-    def timed_out(self) -> ModelFailed:
+    def timeout_outcome(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
         return model_failed(self.effect, error, self.world)
 
@@ -167,9 +168,13 @@ class ModelActivity(Activity):
             call.problem = self.program.raised
         if type(outcome) is not Replied or not driver.is_heard:
             return steps
-        return (*self.inside((ReplyCompleted(outcome.reply),)), *steps, *self.inside(self._loops(so_far)))
+        return (
+            *self.wrap_events((ReplyCompleted(outcome.reply),)),
+            *steps,
+            *self.wrap_events(self._loop_events(so_far)),
+        )
 
-    def _loops(self, so_far: int) -> Sequence[Event]:
+    def _loop_events(self, so_far: int) -> Sequence[Event]:
         r = self.process.record
         if r.limits.identical_rounds is None or r.identical_rounds == so_far or not r.is_looping:
             return ()
@@ -178,40 +183,40 @@ class ModelActivity(Activity):
 
 
 class AskActivity(Activity):
-    """A question to a function of the user's, plain or async.
+    """A question to a plain or async function of the user.
 
-    Under asyncio a plain one is called in a thread: it may wait for a person.
+    Under asyncio a plain function is called in a thread, since it may wait for a person.
     """
 
     __slots__ = ()
 
-    def asked(self) -> Any:
-        """Return the user's function; None: nobody here can answer."""
+    def user_function(self) -> Any:
+        """Return the user's function; None: there is none, so this driver cannot answer."""
         raise NotImplementedError
 
     def ask(self) -> Any:
-        """Call it; return its answer, or an awaitable of it."""
+        """Call the function; return its answer, or an awaitable of it."""
         raise NotImplementedError
 
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome that an answer stands for; None: it decides nothing.
+        """Return the outcome for an answer; None: the answer decides nothing.
 
         Raises:
-            UsageError: It is no answer.
+            UsageError: The function returned something else than an answer.
         """
         raise NotImplementedError
 
     def prepare(self) -> bool:
-        return self.asked() is not None
+        return self.user_function() is not None
 
     def perform(self) -> Outcome | None:
         answer = self.ask()
         if inspect.isawaitable(answer):
-            answer = self.handle.run_coroutine(_awaited(answer))
+            answer = self.handle.run_coroutine(_await_value(answer))
         return self.outcome_of(answer)
 
     async def aperform(self) -> Outcome | None:
-        if inspect.iscoroutinefunction(self.asked()):
+        if inspect.iscoroutinefunction(self.user_function()):
             return self.outcome_of(await self.ask())
         thread = ThreadTask[Any](lambda _: self.ask())
         try:
@@ -223,7 +228,7 @@ class AskActivity(Activity):
 
 @activity_of(AskApproval)
 class ApprovalActivity(AskActivity):
-    """A question whether a function may be called; one at a time, since a denial may settle the next."""
+    """A request for approval; one at a time, since a denial may settle the next call."""
 
     __slots__ = ()
 
@@ -234,11 +239,11 @@ class ApprovalActivity(AskActivity):
     def prepare(self) -> bool:
         return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.world.approve
 
     def ask(self) -> Any:
-        approve: Callable[..., Any] = self.asked()
+        approve: Callable[..., Any] = self.user_function()
         call = self.effect.call
         if self.world.asks_with_context:
             return approve(call, context_of(call, self.process.record, self.process.deps))
@@ -255,12 +260,12 @@ class ApprovalActivity(AskActivity):
 
 @activity_of(Sleep)
 class SleepActivity(Activity):
-    """A wait for a moment; one beyond the patience of the recorder is a rest.
+    """A wait until a time; a wait beyond the patience of the recorder is not started, so the run rests.
 
-    It ends with the earliest deadline of all that is driven, and begins again if that was none of its own.
+    It ends at the earliest deadline of the driven process, and starts again if that deadline was not its own.
 
     Attributes:
-        until_s: Unix time of its end, once it has begun.
+        until_s: Unix time of its end, once it has started.
     """
 
     __slots__ = ("until_s",)
@@ -296,7 +301,7 @@ class SleepActivity(Activity):
 
 @activity_of(StartFunction)
 class StartActivity(Activity):
-    """The note that a function is about to begin; from then on this driver may run it, and no other."""
+    """The record that a function is about to start; from then on only this driver may run it."""
 
     __slots__ = ()
 
@@ -306,7 +311,7 @@ class StartActivity(Activity):
         return Started(at_s=self.world.clock.now())
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # the step may make an activity of it
+        self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # before the step, which may take it up
         steps = self.driver.step(self.key, outcome)
         if self.driver.recorder is not None:
             self.driver.recorder.flush_now()
@@ -315,16 +320,16 @@ class StartActivity(Activity):
 
 @activity_of(FindOut)
 class ReconcileActivity(AskActivity):
-    """The search for what became of a function, by its own `Policy.reconcile`."""
+    """The search for the fate of a function, by its own `Policy.reconcile`."""
 
     __slots__ = ()
 
-    def asked(self) -> Any:
+    def user_function(self) -> Any:
         return self.effect.function.reconcile
 
     def ask(self) -> Any:
         context: Context[Any] = context_of(self.effect.call, self.process.record, self.process.deps)
-        return self.asked()(context)
+        return self.user_function()(context)
 
     def outcome_of(self, answer: Any) -> Outcome | None:
         if answer is None or type(answer) in self.effect.outcomes:
@@ -335,11 +340,11 @@ class ReconcileActivity(AskActivity):
 
 @activity_of(RunFunction)
 class FunctionActivity(Activity):
-    """A function that runs; a plain one cannot be ended.
+    """The run of a function; a plain function cannot be interrupted.
 
     Attributes:
-        run_class: Its runs.
-        run: The run, once it has begun.
+        run_class: The class of its execution.
+        run: The execution, once it has started.
     """
 
     __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "takes_thread", "timeout_s")
@@ -357,7 +362,8 @@ class FunctionActivity(Activity):
         self.may_run_inline = not (function.takes_context or self.effect.is_once)
         self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
         self.takes_thread = function.takes_thread
-        self.is_instant = self.effect.is_once and self.key not in self.driver.begun  # it is in doubt, and not run
+        # Another driver started this function and is gone.  It may have run, so it is not run here: it is in doubt.
+        self.is_instant = self.effect.is_once and self.key not in self.driver.begun
         return function.call is not None
 
     def announcement(self) -> Sequence[Event]:
@@ -378,7 +384,7 @@ class FunctionActivity(Activity):
         return await arun_function(self.run)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        if type(outcome) is FunctionFailed and not self.is_instant:  # before it is a `CallFailed` that needs a cause
+        if type(outcome) is FunctionFailed and not self.is_instant:  # first, as a `CallFailed` needs it as its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)
         if self.is_instant or not self.driver.is_heard:
@@ -387,18 +393,18 @@ class FunctionActivity(Activity):
         call, text = run.effect.call, outcome.text if run.returned is None else run.returned
         is_error = not isinstance(outcome, Returned) or outcome.is_error
         ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s, run.traceback)
-        return (*self.inside((ended, *run.changes)), *steps)
+        return (*self.wrap_events((ended, *run.changes)), *steps)
 
-    def timed_out(self) -> Returned:
-        return timed_out(self.run)
+    def timeout_outcome(self) -> Returned:
+        return timeout_outcome(self.run)
 
-    def returned(self) -> Any:
+    def returned_outcome(self) -> Any:
         return self.run.ended
 
     def abandon(self) -> None:
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
-            self.is_dropped = True  # it goes on: whoever has the run now is told what comes of it
+            self.is_dropped = True  # it runs on, and its outcome is posted to the new holder of the run
             recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
             return
         self.run.cancel()
@@ -406,7 +412,7 @@ class FunctionActivity(Activity):
 
 
 def time_left(call: AgentCall, world: World) -> float | None:
-    """Return how many seconds are left until the deadline of a call; None: it has none."""
+    """Return how many seconds remain until the deadline of a call; None: it has none."""
     r = call.record
     if r.limits.deadline_s is None or r.deadline_s is None:
         return None
@@ -432,10 +438,10 @@ def log_problem(call: AgentCall) -> None:
             left += [error.__cause__, error.__context__]
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def _await_value(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
 def begin(world: World, name: str | None = None) -> Begun:
-    """Return the start of a call: the time, and its name, by default a new one."""
+    """Return the start of a call: the time, and its id, by default a new one."""
     return Begun(at_s=world.clock.now(), id=world.new_id() if name is None else name)

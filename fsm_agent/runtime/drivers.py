@@ -1,13 +1,14 @@
 """Drive a process: two drivers, sync and asyncio, over one loop (`fsm_agent.runtime.reconciler`).
 
-`run` is `drive` with nobody listening, and `arun` is `adrive` with nobody listening: who listens changes nothing.  A
-driver holds nothing: stopped at any moment (Ctrl-C, a cancelled task, a generator that is closed) it ends its children
-and leaves a process at rest that any driver goes on with.
+`run` and `arun` are `drive` and `adrive` without a consumer of events; listening changes nothing else.  A driver has no
+state of its own.  When it is stopped at any moment (Ctrl-C, a cancelled task, a closed generator), it ends its
+threads and tasks, and leaves a process that any driver can continue.
 
-Every wait (for a request, a stream, a moment, an approval, functions) ends at once when the process is cancelled or its
-deadline passes.  A plain function cannot be ended, and is left behind in its thread.  One with ``blocking=False`` needs
-none, and is waited for.  Under the sync driver a function that is alone in its round has none either where nothing
-could end the wait: the caller alone has the process, without a deadline or timeout.
+Every wait (for a request, a stream, a time, an approval, a function) ends at once when the process is cancelled or its
+deadline passes.  A plain function cannot be interrupted, and is left behind in its thread.  A function with
+``blocking=False`` runs without a thread, and the driver waits for it.  Under the sync driver, the lone function of a
+round also runs without a thread if nothing could end the wait: only the caller has the process, and there is no
+deadline or timeout.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def run(
     *,
     is_shared: bool = True,
 ) -> P:
-    """Drive a process, such as an agent call, to its end, or to where nobody here can give the answer it waits for.
+    """Drive a process, such as an agent call, to its end, or until it waits for an answer that the driver cannot give.
 
     Args:
         process: The process.
         world: Performs its effects.
         sink: Receives every event; the model's reply is then streamed.
-        recorder: Writes the journal of the process, and gives the run back in the end.
-        is_shared: Others than the caller have the process, or will have while it runs, and may cancel it.
+        recorder: Writes the journal of the process, and gives the run back at the end.
+        is_shared: Whether code other than the caller has the process, or gets it while it runs, and may cancel it.
 
     Raises:
         UsageError: The process is being driven already.
@@ -55,21 +56,21 @@ def run(
             elif sink is not None:
                 sink(event)
     if sink is not None:
-        sink(_last(process))
+        sink(_last_event(process))
     return process
 
 
 async def arun(
     process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
-    """Do the same as `run` under asyncio."""
+    """Drive a process to its end under asyncio, as `run` does."""
     async with AsyncDriver(process, world, is_heard=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None and sink is not None:
                 sink(reported)
     if sink is not None:
-        sink(_last(process))
+        sink(_last_event(process))
     return process
 
 
@@ -81,22 +82,22 @@ def drive(process: Process, world: World, *, streaming: bool = True, recorder: R
                 driver.wait()
             else:
                 yield event
-    yield _last(process)
+    yield _last_event(process)
 
 
 async def adrive(
     process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> AsyncEvents:
-    """Do the same as `drive` under asyncio: coroutine functions run as tasks, plain ones in threads."""
+    """Drive a process and yield its events under asyncio: coroutine functions run in tasks, plain ones in threads."""
     async with AsyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None:
                 yield reported
-    yield _last(process)
+    yield _last_event(process)
 
 
-def _last(process: Process) -> Event:
+def _last_event(process: Process) -> Event:
     if process.effects:
         return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
     return Done(process.outcome)

@@ -1,8 +1,8 @@
 """Middleware around functions: a rate limit and a cache.
 
 Middleware is any ``(call, next) -> result``: it may inspect the call, change it, withhold it, or inspect the result.
-Around a coroutine function ``next`` has to be awaited; a middleware's ``acall`` is then used, if it has one.  State
-lives in the middleware: two functions that share one share its limit.
+Around a coroutine function, ``next`` has to be awaited; the middleware's ``acall`` is used, if it has one.  State is in
+the middleware: functions that share one share its limit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Middleware that lets so many calls begin in any span of ``per_s`` seconds; the others wait for their turn.
+    """Middleware that starts at most ``calls`` calls in any span of ``per_s`` seconds; others wait for their turn.
 
     Args:
-        calls: How many may begin.
+        calls: How many calls may start in a span.
         per_s: The length of the span.
 
     Raises:
-        UsageError: They are no numbers above 0.
+        UsageError: An argument is not a number above 0.
     """
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
@@ -49,14 +49,14 @@ class Throttle:
         return following(call)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """Do the same as `__call__` around a coroutine function."""
+        """Call a coroutine function; see the class."""
         clock = _clock()
         if delay_s := self._delay_s(clock):
             await clock.asleep(delay_s)
         return await following(call)
 
     def _delay_s(self, clock: Clock) -> float:
-        """Take the next turn, and return how many seconds remain until it comes."""
+        """Take the next turn; return how many seconds remain until it."""
         with self._lock:
             now = begin = clock.now()
             if len(self._begins) == self._begins.maxlen:
@@ -66,16 +66,16 @@ class Throttle:
 
 
 class Cache:
-    """Middleware that returns the result of the same call while it is less than ``ttl_s`` seconds old.
+    """Middleware that returns the result of an equal call that is less than ``ttl_s`` seconds old.
 
-    A call that raised is tried again.
+    Exceptions are not cached.
 
     Args:
         ttl_s: How long a result is valid.
         size: How many results are kept; the least recently used is dropped first.
 
     Raises:
-        UsageError: They are no numbers above 0.
+        UsageError: An argument is not a number above 0.
     """
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
@@ -87,22 +87,22 @@ class Cache:
         self._lock = Lock()
 
     def __call__(self, call: FunctionCall, following: Callable[[FunctionCall], Any]) -> Any:
-        value = self._kept(call)
+        value = self._find_result(call)
         if value is not _NOTHING:
             return value
         value = following(call)
-        return self._awaited(call, value) if inspect.isawaitable(value) else self._keep(call, value)
+        return self._store_awaited(call, value) if inspect.isawaitable(value) else self._store_result(call, value)
 
     async def acall(self, call: FunctionCall, following: Callable[[FunctionCall], Awaitable[Any]]) -> Any:
-        """Do the same as `__call__` around a coroutine function."""
-        value = self._kept(call)
-        return await self._awaited(call, following(call)) if value is _NOTHING else value
+        """Call a coroutine function; see the class."""
+        value = self._find_result(call)
+        return await self._store_awaited(call, following(call)) if value is _NOTHING else value
 
-    async def _awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
-        return self._keep(call, await value)
+    async def _store_awaited(self, call: FunctionCall, value: Awaitable[Any]) -> Any:
+        return self._store_result(call, await value)
 
-    def _kept(self, call: FunctionCall) -> Any:
-        mark = fingerprint(call)  # of the call that will be run: outer middleware may have changed it
+    def _find_result(self, call: FunctionCall) -> Any:
+        mark = fingerprint(call)  # not that of the execution: outer middleware may have changed the call
         with self._lock:
             until_s, value = self._results.get(mark, (0.0, _NOTHING))
             if value is _NOTHING or until_s <= _clock().now():
@@ -112,7 +112,7 @@ class Cache:
             run.is_cached = True
         return value
 
-    def _keep(self, call: FunctionCall, value: Any) -> Any:
+    def _store_result(self, call: FunctionCall, value: Any) -> Any:
         mark = fingerprint(call)
         with self._lock:
             self._results[mark] = _clock().now() + self.ttl_s, value

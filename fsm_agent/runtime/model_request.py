@@ -1,4 +1,4 @@
-"""Send a request to the model, in a thread and in a task, whole and streamed, and word its outcome."""
+"""Send a request to the model, sync or async, whole or streamed, and make its outcome."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Repli
     try:
         reply = world.client.complete(effect.request, timeout_s=timeout_s)
     except Exception as error:
-        return _failed(effect, error, world)
-    return _replied(effect, reply, "complete", world)
+        return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "complete", world)
 
 
 async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
@@ -38,12 +38,12 @@ async def ask_model_async(effect: CallModel, world: World, timeout_s: float | No
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
     except Exception as error:
-        return _failed(effect, error, world)
-    return _replied(effect, reply, "acomplete", world)
+        return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "acomplete", world)
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return what makes `PartialOutput`s of the deltas of the next reply; None: it has none."""
+    """Return a function that makes `PartialOutput`s from the deltas of the next reply; None: it has none."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None
@@ -58,7 +58,7 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
             return None
         try:
             found = arriving.feed(delta.text)
-        except Exception:  # a validator is the user's code, and sees a part here; at the end it decides
+        except Exception:  # of a user's validator, which sees only a part here; the whole answer is validated later
             return None
         return None if found is None else PartialOutput(number, *found)
 
@@ -80,15 +80,15 @@ def stream_model(
                     if partial_output is not None and (event := partial_output(item)) is not None:
                         yield event
     except Exception as error:
-        if reply is None:  # otherwise the stream broke while it was being closed
-            return _failed(effect, error, world)
-    return _replied(effect, reply, "stream", world)
+        if reply is None:  # otherwise the reply is complete, and closing the stream failed
+            return _failure_outcome(effect, error, world)
+    return _reply_outcome(effect, reply, "stream", world)
 
 
 async def stream_model_async(
     effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
 ) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
-    """Send the request from this task; yield the deltas of the reply, and last the outcome."""
+    """Send the request from this task; yield the deltas of the reply, and the outcome at the end."""
     reply: Reply | None = None
     try:
         async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
@@ -101,24 +101,24 @@ async def stream_model_async(
                         yield event
     except Exception as error:
         if reply is None:
-            yield _failed(effect, error, world)
+            yield _failure_outcome(effect, error, world)
             return
-    yield _replied(effect, reply, "astream", world)
+    yield _reply_outcome(effect, reply, "astream", world)
 
 
-def _failed(effect: CallModel, error: Exception, world: World) -> ModelFailed:
-    """Return a client's exception as an outcome of the call; raise one that has to go through."""
+def _failure_outcome(effect: CallModel, error: Exception, world: World) -> ModelFailed:
+    """Return the outcome for a client's exception; raise the exception if it is a bug, not a failed request."""
     if (failure := transport_failure(error)) is None:
         raise error
     return model_failed(effect, failure, world)
 
 
-def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
+def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
     problem: str | None = None
     if type(reply) is not Reply or reply.message.role != "assistant":
         problem = "a Reply would be right, whose message has the role 'assistant'"
     elif (usage := reply.usage) is not UNUSED:
-        for count in (usage.input_tokens, usage.output_tokens, usage.cost_pico_usd):  # what budgets reckon with
+        for count in (usage.input_tokens, usage.output_tokens, usage.cost_pico_usd):  # the counts that budgets use
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
                 problem = usage.problem()
     if problem is not None:
@@ -130,14 +130,14 @@ def _replied(effect: CallModel, reply: Any, method: str, world: World) -> Replie
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return a client's exception as the error of a request; None for a bug, which no waiting cures.
+    """Return a client's exception as a `ProviderError`; None for a bug, which another attempt does not cure.
 
-    A custom client raises what its library does: `OSError`, whose kinds are `ConnectionError` and `TimeoutError`
-    (asyncio's, too), or an `httpx.TransportError`.  Both may be gone at the next attempt.
+    A custom client raises the errors of its library: `OSError`, with `ConnectionError` and `TimeoutError`,
+    or `httpx.TransportError`.  Both may be gone at the next attempt.
     """
     if isinstance(error, ProviderError):
         return error
-    httpx = sys.modules.get("httpx")  # a module that is not loaded has raised nothing
+    httpx = sys.modules.get("httpx")  # not imported: if it is not loaded, the error is not its own
     if not isinstance(error, (OSError, getattr(httpx, "TransportError", OSError))):
         return None
     is_late = isinstance(error, (TimeoutError, getattr(httpx, "TimeoutException", TimeoutError)))
@@ -149,7 +149,7 @@ def transport_failure(error: Exception) -> ProviderError | None:
 
 
 def model_failed(effect: CallModel, error: ProviderError, world: World) -> ModelFailed:
-    """Return the outcome of a failed request: the error, and how long to wait before the next attempt."""
+    """Return the outcome of a failed request: the error, and the delay before the next attempt."""
     delay_s = error.retry_after_s
     if delay_s is None:
         delay_s = world.delay_s(effect.attempt, error)

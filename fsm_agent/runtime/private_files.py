@@ -1,9 +1,9 @@
-"""Replace a file that holds a conversation: unreadable to other users, and whole or not at all.
+"""Replace a file that holds a conversation atomically, and keep it unreadable to other users.
 
-The text is written to a new file beside the old one, forced to the disk, and only then renamed: a reader that has the
-old file open reads the old text.  The new file's name is ``.name.0.new``, or the next number when that is taken.  Its
-writer holds a lock on it, which the system frees when the process dies, so a later writer can tell the leftovers of a
-dead process from the files of a live one, and removes them.
+The text is written to a new file beside the old one, synced to disk, and then renamed: a reader that has the old file
+open reads the old text.  The new file's name is ``.name.0.new``, or the next number if that is taken.  Its writer holds
+a lock on it, which the system frees when the process dies.  So a later writer can tell the files of dead processes from
+those of live ones, and removes them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ except ImportError:  # on Windows, where an open file cannot be removed
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _CLEANED = 16  # how many of the names are checked after each write
-_UNABLE = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # a folder that may not be read, or some network file systems
+_UNABLE = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # of unreadable folders and of some network file systems
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file, readable from then on by its owner only; a stricter mode of the old file is kept.
+    """Replace a file; the new one is readable by its owner only, and keeps a stricter mode of the old one.
 
     Safe to call for one path from many threads and processes at once: the last one wins.
 
@@ -44,7 +44,7 @@ def write_private(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
             if fcntl is not None:
                 os.replace(fresh, path)
-        except BaseException:  # under the lock: later the name may be another writer's
+        except BaseException:  # while the lock is held: later the name may be another writer's
             with suppress(OSError):
                 fresh.unlink()
             raise
@@ -53,10 +53,10 @@ def write_private(path: Path, data: bytes) -> None:
         return
     _sync_folder(path.parent)
     for slot in range(_CLEANED):
-        _remove_if_dead(_fresh(path, slot))
+        _remove_if_dead(_new_path(path, slot))
 
 
-def _fresh(path: Path, slot: int) -> Path:
+def _new_path(path: Path, slot: int) -> Path:
     return path.with_name(f".{path.name}.{slot}.new")
 
 
@@ -70,7 +70,7 @@ def _mode_for(path: Path) -> int:
 def _create(path: Path) -> tuple[int, Path]:
     """Create and lock a new file; return its descriptor and name."""
     for slot in itertools.count():
-        fresh = _fresh(path, slot)
+        fresh = _new_path(path, slot)
         _remove_if_dead(fresh)
         try:
             descriptor = os.open(fresh, _NEW, _OWNERS)
@@ -78,7 +78,7 @@ def _create(path: Path) -> tuple[int, Path]:
             continue
         if _lock(descriptor, is_ours=True) and _is_at(descriptor, fresh):
             return descriptor, fresh
-        os.close(descriptor)  # before it was locked, another writer took it for a dead process's
+        os.close(descriptor)  # another writer took it for that of a dead process before it was locked
     raise AssertionError("unreachable")
 
 
@@ -90,7 +90,7 @@ def _remove_if_dead(fresh: Path) -> None:
         return
     try:
         descriptor = os.open(fresh, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # there nearly never is such a file
+    except OSError:  # nearly always, as the file does not exist
         return
     try:
         if _lock(descriptor, is_ours=False) and _is_at(descriptor, fresh):
@@ -101,7 +101,7 @@ def _remove_if_dead(fresh: Path) -> None:
 
 
 def _lock(descriptor: int, *, is_ours: bool) -> bool:
-    """Lock a file unless another writer has; on a file system without locks, return ``is_ours``."""
+    """Lock a file; return False if another writer has it, and ``is_ours`` on a file system without locks."""
     if fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the new name to the disk, where that is possible."""
+    """Sync the new name to disk, where the system allows it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,33 +1,31 @@
-"""The loop that moves a process, without the waiting: threads and asyncio share all of it.
+"""The loop that drives a process, without its waits: the sync and the asyncio driver share it.
 
 Theory of operation
 ===================
 
-`Reconciler.events` reads what the process wants, starts what is newly wanted, lets go of what is no longer wanted,
-takes one outcome, and reads again.  It is a generator: it yields the events to be reported, in order, and None when
-there is nothing to do before something happens; the driver then waits (`wait`), in its own way, and resumes it.
+`Reconciler.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes
+one outcome, and reads again.  It is a generator: it yields events to report, in order, and None when there is nothing
+to do until something happens.  The driver then waits (`wait`), in its own way, and resumes the generator.
 
-- *Who waits for what.*  An effect that is being performed is an `Activity`: a thread, a task, or, when it is the only
-  one, the driver itself under asyncio.  Its events and its outcome go into the inbox, from any thread, and are taken
-  from there one at a time, so that only the driver ever advances the process, and in one place (`step`).  What is
-  particular to a kind of effect is asked of its activity.
-- *Who may cancel what.*  A request to end the process and its deadline are checked before each effect that is started
-  and each outcome that is taken: once a process has been cancelled or stopped, no later outcome counts.  What it no
-  longer wants is let go of at once: a task is cancelled, a thread is left behind and notified
-  (`fsm_agent.runtime.abort`).  Stopping the *driver* (Ctrl-C, a cancelled task, a generator that is closed) lets go of
-  everything and leaves the process at rest; the results that functions had returned by then are kept, since the
-  functions would run twice otherwise.
-- *What ends a wait.*  A driver waits for the inbox, until the first of three limits at the latest: the deadline, the
-  timeout of an activity, the moment of a *nap*, which is an activity that only waits.  The limit that a wait has
-  reached is dealt with when the wait ends (`waited_out`); it says nothing of the next one.  A nap begins when nothing
-  else goes on, or when a wait has lasted until its moment: the clock of a test does not move while something runs.
-- *In which order events are reported.*  A step is taken before it, or the outcome that it belongs to, is reported.  A
-  listener may advance or cancel the process at any event; nothing is started behind its back.
+- *Activities.*  An effect that is being performed is an `Activity`.  It runs in a thread or a task; under asyncio, a
+  lone one may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The driver
+  takes them from there one at a time, so only the driver advances the process, and in one place (`step`).  Whatever is
+  particular to a kind of effect is in its activity.
+- *Cancellation.*  Requests to end the process, and its deadline, are checked before each start of an effect and before
+  each outcome is taken: after a cancellation or a stop, no later outcome counts.  Activities that the process no longer
+  waits for are dropped at once: a task is cancelled, a thread is notified (`fsm_agent.runtime.abort`) and left behind.
+  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops everything and leaves the process at rest.
+  Results that functions had returned by then are kept; otherwise those functions would run twice.
+- *Waits.*  A driver waits for the inbox, at most until the first of three limits: the deadline, the timeout of an
+  activity, the end of a sleep.  When a wait reaches its limit, `handle_limit` acts on it.  A sleep starts when nothing
+  else is active, or when a wait has lasted until its end: the clock of a test does not move while something runs.
+- *Order of events.*  A step is taken before it is reported, and so is the outcome that it belongs to.  A listener may
+  advance or cancel the process at any event; the loop checks for that before it starts anything.
 - *One driver.*  A process that is being driven refuses a second driver: both would perform the same effects.
-- *Its journal.*  With a recorder, what a step has led to is performed, and reported, only after its entry was written.
-  What came together is written together.  Letters that others have posted are outcomes like any other.
-- *Processes inside.*  Their effects come under prefixed keys.  An activity has the process, the key and the world that
-  its effect belongs to, and its events are wrapped as `Inside`; the loop makes no other difference.
+- *The journal.*  With a recorder, the effects of a step are started, and its events are reported, only after its entry
+  was written.  Outcomes that arrive together are written together.  Posts are outcomes like any other.
+- *Nested processes.*  Their effects have prefixed keys.  An activity knows the process, the key and the world that its
+  effect belongs to, and wraps its events in `Inside`; the loop itself treats all effects alike.
 """
 
 from __future__ import annotations
@@ -51,17 +49,17 @@ from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.world import World
 
-GRACE_S = 0.05  # how long cancelled work may take to end before it is left behind
-MAX_BACKLOG = 64  # events of streams that wait to be taken
+GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
+MAX_BACKLOG = 64  # events of streams that may wait to be taken; a stream with more blocks
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
-_TIMED_OUT = object()  # stands in the inbox for the outcome of an activity whose time is up
+_TIMED_OUT = object()  # in the inbox, stands for the outcome of an activity that exceeded its timeout
 
 _claiming = threading.Lock()
 
 
-# What comes of an activity: an event while it goes on; without one, its outcome, or a future of it if it has a handle.
+# An item of the inbox: an activity with an event; or with None and its outcome, or a future of it if it has a handle.
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
@@ -70,10 +68,10 @@ class Reconciler(ABC):
 
     Args:
         process: The process.
-        world: Performs its effects, but those of processes inside that have worlds of their own.
-        is_heard: There is a listener; otherwise no events are made.
-        is_streamed: Events before an outcome, such as the deltas of a reply, are requested.
-        recorder: Writes the journal of the process; None: nobody does.
+        world: Performs its effects, except those of nested processes with worlds of their own.
+        is_heard: Whether there is a listener; without one, no events are made.
+        is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
+        recorder: Writes the journal of the process; None: it has none.
 
     Raises:
         UsageError: On entering: the process has a driver already.
@@ -90,42 +88,44 @@ class Reconciler(ABC):
         self.process = process
         self.world = world
         self.recorder = recorder
-        self.begun: set[str] = set()  # keys of functions that must not run twice, whose start was noted here
+        self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run
         self.is_heard = is_heard
         self.is_streamed = is_streamed and is_heard
         self.active: dict[str, Activity] = {}
-        self.waiting: deque[Activity] = deque()  # wanted and not started yet
+        self.waiting: deque[Activity] = deque()  # activities that are not started yet
         self.inbox: deque[Item] = deque()
-        self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of those to begin; until when, keys
-        self._limit: Deadline | Activity | None = None  # what the present wait ends with at the latest
-        self._waited_out: Deadline | None = None  # the deadline that a wait has lasted until
-        self._record: Any = None  # the one whose effects are active, waiting, or nobody's here
-        self._withdrawn: set[str] = set()  # keys of effects that are waiting, and no longer wanted
-        self.is_to_write = False  # the next wait is for the journal to be written
-        self._unreported: list[Event] = []  # until their entries are on disk
-        self._unanswered: set[str] = set()  # keys of effects that nobody here could answer
-        self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}  # of processes inside: given, used
-        self._owner_path = ""  # the last that was asked for
+        self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of sleeps that are not started, by their ends
+        self._limit: Deadline | Activity | None = None  # the limit of the present wait
+        self._reached_deadline: Deadline | None = None  # the deadline that a wait has lasted until
+        self._record: Any = None  # the record whose effects were taken up; None: read the effects again
+        self._withdrawn: set[str] = set()  # keys in `waiting` or `_sleeps` whose effects are gone
+        self.is_to_write = False  # the next wait is a write of the journal
+        self._unreported: list[Event] = []  # events whose entries are not on disk yet
+        self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
+        # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
+        # world that performs their effects.
+        self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}
+        self._owner_path = ""  # the path of the last owner
         self._owner: Any = None
         self._owner_world = world
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
-        self._is_debugged = is_debugged()  # free when it is off
+        self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
-        self._as_events = as_events  # what listeners are told beside steps; None: nothing
-        self.is_timed = False  # a wait may end before anything happens
-        self._has_timeouts = False  # of activities
-        self._may_run_inline = True  # every activity could run in the driver's own thread or task
+        self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
+        self.is_timed = False  # waits have a limit
+        self._has_timeouts = False  # some activities have a timeout
+        self._may_run_inline = True  # every activity may run in the driver's own thread or task
 
     # Implemented by each driver
 
     @abstractmethod
     def wake(self) -> None:
-        """End the driver's wait, from any thread."""
+        """Wake the driver from any thread, and interrupt what it performs itself."""
 
     @abstractmethod
     def wake_for_post(self) -> None:
-        """End the driver's wait because there is a post, from any thread; what cannot be ended safely goes on."""
+        """Wake the driver from any thread for a post; what it performs itself continues."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
@@ -136,8 +136,8 @@ class Reconciler(ABC):
         """Return whether an activity counts against `World.threads`."""
 
     @abstractmethod
-    def reported(self, activity: Activity) -> None:
-        """Give back the room of an event that an activity had streamed."""
+    def free_room(self, activity: Activity) -> None:
+        """Free the room in the backlog that an event of a stream took."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
@@ -158,7 +158,7 @@ class Reconciler(ABC):
             self.recorder.attach(self)
 
     def release(self) -> None:
-        """Let others drive the process."""
+        """Release the process for other drivers."""
         self.process.driver = None
         if self.recorder is not None:
             self.recorder.detach()
@@ -166,7 +166,7 @@ class Reconciler(ABC):
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
-        """Move the process; yield its events, and None when there is something to wait for."""
+        """Drive the process; yield its events, and None when the driver has to wait."""
         process, recorder = self.process, self.recorder
         while process.record is self._record or self._reconcile():
             if recorder is not None and recorder.is_behind:
@@ -180,7 +180,7 @@ class Reconciler(ABC):
                 events = self._open(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
-            elif self.inbox or is_late:  # an outcome that has arrived is kept, even past the deadline
+            elif self.inbox or is_late:  # an outcome that has arrived still counts after the deadline
                 events = self._take(*self.inbox.popleft()) if self.inbox else self._expire()
             elif self._sleeps and not self.active:
                 self._wake_next()
@@ -197,13 +197,13 @@ class Reconciler(ABC):
         yield from self._come_to_rest()
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
-        """Have the last entries written, and the run given back, if there is a journal."""
+        """Write the last entries and give the run back, if there is a recorder."""
         if self.recorder is not None:
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
-        """Take the outcomes that came together, then have them written; after a request to end, none counts."""
+        """Take the outcomes that have arrived, then write all of them; after a request to end, take none."""
         is_ending = self.process.end_request is not None
         if self.inbox and not is_ending:
             self._unreported += self._take(*self.inbox.popleft())
@@ -213,7 +213,7 @@ class Reconciler(ABC):
             yield from self._record_first()
 
     def _record_first(self) -> Generator[Event | None, None, None]:
-        """Have the driver write the journal, then report the events that belong to it."""
+        """Write the journal, then report the events of its new entries."""
         assert self.recorder is not None
         if self.recorder.is_instant:
             self.recorder.write()
@@ -227,30 +227,31 @@ class Reconciler(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _open(self, post: PostedOutcome) -> Iterable[Event]:
-        """Take the step of an outcome that somebody posted."""
+        """Take the step of a posted outcome."""
         assert self.recorder is not None
         try:
             steps = self.step(post.key, self.process.decode(post.key, post.document))
-        except Exception as error:  # a `redact` that fails as well: else the post would end each driver after this
+        except Exception as error:  # any, as a post that stayed would end each later driver, too
             self.recorder.mark_taken(post, error)
             return ()
         self.recorder.mark_taken(post)
-        self._withdraw(post.key)  # a change tells of others alone
+        self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
 
     def _assign(self, activity: Activity) -> None:
-        """Give an activity to the process inside that waits for it."""
+        """Assign an activity to the nested process that waits for it."""
         path = activity.key.rpartition(SEPARATOR)[0]
-        if path != self._owner_path:  # who waits under a path stays the same
+        if path != self._owner_path:  # the owner of a path stays the same
             owner = self._owner = self.process.owner(activity.key)
             self._owner_path, self._owner_world = path, self._world_of(owner.worlds)
         activity.assign(self._owner, self._owner_world)
 
     def _world_of(self, worlds: tuple[World, ...]) -> World:
-        """Return the first world, on the clock of the driver's: deadlines are compared with its time.
+        """Return the innermost of these worlds, with the driver's clock.
 
-        Where it has no approver, that of the nearest world around it is asked.
+        Without an approver of its own, it gets that of the nearest world around it.
         """
+        # One clock for all, since the driver compares all deadlines with its own.
         if not worlds:
             return self.world
         key = tuple(map(id, worlds))
@@ -260,7 +261,7 @@ class Reconciler(ABC):
         return self._worlds[key][1]
 
     def _reconcile(self) -> bool:
-        """Take up effects newly wanted, let go of those no longer wanted; return False when the process has ended."""
+        """Read all effects: take up the new ones, drop those that are gone; return False if the process has ended."""
         process, active = self.process, self.active
         effects = process.effects
         if active:
@@ -280,7 +281,7 @@ class Reconciler(ABC):
         return True
 
     def _follow(self, change: Change) -> None:
-        """Do the same where a step has told what it changed, which costs the same however many effects there are."""
+        """Take up and drop the effects of a `Change`, in time that does not depend on the number of other effects."""
         if change.has_moved_deadline:
             self._deadline = self.process.deadline
         for key in change.gone:
@@ -290,14 +291,14 @@ class Reconciler(ABC):
         self.is_timed = self._deadline is not None or self._has_timeouts or self._sleeps != []
 
     def _withdraw(self, key: str) -> None:
-        """Let go of an effect that is no longer wanted: an activity, or one that waits for its turn."""
+        """Drop an effect that is gone, whether or not its activity was started."""
         if key in self.active:
             self.drop(key)
         else:
             self._withdrawn.add(key)
 
     def _take_up(self, effects: Iterable[AnyEffect]) -> None:
-        """Let activities of effects wait for their turns, but of those that are active."""
+        """Make activities of effects, except of active ones, and let them wait for their start."""
         active, waiting = self.active, self.waiting
         for effect in effects:
             if effect.key in active:
@@ -320,13 +321,13 @@ class Reconciler(ABC):
                 self._may_run_inline = False
 
     def _wake_next(self) -> None:
-        """Let the nap that ends first begin."""
+        """Move the sleep that ends first to the activities that wait for their start."""
         activity = heappop(self._sleeps)[2]
         self._is_mixed |= bool(self.waiting)
         self.waiting.append(activity)
 
     def _can_join(self) -> bool:
-        """Bring one that may be performed beside those in progress to the front; return False if there is none."""
+        """Move an activity that may run beside the active ones to the front; return False if there is none."""
         waiting = self.waiting
         for index, activity in enumerate(waiting):
             if self._may_join(activity):
@@ -334,12 +335,12 @@ class Reconciler(ABC):
                     del waiting[index]
                     waiting.appendleft(activity)
                 return True
-            if not self._is_mixed:  # what holds for one holds for all
+            if not self._is_mixed:  # all are of one kind, so no other may either
                 break
         return False
 
     def _may_join(self, activity: Activity) -> bool:
-        """Return whether an activity may be performed beside those in progress."""
+        """Return whether an activity may run beside the active ones."""
         if activity.is_instant:
             return True
         if activity.is_exclusive:
@@ -360,25 +361,26 @@ class Reconciler(ABC):
         return ()
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
-        yield from activity.inside(activity.announcement())
-        if self.recorder is not None and self.recorder.is_behind:  # the run was lost, or a listener has advanced it
-            self._record = None  # if it is wanted all the same, it begins after that was written
+        yield from activity.wrap_events(activity.announcement())
+        # A listener may have advanced or ended the process at these events.
+        if self.recorder is not None and self.recorder.is_behind:  # it has advanced it, or the run was lost
+            self._record = None  # if the effect is still there, it is taken up again after the write
             return
-        is_wanted = self.process.record is self._record or self._is_wanted(activity)  # a listener may have changed it
+        is_wanted = self.process.record is self._record or self._is_wanted(activity)
         if is_wanted and self.process.end_request is None:
             activity.begin()
             self.start(activity)
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Return the events of an activity; none of one that was let go of."""
+        """Take an item of the inbox; return its events, none for an activity that was dropped."""
         if event is not None and activity.stream is not None:
-            self.reported(activity)  # even if it was dropped: others wait for the room
+            self.free_room(activity)  # even if it was dropped: other streams may wait for the room
         if activity.is_dropped:
             return ()
         if event is not None:
-            return activity.inside((event,))
+            return activity.wrap_events((event,))
         if ended is _TIMED_OUT:
-            return self._timed_out(activity)
+            return self._handle_timeout(activity)
         del self.active[activity.key]
         outcome = ended
         if activity.handle is not None:
@@ -386,19 +388,19 @@ class Reconciler(ABC):
             outcome = ended.result()
         if outcome is not None:
             return activity.finish(outcome)
-        self._unanswered.add(activity.key)  # nobody here can decide
+        self._unanswered.add(activity.key)
         self._record = None
         return ()
 
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
-        """Take the step of an outcome, before it is reported; return it if somebody listens."""
+        """Advance the process by an outcome; return the events of the step if there is a listener."""
         process = self.process
         if self.recorder is not None and self.recorder.redact is not None:
             outcome = self.recorder.redact(outcome)
         before = process.record
         process.advance(key, outcome)
         change = process.change
-        if change is not None and before is self._record:  # otherwise somebody else has advanced it meanwhile
+        if change is not None and before is self._record:  # otherwise a listener has advanced it meanwhile
             self._record = process.record
             if change is not NARROWED:
                 self._follow(change)
@@ -420,15 +422,15 @@ class Reconciler(ABC):
         assert self._deadline is not None
         key = self._deadline.key
         steps = self.step(key, Expired(at_s=self.world.clock.now()))
-        self._withdraw(key)  # it may be that of a wait, and a change tells of others alone
+        self._withdraw(key)  # it may be the key of an effect, and a `Change` does not list the one that was answered
         return steps
 
     def drop(self, key: str) -> None:
-        """Let go of the activity under ``key``."""
+        """Abandon the active activity with this key."""
         self.active.pop(key).abandon()
 
     def patience_s(self) -> float | None:
-        """Return how many seconds to wait for something to happen; None: for ever."""
+        """Return how many seconds to wait at most; None: without limit."""
         if not self.is_timed:
             return None
         while self._sleeps and self._sleeps[0][1] in self._withdrawn:
@@ -449,11 +451,11 @@ class Reconciler(ABC):
         left_s, self._limit = min(limits, key=_seconds)
         return max(0.0, left_s)
 
-    def waited_out(self) -> None:
-        """Deal with the limit that the wait has just reached."""
+    def handle_limit(self) -> None:
+        """Act on the limit that the wait has just reached."""
         limit = self._limit
         if isinstance(limit, Deadline):
-            self._waited_out = limit
+            self._reached_deadline = limit
         elif limit is not None and limit.timeout_s is not None:
             self.inbox.append((limit, None, _TIMED_OUT))
         else:
@@ -461,58 +463,60 @@ class Reconciler(ABC):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time of the earliest deadline of the process and those inside of it; None: there is none."""
+        """Unix time of the earliest deadline of the process and its descendants; None: there is none."""
         return None if self._deadline is None else self._deadline.at_s
 
     def ends_with_deadline(self, activity: Activity) -> bool:
-        """Return whether the deadline is the only limit, and that of what the activity is part of."""
+        """Return whether the deadline is the only limit, and ends the activity's process when it passes."""
         if self._deadline is None or self._has_timeouts or self._sleeps:
             return False
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
     def reread(self) -> None:
-        """Read anew what the process waits for, although no step was taken."""
+        """Read the effects again, although no step was taken."""
         self._record = None
 
     @property
     def is_late(self) -> bool:
-        """True if the deadline has passed: by the clock, or because a wait has lasted until then."""
+        """True if the deadline has passed, by the clock or because a wait has lasted until then."""
         deadline = self._deadline
-        return deadline is not None and (deadline == self._waited_out or self._time_left(deadline.at_s) == 0.0)
+        return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
     def _time_left(self, until_s: float) -> float:
         return max(0.0, until_s - self.world.clock.now())
 
-    def _timed_out(self, activity: Activity) -> Iterable[Event]:
-        """Let go of an activity whose time is up, unless its outcome has come in the meantime."""
+    def _handle_timeout(self, activity: Activity) -> Iterable[Event]:
+        """Drop an activity that exceeded its timeout, unless its outcome has arrived meanwhile."""
         if self.active.get(activity.key) is not activity:
             return ()
         self.drop(activity.key)
-        return activity.finish(activity.timed_out()) if self._is_wanted(activity) else ()
+        return activity.finish(activity.timeout_outcome()) if self._is_wanted(activity) else ()
 
     def _is_wanted(self, activity: Activity) -> bool:
         return any(effect.key == activity.key for effect in self.process.effects)
 
-    def keep(self) -> None:
-        """Keep what had been returned when the driver was stopped: otherwise it would be performed twice."""
+    def keep_results(self) -> None:
+        """Take the results that functions had returned when the driver was stopped; otherwise they would run twice."""
         for activity in self.active.values():
-            if (outcome := activity.returned()) is not None and self._is_wanted(activity):
+            if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)
         self.active.clear()
         self.inbox.clear()
 
-    def left_in_disorder(self, raised: object, error: Exception) -> None:
-        """Note what went wrong at the very end on the error that has ended the driver, and must reach its caller.
+    def add_cleanup_error(self, raised: object, error: Exception) -> None:
+        """Add an error of the cleanup as a note to the exception that has ended the driver.
+
+        That exception, such as a Ctrl-C, has to reach the caller.
 
         Raises:
-            Exception: The error itself, if there is no other.
+            Exception: The error itself, if no exception has ended the driver.
         """
         if not isinstance(raised, BaseException):
             raise error
         if raised is not error:
             name = self.process if self.recorder is None else f"run {self.recorder.run}"
-            what = f"{name}: what had come when the driver was stopped could not be kept: {error}"
+            what = f"{name}: the outcomes that had arrived when the driver was stopped could not be kept: {error}"
             raised.add_note(what)
             LOG.warning("%s", what)
 

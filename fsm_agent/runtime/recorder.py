@@ -1,8 +1,8 @@
-"""Recorders: what keeps the journal of a process that is being driven.
+"""The protocol of recorders, which write the journal of a process while it is driven.
 
-A driver writes what has come before it performs what the new state wants, and before a listener hears of it; outcomes
-that come together are one append.  A recorder has the lease of the run, hears of what others post, and gives the run
-back in the end.
+A driver writes an outcome before it starts the effects that follow from it, and before a listener gets its events.
+Outcomes that arrive together become one append.  A recorder holds the lease of the run, receives posts, and gives the
+run back at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PostedOutcome(Value, frozen=True):
-    """The outcome that somebody else posted to the process."""
+    """An outcome that was posted to the run of a process."""
 
     id: int
     key: str
@@ -33,11 +33,12 @@ class Recorder(Protocol):
 
     Attributes:
         run: The name of the run.
-        lost: The error, if somebody else has claimed the run.
-        patience_s: How long the driver may only wait for a moment to come; beyond it the run rests.  None: for ever.
-        is_instant: Its `write` never waits, so a driver need not either.
-        redact: Returns an outcome as it may be kept; None: all of it may.
-        posts: Posted outcomes, to be taken by the driver; filled from any thread.
+        lost: The error if another holder has claimed the run, or None.
+        patience_s: The longest time that the driver waits for a time alone; for more, it gives the run back.  None: no
+            limit.
+        is_instant: True if `write` never blocks, so the driver may call it between two steps.
+        redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
+        posts: Posted outcomes for the driver to take; filled from any thread.
     """
 
     @property
@@ -53,42 +54,43 @@ class Recorder(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """True if something has to be written before the driver goes on, or the run was lost."""
+        """True if the driver has to write before it continues, or the run was lost."""
 
     def flush_now(self) -> None:
-        """Have what has come written before the driver goes on, also where that could wait."""
+        """Require a write before the driver continues, even where it could wait for more entries."""
 
     def attach(self, driver: Reconciler) -> None:
-        """Begin to renew the lease, and to have the driver notice posts."""
+        """Begin to renew the lease, and to wake the driver for posts."""
 
     def detach(self) -> None:
-        """End what `attach` began."""
+        """Undo `attach`."""
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
-        """Take note that a post is used up, and report the error for which it was not taken, if there is one."""
+        """Note that a post was taken, or refused with an error, which is logged."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post what a function comes to that goes on although the run was lost; its future is given."""
+        """Post the outcome of a function when its future is done, if it is still running after the run was lost."""
 
     def finish(self, *, is_stopped: bool) -> None:
-        """Have the next write give the run back, unless that was done.
+        """Give the run back with the next write, unless it was given back.
 
         Args:
-            is_stopped: The driver was stopped, so others may go on at once; otherwise the process rests or has ended.
+            is_stopped: Whether the driver was stopped, so that the run is due at once; otherwise the process rests or
+                has ended.
         """
 
     def write(self) -> None:
-        """Write what has come; return when it is on disk.
+        """Write the new entries; return when they are on disk.
 
         Raises:
             StoreError: The lease was lost, or the store failed.
         """
 
     def submit(self) -> Future[Any] | None:
-        """Begin to write without blocking; None: it is done."""
+        """Begin to write without blocking; return a future for `complete_write`, or None if it is done."""
 
-    def written(self, future: Future[Any]) -> Future[Any] | None:
-        """Take what became of `submit`; return a future of more work that would block, or None.
+    def complete_write(self, future: Future[Any]) -> Future[Any] | None:
+        """Take the result of a future of `submit`; return a future of more work that would block, or None.
 
         Raises:
             StoreError: The lease was lost, or the store failed.

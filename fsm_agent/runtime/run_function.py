@@ -1,8 +1,8 @@
-"""Run one function, as its policy says.
+"""Run one function according to its policy.
 
-An exception of the function is shown to the model unless `Function.on_error` says otherwise; `KeyboardInterrupt` and
-its like go on to the driver.  One that is raised once the run was let go of is no outcome: it would be kept when a
-driver is stopped, and the function would not be run again.
+An exception of the function is shown to the model unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
+its like propagate to the driver.  An exception after the run was cancelled is no outcome: a driver that is stopped
+would keep it, and the function would not be run again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.logs.lines import traceback_text, words
 from fsm_agent.runtime.logs.log import LOG, log_error
 from fsm_agent.runtime.results.pipeline import PipelineResult
-from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settled
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
 class FunctionExecution:
-    """One run of one function, retries included: what its policy may read and report.
+    """The execution of one function call, retries included.
 
     Args:
         effect: The effect.
         call: The agent call that it is part of.
         world: The world of that call.
-        tell: Takes the events of the run, from any thread.
-        is_heard: Whether somebody wants the traceback of what the function raises.
+        tell: Takes the events of the execution, from any thread.
+        is_heard: Whether there is a listener, for whom tracebacks are made.
 
     Attributes:
-        raised: The exception with which the function lets the agent call fail, until its driver takes it.
-        traceback: That of the exception, as text.
+        raised: The exception that makes the agent call fail, until its driver takes it.
+        traceback: The traceback of the function's exception, as text.
     """
 
     __slots__ = (
@@ -91,16 +91,16 @@ class FunctionExecution:
         self.function: Function = effect.function
         self.world = world
         self.attempt = 1
-        self.ended: Ended | None = None  # its outcome, whether or not it has been taken
+        self.ended: Ended | None = None  # its outcome, whether or not the driver has taken it
         self.is_cached = False
-        self.is_cancelled = False  # its outcome is no longer wanted
+        self.is_cancelled = False
         self.is_heard = is_heard
         self.raised: Exception | None = None
         self.traceback = ""
         self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # the result, before it was changed
-        self.changes: tuple[Event, ...] = ()  # those of its result
-        self.is_plain = self.function.is_plain and world.results is None  # only the function itself runs
+        self.returned: str | None = None  # the result before the pipeline
+        self.changes: tuple[Event, ...] = ()  # the events of the pipeline
+        self.is_plain = self.function.is_plain and world.results is None  # no policy and no pipeline apply
         self.depth = call.record.depth + 1
         self.started_at_s = world.clock.now()
         self._call = call
@@ -111,15 +111,13 @@ class FunctionExecution:
         self.is_cancelled = True
 
     def check(self) -> None:
-        """Raise `Aborted` if the run is no longer wanted.
-
-        What it waited for was ended with it, and retries are over, so an exception says nothing of the function.
-        """
+        """Raise `Aborted` if the run is no longer wanted."""
+        # The waits of the function were interrupted, so its exception says nothing about the function.
         if self.is_cancelled:
             raise Aborted
 
     def context(self) -> Context[Any] | None:
-        """Return the `Context` of the agent call for the function; None for a function that takes none."""
+        """Return the `Context` for the function; None if it takes none."""
         if not self.function.takes_context:
             return None
         return Context(
@@ -134,25 +132,27 @@ class FunctionExecution:
         )
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function; a coroutine function gives its coroutine."""
+        """Call the function; for a coroutine function, return its coroutine."""
         return self.function.run(call.arguments_json, context)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function's twin under asyncio, if it has one; what comes of it may be awaitable."""
+        """Call the async version of the function if it has one; the result may be awaitable."""
         return self.function.arun(call.arguments_json, context)
 
     def _emit(self, data: Any) -> None:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
-    def unprepared(self, error: Exception) -> Ended:
-        """Return the outcome of a run whose result could not be prepared."""
+    def preparation_failure(self, error: Exception) -> Ended:
+        """Return the outcome of a function whose result could not be prepared."""
         if self.function.on_error == "fail":
             return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
-        return _error(f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self)
+        return _error_result(
+            f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
+        )
 
-    def piped(self, ended: Ended, piped: PipelineResult) -> Ended:
-        """Return the outcome with its result as the pipeline leaves it."""
+    def take_pipeline_result(self, ended: Ended, piped: PipelineResult) -> Ended:
+        """Return the outcome with the result of the pipeline."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
 
@@ -178,19 +178,19 @@ _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=
 
 
 def current_run() -> FunctionExecution | None:
-    """Return the run that the running code is part of; None outside of functions."""
+    """Return the execution that the running code is part of; None outside of functions."""
     return _run.get()
 
 
 def current_depth() -> int:
-    """Return how many agent calls the running code is inside of."""
+    """Return the number of agent calls around the running code."""
     run = _run.get()
     return max(run.depth if run else 0, _PROGRAM_DEPTH.get())
 
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run code in the place of a model: agent calls inside of it are one deeper than the call that it answers."""
+    """Run code that answers in place of a model; agent calls inside of it are one deeper than the call it answers."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -199,54 +199,54 @@ def program_of(context: Context[Any]) -> Iterator[None]:
 
 
 def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended:
-    """Run a function in this thread; a coroutine function in a loop of its own, that of ``child`` if there is one."""
+    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given."""
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        run.ended = _plain(run, wait) if run.is_plain else _governed(run, wait)
+        run.ended = _run_plain(run, wait) if run.is_plain else _run_with_policy(run, wait)
         return run.ended
     finally:
         _run.reset(token)
 
 
 async def arun_function(run: FunctionExecution) -> Ended:
-    """Run a function in this task; a plain one in a thread, unless its policy says that it does not block."""
-    if run.function.takes_thread:  # evaluated in the thread: no future can hold a StopIteration
-        return await _in_thread(run)
+    """Run a function in this task; a plain one runs in a thread, unless its policy says that it does not block."""
+    if run.function.takes_thread:  # all of it in the thread, since a future cannot hold a StopIteration
+        return await _run_in_thread(run)
     token = _run.set(run)
     try:
-        run.ended = await (_aplain(run) if run.is_plain else _agoverned(run))
+        run.ended = await (_arun_plain(run) if run.is_plain else _arun_with_policy(run))
         return run.ended
     finally:
         _run.reset(token)
 
 
-def _plain(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function whose policy does not affect how it runs."""
+def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
+    """Run a function without retries, middleware or a pipeline."""
     try:
         value = run.invoke(run.effect.call)
-        value = _waited_for(value, wait) if inspect.isawaitable(value) else value
+        value = _wait_for(value, wait) if inspect.isawaitable(value) else value
     except BaseException as error:
-        return _raised(_failure(error, run), run)
-    return _returned(value, run)
+        return _error_outcome(_as_failure(error, run), run)
+    return _result_outcome(value, run)
 
 
-async def _aplain(run: FunctionExecution) -> Ended:
-    """Do the same as `_plain` under asyncio."""
+async def _arun_plain(run: FunctionExecution) -> Ended:
+    """Run a function as `_run_plain` does, under asyncio."""
     try:
         value = run.ainvoke(run.effect.call)
         if inspect.isawaitable(value):
             value = await value
     except asyncio.CancelledError as error:
-        return _raised(_cancelled(error), run)
+        return _error_outcome(_cancellation_error(error), run)
     except Exception as error:
-        return _raised(error, run)
-    return _returned(value, run)
+        return _error_outcome(error, run)
+    return _result_outcome(value, run)
 
 
-def _governed(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function whose policy affects how it runs."""
-    steps = _attempts(run)
+def _run_with_policy(run: FunctionExecution, wait: Wait) -> Ended:
+    """Run a function with its retries, its middleware and the pipeline."""
+    steps = _run_attempts(run)
     delay_s = next(steps)
     try:
         while True:
@@ -255,11 +255,13 @@ def _governed(run: FunctionExecution, wait: Wait) -> Ended:
                 delay_s = steps.send(None)
                 continue
             try:
-                value = wait(_avalue(run)) if run.function.is_awaited else _value(run)
+                value = (
+                    wait(_acall_through_middleware(run)) if run.function.is_awaited else _call_through_middleware(run)
+                )
                 if inspect.isawaitable(value):
-                    value = _waited_for(value, wait)
+                    value = _wait_for(value, wait)
             except BaseException as error:
-                delay_s = steps.throw(_failure(error, run))
+                delay_s = steps.throw(_as_failure(error, run))
             else:
                 delay_s = steps.send(value)
     except StopIteration as end:
@@ -267,14 +269,14 @@ def _governed(run: FunctionExecution, wait: Wait) -> Ended:
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
     try:
-        return run.piped(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
+        return run.take_pipeline_result(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
     except BaseException as error:
-        return _unprepared(_failure(error, run), run)
+        return _preparation_failed(_as_failure(error, run), run)
 
 
-async def _agoverned(run: FunctionExecution) -> Ended:
-    """Do the same as `_governed` under asyncio."""
-    steps = _attempts(run)
+async def _arun_with_policy(run: FunctionExecution) -> Ended:
+    """Run a function as `_run_with_policy` does, under asyncio."""
+    steps = _run_attempts(run)
     delay_s = next(steps)
     try:
         while True:
@@ -283,9 +285,9 @@ async def _agoverned(run: FunctionExecution) -> Ended:
                 delay_s = steps.send(None)
                 continue
             try:
-                value = await _avalue(run)
+                value = await _acall_through_middleware(run)
             except asyncio.CancelledError as error:
-                delay_s = steps.throw(_cancelled(error))
+                delay_s = steps.throw(_cancellation_error(error))
             except Exception as error:
                 delay_s = steps.throw(error)
             else:
@@ -295,27 +297,27 @@ async def _agoverned(run: FunctionExecution) -> Ended:
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
     try:
-        return run.piped(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+        return run.take_pipeline_result(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
     except asyncio.CancelledError as error:
-        return _unprepared(_cancelled(error), run)
+        return _preparation_failed(_cancellation_error(error), run)
     except Exception as error:
-        return _unprepared(error, run)
+        return _preparation_failed(error, run)
 
 
-async def _in_thread(run: FunctionExecution) -> Ended:
+async def _run_in_thread(run: FunctionExecution) -> Ended:
     child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
-        child.cancel()  # what it waits for, if that can be cancelled
+        child.cancel()  # the thread cannot be ended, but its waits can
         raise
 
 
-def _attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
-    """Return the outcome of a run, attempt by attempt.
+def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
+    """Make the attempts of a run, without its calls and waits; return the outcome.
 
-    Yield None to be sent the function's result, or to have its exception thrown in; or yield how many seconds to wait
-    before the next attempt.
+    Yields None for a call of the function: its result is sent in, or its exception is thrown in.  Yields the seconds to
+    wait before the next attempt.
     """
     function = run.function
     retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
@@ -325,101 +327,103 @@ def _attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
         except Exception as error:
             if _is_worth_it(error, retries, run):
                 _log_raised(error, run)
-                error.__traceback__ = None  # one that is kept, to be raised again and again, would gather them all
+                error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
                 yield waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error)
                 if not run.is_cancelled:
                     run.attempt += 1
                     continue
-            return _raised(error, run)
-        return _returned(value, run)
+            return _error_outcome(error, run)
+        return _result_outcome(value, run)
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
-    """Return whether to run the function again; False when the run is no longer wanted."""
+    """Return whether to run the function again."""
     if isinstance(error, Retry) or run.attempt >= retries.attempts:
         return False
     return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
 
 
-def _value(run: FunctionExecution) -> Any:
-    """Return the function's result behind its middleware, all of it plain."""
+def _call_through_middleware(run: FunctionExecution) -> Any:
+    """Call the function through its middleware, all of it plain; return the result."""
 
     def innermost(call: FunctionCall) -> Any:
         return run.invoke(call, run.context())
 
     step: Callable[[FunctionCall], Any] = innermost
     for use in reversed(run.function.middleware):
-        step = partial(_called, use, step)
+        step = partial(_call_middleware, use, step)
     return step(run.effect.call)
 
 
-def _called(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
     return use(call, following)
 
 
-async def _avalue(run: FunctionExecution) -> Any:
-    """Return the function's result behind its middleware, some of it awaitable."""
+async def _acall_through_middleware(run: FunctionExecution) -> Any:
+    """Call the function through its middleware, some of it async; return the result."""
     function = run.function
 
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
             work = partial(run.invoke, call, run.context())
-            value = (await asyncio.wrap_future(ThreadTask(lambda _: settled(work)).start().future))()
+            value = (await asyncio.wrap_future(ThreadTask(lambda _: settle(work)).start().future))()
         else:
             value = run.ainvoke(call, run.context())
-        return await _awaited(value) if inspect.isawaitable(value) else value
+        return await _await_value(value) if inspect.isawaitable(value) else value
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost
     for use in reversed(function.middleware):
-        step = partial(_acalled, getattr(use, "acall", use), step)
+        step = partial(_acall_middleware, getattr(use, "acall", use), step)
     return await step(run.effect.call)
 
 
-async def _acalled(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
+async def _acall_middleware(
+    use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall
+) -> Any:
     value = use(call, following)
     return await value if inspect.isawaitable(value) else value
 
 
-def _waited_for(value: Awaitable[Any], wait: Wait) -> Any:
-    """Return what an awaitable gives; a coroutine that was left behind before it began is closed."""
+def _wait_for(value: Awaitable[Any], wait: Wait) -> Any:
+    """Wait for an awaitable; return its result.  A coroutine that never started is closed, so that it does not warn."""
     try:
-        return wait(_awaited(value))
+        return wait(_await_value(value))
     finally:
         if inspect.iscoroutine(value):
             value.close()
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
-    """Return the awaited value; a cancellation that did not come from here is an error of the function."""
+async def _await_value(value: Awaitable[Any]) -> Any:
+    """Await a value; a cancellation that does not come from this task is an error of the function."""
     try:
         return await value
     except asyncio.CancelledError as error:
-        raise _cancelled(error) from error
+        raise _cancellation_error(error) from error
 
 
-def _cancelled(error: asyncio.CancelledError) -> Exception:
-    """Return the failure that a cancellation of the function is; raise one that is meant for this task."""
+def _cancellation_error(error: asyncio.CancelledError) -> Exception:
+    """Return the error for a cancellation inside of the function; raise a cancellation of this task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise error
     return RuntimeError("what the function waited for was cancelled")
 
 
-def _failure(error: BaseException, run: FunctionExecution) -> Exception:
-    """Return an exception of the function as its failure; raise one that is for the driver to handle."""
+def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
+    """Return an exception as a failure of the function; raise one that the driver has to handle."""
     if isinstance(error, Exception):
         return error
-    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of its own waiting
+    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that the function awaited
         return RuntimeError("what the function waited for was cancelled")
     raise error
 
 
-def _returned(value: Any, run: FunctionExecution) -> Ended:
+def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
         return Returned(text=result_text(value), at_s=run.world.clock.now())
     try:
         text, attachments = _content(value, run)
     except Exception as error:
-        return _unprepared(error, run)
+        return _preparation_failed(error, run)
     return Returned(
         text=text,
         attachments=attachments,
@@ -440,11 +444,11 @@ def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment,
     return "\n".join([function.format_result(part, call) for part in words]), attachments
 
 
-def _raised(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome of an exception: by default the model is shown its type and text, not its traceback."""
+def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
+    """Return the outcome for an exception; by default the model is shown its type and text, not its traceback."""
     run.check()
     if isinstance(error, Retry):
-        return _error(error_text(error), run)
+        return _error_result(error_text(error), run)
     _log_raised(error, run)
     text = _error_text(error)
     if run.is_heard:
@@ -454,8 +458,8 @@ def _raised(error: Exception, run: FunctionExecution) -> Ended:
             run.raised = error
             return FunctionFailed(text=text, at_s=run.world.clock.now())
         case Default(value):
-            return _returned(value, run)
-    return _error(text, run)
+            return _result_outcome(value, run)
+    return _error_result(text, run)
 
 
 def _error_text(error: Exception) -> str:
@@ -463,36 +467,35 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _unprepared(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome of a function that has run, and whose result its format or the result pipeline failed on.
+def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
+    """Return the outcome of a function that has run, but whose format or result pipeline failed.
 
-    The model is shown neither the result, which they may be there to redact, nor the exception's text, which may quote
-    it.
+    The model sees neither the result, which they may have to redact, nor the exception's text, which may quote it.
     """
     run.check()
-    log_error(logging.WARNING, f"{_line(run)}: its result could not be prepared", error)
+    log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
     if run.is_heard:
         run.traceback = traceback_text(error)
     if run.function.on_error == "fail":
         run.raised = error
-    return run.unprepared(error)
+    return run.preparation_failure(error)
 
 
 def _log_raised(error: Exception, run: FunctionExecution) -> None:
     attempt = f" at attempt {run.attempt}" if run.attempt > 1 else ""
-    log_error(logging.WARNING, f"{_line(run)} raised {type(error).__name__}{attempt}", error)
+    log_error(logging.WARNING, f"{_log_subject(run)} raised {type(error).__name__}{attempt}", error)
 
 
-def _line(run: FunctionExecution) -> str:
-    """Return the beginning of a line about a run."""
+def _log_subject(run: FunctionExecution) -> str:
+    """Return the beginning of a log line about a run."""
     return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
 
 
-def _error(text: str, run: FunctionExecution) -> Returned:
+def _error_result(text: str, run: FunctionExecution) -> Returned:
     return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
 
 
-def timed_out(run: FunctionExecution) -> Returned:
+def timeout_outcome(run: FunctionExecution) -> Returned:
     """Return the outcome of a function that exceeded its timeout."""
-    LOG.warning("%s did not return within %g s", _line(run), run.function.timeout_s)
-    return _error(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
+    LOG.warning("%s did not return within %g s", _log_subject(run), run.function.timeout_s)
+    return _error_result(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)

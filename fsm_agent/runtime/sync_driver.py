@@ -20,16 +20,16 @@ from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
-LOOK_UP_S = 1.0  # the longest wait: a Ctrl-C that comes just before one is seen only behind it
+LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
 
 
 class SyncDriver(Reconciler):
-    """The sync driver: waits run in threads, so that each can be ended.
+    """The sync driver: activities run in threads, so that the driver can end each wait.
 
-    Where nothing can end a wait, a function that is alone runs in the driver's own thread.
+    If nothing can end the wait, a lone function runs in the driver's own thread.
 
     Args:
-        is_shared: Others have the process, too, and may cancel it.
+        is_shared: Whether code other than the caller has the process, and may cancel it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SyncDriver(Reconciler):
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[ThreadTask[Any]] = []
-        self._around = abort_in_force()  # that of the function that drives the process
+        self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
         self._may_be_ended = is_shared or recorder is not None or self._around is not None
 
     def __enter__(self) -> Self:
@@ -64,10 +64,10 @@ class SyncDriver(Reconciler):
             for child in self._left_behind:
                 child.join(max(0.0, until_s - time.monotonic()))
             try:
-                self.keep()
+                self.keep_results()
                 self._give_back()
             except Exception as error:
-                self.left_in_disorder(raised, error)
+                self.add_cleanup_error(raised, error)
         finally:
             self._left_behind.clear()
             self.release()
@@ -92,7 +92,7 @@ class SyncDriver(Reconciler):
         while not self.is_late:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                self.waited_out()
+                self.handle_limit()
                 return
             with suppress(queue.Empty):
                 self._bell.get(timeout=min(left_s, LOOK_UP_S))
@@ -107,7 +107,7 @@ class SyncDriver(Reconciler):
     def is_bounded(self, activity: Activity) -> bool:
         return not activity.is_abortable
 
-    def reported(self, activity: Activity) -> None:
+    def free_room(self, activity: Activity) -> None:
         self._room.release()
 
     def start(self, activity: Activity) -> None:
@@ -129,7 +129,7 @@ class SyncDriver(Reconciler):
         activity.abandon()
         if activity.is_abortable and activity.handle is not None:
             self._left_behind.append(activity.handle)
-            self._room.release()  # it may wait for room
+            self._room.release()  # its thread may block on the backlog
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         self.inbox.append((activity, event, ended))

@@ -1,7 +1,7 @@
-"""Run blocking work in threads that can be left behind and do not keep the process alive.
+"""Run blocking work in threads that can be left behind and do not keep the OS process alive.
 
-Python cannot end a thread.  A coroutine in one can be cancelled, and a wait for the network or the clock is ended by
-the `Abort` that each thread has.
+Python cannot end a thread.  But a coroutine in it can be cancelled, and its `Abort` interrupts waits for the network
+and the clock.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[], T]
-"""The result of some work, to be taken once: returns what the work has returned, or raises what it has raised.
+"""The result of work, to be called once: returns the value of the work, or raises its exception and forgets it.
 
-It forgets the exception.  A future that held it would be held by it, through the frames of its traceback, and all that
-a call has would wait for the collector.
+A future that held the exception would be part of a reference cycle, through the frames of the traceback, and keep all
+objects of a call alive until the garbage collector runs.
 """
 
 IDLE_S = 5.0  # how long a thread waits for its next job
 
 
 class _Worker:
-    """A daemon thread that runs one job after another, and ends when there is none for a while.
+    """A daemon thread that runs one job after another, and ends after a while without one.
 
-    Starting a thread takes three times as long as handing a job to an idle one.
+    To start a thread takes three times as long as to hand a job to an idle one.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Worker:
             except queue.Empty:
                 try:
                     _idle.remove(self)
-                except ValueError:  # it has just been taken, and has a job
+                except ValueError:  # `start` has just taken it, and will hand it a job
                     continue
                 return
             job()
@@ -73,7 +73,7 @@ os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 class ThreadTask(Generic[T]):
     """A function in a daemon thread; ``future`` gets its result or its exception.
 
-    Made and started in two steps, so that an interrupted caller can `cancel` it while it starts.
+    `start` is a separate step, so that a caller that is interrupted during it can `cancel` the task.
     """
 
     __slots__ = ("_ended", "_function", "abort", "future")
@@ -107,7 +107,7 @@ class ThreadTask(Generic[T]):
             self._ended.set()
 
     def cancel(self) -> None:
-        """Leave it behind: its result is dropped, and what it waits for is ended if possible."""
+        """Leave the thread behind: drop its result, and interrupt its waits if possible."""
         self.future.cancel()
         self.abort.set()
 
@@ -120,7 +120,7 @@ class ThreadTask(Generic[T]):
         return self.settle_coroutine(coroutine)()
 
     def settle_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> Settled[R]:
-        """Do the same, but return what the coroutine did."""
+        """Run a coroutine in this thread; return its settled result."""
 
         async def main() -> Settled[R]:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -132,7 +132,7 @@ class ThreadTask(Generic[T]):
 
             self.abort.add(cancel)
             try:
-                return await _asettled(coroutine)
+                return await _asettle(coroutine)
             finally:
                 self.abort.discard(cancel)
 
@@ -152,24 +152,24 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def settled(work: Callable[[], T]) -> Settled[T]:
-    """Run ``work``; its exception may be one that no future can hold."""
+def settle(work: Callable[[], T]) -> Settled[T]:
+    """Run ``work``; return its settled result.  Its exception may be one that a future cannot hold."""
     try:
         value = work()
     except Exception as error:
-        return _raising(error)
+        return _make_raiser(error)
     return lambda: value
 
 
-async def _asettled(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
+async def _asettle(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
     try:
         value = await coroutine
     except Exception as error:
-        return _raising(error)
+        return _make_raiser(error)
     return lambda: value
 
 
-def _raising(error: Exception) -> Callable[[], Any]:
+def _make_raiser(error: Exception) -> Callable[[], Any]:
     def fail() -> Any:
         nonlocal error
         try:

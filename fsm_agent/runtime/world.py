@@ -1,4 +1,4 @@
-"""The world of an agent call: its client, clock, approver and names."""
+"""The world of an agent call: its client, clock, approver and source of ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ else:
     price_lists = deferred("fsm_agent.runtime.costs.price_list")
 
 Deps = TypeVar("Deps", default=Any)
-Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: nobody here can decide
+Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: no decision here, so the call is suspended
 Approve: TypeAlias = (
     Callable[[FunctionCall], Verdict | Awaitable[Verdict]]
     | Callable[[FunctionCall, Context[Deps]], Verdict | Awaitable[Verdict]]
@@ -45,7 +45,7 @@ Approve: TypeAlias = (
 
 
 class Clock(Protocol):
-    """The source of time; tests have one of their own."""
+    """The source of time; tests pass their own."""
 
     def now(self) -> float:
         """Return Unix time in seconds."""
@@ -63,7 +63,7 @@ class SystemClock:
     now = staticmethod(time.time)
 
     def sleep(self, delay_s: float) -> None:
-        """Wait in this thread, until it is left behind at the latest."""
+        """Wait in this thread, at most until it is left behind."""
         if (abort := abort_in_force()) is None:
             time.sleep(delay_s)
             return
@@ -83,7 +83,7 @@ def _new_id() -> str:
 
 
 class World(Value, frozen=True, kw_only=True, dict=True):
-    """Everything with which the effects of a call are performed.
+    """The resources with which the effects of a call are performed.
 
     Args:
         client: Sends requests to the model.
@@ -95,14 +95,14 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         backoff: How long to wait before a recall when the provider does not specify it: a wait of `tenacity`.  None:
             ``wait_exponential(max=60)`` after a rate limit, ``wait_incrementing(1, 1, max=30)`` after other failures,
             each multiplied by a number of ``random``.
-        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver,
-            one that runs beside nothing has none where nothing could end the wait for it.
+        threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver, a
+            lone function runs without a thread if nothing could end the wait for it.
         new_id: Returns the id of a new call.
         random: Returns numbers from 0 to 1, for the jitter of waits.
-        prices: What the tokens of the client's models cost: a `Price`, or a mapping by what a reply names as its model
-            or by the client's name, with ``"*"`` for every other.  Replies then have their cost in their `Usage`.
-            None: only those of calls with a budget in dollars have, by the prices that are known.
-        results: The pipeline that results of functions pass before the model is shown them.
+        prices: The price of tokens: a `Price`, or a mapping of prices by the model's name in a reply or by the client's
+            name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
+            calls with a budget in dollars have, by the known prices.
+        results: The pipeline that results of functions pass before the model sees them.
     """
 
     client: Client
@@ -116,7 +116,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
-        _ = self.asks_with_context  # refuses an approver that takes neither
+        _ = self.asks_with_context  # raises for an approver with other parameters
 
     @cached_property
     def asks_with_context(self) -> bool:
@@ -129,7 +129,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
         return price_lists.PriceList(self.prices, price_lists.models_of(self.client))
 
     def delay_s(self, attempt: int, error: ProviderError) -> float:
-        """Return how long to wait before the model is asked again, when its provider does not specify it.
+        """Return the delay before the next attempt at the model, if the provider does not specify it.
 
         Args:
             attempt: The number of the attempt that failed, from 1.
@@ -139,5 +139,5 @@ class World(Value, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> World:
-        """Return a world with this client; one that is a double for tests brings its own clock."""
+        """Return a world with this client; a test double brings its own clock."""
         return cls(client=client, **{**getattr(client, "world_defaults", {}), **changes})

@@ -1,7 +1,6 @@
-"""Stores: where runs are kept as journals, and conversations as chains of runs; who may drive a run, and when.
+"""Stores: they keep runs as journals and conversations as chains of runs, and decide who may drive a run.
 
-Stores know lines, leases and letters, and no agents: what a line means is the journal's to say
-(`fsm_agent.machine.journal`).
+A store knows lines, leases and posts, but no agents.  `fsm_agent.machine.journal` defines what a line means.
 """
 
 from typing import TYPE_CHECKING

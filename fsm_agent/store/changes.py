@@ -1,4 +1,4 @@
-"""Changes of a file by any OS process, for those who wait for them."""
+"""Wait for changes that any OS process makes to a file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
-POLL_S = 0.05  # how often somebody who waits looks for what other OS processes have done
+POLL_S = 0.05  # how often a waiting thread checks for changes by other OS processes
 
 
 class ChangeNotifier:
-    """A count of changes that can be waited for; thread-safe.
+    """A counter of changes that threads can wait for; thread-safe.
 
     Args:
-        version: Returns something that is another one after each change by another OS process.
+        version: Returns a value that differs after each change by another OS process.
     """
 
     def __init__(self, version: Callable[[], object]) -> None:
@@ -23,19 +23,19 @@ class ChangeNotifier:
         self._changed = threading.Condition()
 
     def count(self) -> int:
-        """Return a number that is greater after a change."""
+        """Return the number of changes so far."""
         with self._changed:
             self._look()
             return self._count
 
     def add(self) -> None:
-        """Tell those who wait of a change by this OS process."""
+        """Count a change by this OS process, and wake the waiting threads."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
     def wait(self, count: int, timeout_s: float) -> None:
-        """Wait until there has been another change than the first ``count``, for at most ``timeout_s`` seconds."""
+        """Wait until the count is no longer ``count``, for at most ``timeout_s`` seconds."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while True:

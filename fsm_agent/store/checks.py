@@ -1,4 +1,4 @@
-"""Checks of what a store is given, and the errors of all stores, in the same words."""
+"""Check the arguments of stores, and word the errors that all stores raise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_text(what: str, text: str) -> None:
     """Refuse a text that cannot be encoded.
 
     Raises:
-        UsageError: It is none, or holds half a surrogate pair.
+        UsageError: It is not a string, or it holds half a surrogate pair.
     """
     check(what, text, isinstance(text, str), "a text")
     if text.isascii():
@@ -36,10 +36,10 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no system takes.
+    """Refuse a path that no system accepts.
 
     Raises:
-        UsageError: It has a character that no path has.
+        UsageError: It holds a character that no path can hold.
     """
     try:
         is_right = b"\0" not in os.fsencode(path)
@@ -52,7 +52,7 @@ def check_line(what: str, line: str) -> None:
     """Refuse a line of a journal that is not one line.
 
     Raises:
-        UsageError: It is no text, or holds a line break, or half a surrogate pair.
+        UsageError: It is not a string, or it holds a line break or half a surrogate pair.
     """
     check_text(what, line)
     if "\n" in line:
@@ -60,10 +60,10 @@ def check_line(what: str, line: str) -> None:
 
 
 def check_create(run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float) -> None:
-    """Refuse what `Store.create` cannot begin.
+    """Check the arguments of `Store.create`.
 
     Raises:
-        UsageError: The run has no name, or one of the texts cannot be stored, or nobody can hold it for so long.
+        UsageError: The name of the run is empty, a text cannot be stored, or ``for_s`` is not finite.
     """
     if not run:
         raise UsageError("the name of a run is '': it can be any text but the empty one")
@@ -78,10 +78,10 @@ def check_create(run: str, header: str, agent: str, follows: Head | None, holder
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
-    """Refuse what `Store.claim` cannot look for, or cannot keep.
+    """Check the arguments of `Store.claim`.
 
     Raises:
-        UsageError: A name cannot be stored, or nobody can hold a run for so long.
+        UsageError: A name cannot be stored, or ``for_s`` is not finite.
     """
     check_for_s(for_s)
     check_text("the name of a holder", holder)
@@ -92,35 +92,36 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
 
 
 def check_run(run: str) -> None:
-    """Refuse a text that can be no name of a run."""
+    """Refuse a text that cannot name a run."""
     check_text("the name of a run", run)
 
 
 def check_agent(agent: str) -> None:
-    """Refuse a text that can be no name of an agent."""
+    """Refuse a text that cannot name an agent."""
     check_text("the name of an agent", agent)
 
 
 def check_conversation(name: str) -> None:
-    """Refuse a text that can be no name of a conversation."""
+    """Refuse a text that cannot name a conversation."""
     check_text("the name of a conversation", name)
 
 
 def check_for_s(for_s: float) -> None:
-    """Refuse a time for which no lease can be held.
+    """Refuse a duration that a lease cannot have.
 
     Raises:
-        UsageError: It is no number, or no finite one, which no file could keep.
+        UsageError: It is not a finite number.
     """
     check("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
 def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
-    """Refuse entries and a rest that cannot be stored; return the rest as it is kept: due at once is ``0.0``.
+    """Refuse entries and a rest that cannot be stored; return the rest with a negative due time as ``0.0``.
 
     Raises:
-        UsageError: A line holds a line break, or a text half a surrogate pair.
+        UsageError: A line holds a line break, or a text holds half a surrogate pair.
     """
+    # A plain `PendingLines` is skipped as a whole: to iterate over it would write its lines and their digests.
     for line in () if type(lines) is PendingLines and lines.is_plain else lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
@@ -147,10 +148,12 @@ def check_post(run: str, key: str, body: str, by: str) -> None:
 
 
 def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
-    """Refuse answers of kinds that the open questions of a run do not take.
+    """Refuse answers of a kind that the open question does not accept.
+
+    Whether a question is open at all is checked by the store, in the transaction that posts the answer.
 
     Raises:
-        UsageError: It names the first of them; whether a question is open is the store's to say.
+        UsageError: An answer is of another kind.
     """
     questions = {question.key: question for question in run.waits}
     for key, outcome in answers.items():
@@ -164,48 +167,48 @@ def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
 _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
 
 
-def unknown(run: str) -> RunUnknown:
-    """Return the error for a run that is not there."""
+def unknown_run(run: str) -> RunUnknown:
+    """Return the error for a run that does not exist."""
     return RunUnknown(f"there is no run {run!r}")
 
 
 def other_header(run: str) -> RunExists:
-    """Return the error for a run that is there with another header."""
+    """Return the error for a run that exists with another header."""
     return RunExists(
         f"there is a run {run!r} already, which was begun otherwise: another name would be right, or resume({run!r}),"
         " which goes on with that one"
     )
 
 
-def begun_otherwise(run: str, differs: Sequence[str]) -> RunExists:
-    """Return the error for a run that is there, and was begun with other values of what is named."""
+def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
+    """Return the error for a run that exists and was begun with other values of the named arguments."""
     return RunExists(
         f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
         f" would be right, or resume({run!r}), which goes on with that one"
     )
 
 
-def lost(lease: Lease) -> LeaseLost:
-    """Return the error for a lease that is outdated or given back."""
+def lost_lease(lease: Lease) -> LeaseLost:
+    """Return the error for a lease that was superseded or given back."""
     return LeaseLost(
-        f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}): it was claimed anew, given back or "
-        "deleted; claim it again to go on"
+        f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}): it was claimed again, given back or "
+        "deleted; claim it again to continue"
     )
 
 
-def misplaced(lease: Lease, n: int, there: int) -> LeaseLost:
-    """Return the error for entries that do not follow the last one."""
+def misplaced_entries(lease: Lease, n: int, there: int) -> LeaseLost:
+    """Return the error for entries that do not follow the last stored entry."""
     return LeaseLost(
-        f"{lease.holder!r} has appended behind the entry {n} of the run {lease.run!r}, which has {there}; nothing "
-        "was written: load it again"
+        f"{lease.holder!r} has appended after entry {n} of the run {lease.run!r}, which has {there}; nothing was "
+        "written: load the run again"
     )
 
 
-def has_ended(run: str) -> NotAsked:
+def ended_run(run: str) -> NotAsked:
     """Return the error for a post to a run that has ended."""
-    return NotAsked(f"the run {run!r} has ended and reads no posts")
+    return NotAsked(f"the run {run!r} has ended and accepts no posts")
 
 
-def not_asked(run: str, key: str, asked: Collection[str]) -> NotAsked:
+def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
     """Return the error for a question that is not open."""
     return NotAsked(f"the run {run!r} asks no question {key!r}{hint(key, asked)}")

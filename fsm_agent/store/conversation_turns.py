@@ -1,15 +1,15 @@
 """Turns: the runs of a conversation, each of which follows the one before.
 
-A turn keeps what is new in it alone: the messages of its task and those that came of it.  What was said before is read
-from the turns that it follows, back to one that keeps the messages before it itself, because a policy had left some of
-them out or the caller had given others.  So a turn costs the same on disk however long the conversation is.
+A turn stores only its own messages: those of its task and those that its call added.  Earlier messages are read from
+the turns before it, back to the first turn that stores its earlier messages itself (a policy had left some out, or the
+caller had passed others).  So the size of a turn on disk does not depend on the length of the conversation.
 
-What a conversation has come to with a turn:
+The dialog after a turn:
 
-- a turn that was answered counts as it is;
-- one that ended without an answer is left out as a whole, unless functions were called in it: then it counts with their
-  results, and ends with a message that says so;
-- one that has not ended does not count yet.
+- A turn with an answer counts as it is.
+- A turn that ended without an answer is left out, unless it called functions.  Then it counts with their results, and
+  a message at its end says that it has no answer.
+- A turn that has not ended does not count yet.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class StoredTurn(NamedTuple):
     row: Run
     header: Header
     seed: Seed
-    record: CallRecord | None  # without the messages of earlier turns; None: it has not ended
+    record: CallRecord | None  # without the messages of earlier turns; None: the turn has not ended
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the conversation up to here."""
+        """Tokens of the conversation up to this turn."""
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
@@ -62,30 +62,30 @@ def turn_of(runs: Runs, run: str, conversation: str = "") -> StoredTurn:
             " call('…', after=…) goes on from another dialog"
         ) from None
     header = header_of(loaded.header)
-    saved = runs.saved(loaded) if loaded.run.is_ended else None
+    saved = runs.read_snapshot(loaded) if loaded.run.is_ended else None
     record = None if saved is None else record_of(saved.document)
-    if record is not None and record.ending is None:  # somebody gave the run up
+    if record is not None and record.ending is None:  # the run was stuck, and was cancelled without its code
         record = None
     return StoredTurn(loaded.run, header, seed_of(header), record)
 
 
-def follows(header: Header) -> Head:
-    """Return the head of its conversation that a run follows."""
+def head_before(header: Header) -> Head:
+    """Return the head that its conversation had before a run."""
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
 def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialog]) -> Dialog:
-    """Return the dialog that a conversation has come to with a run.
+    """Return the dialog of a conversation after a run.
 
     Args:
-        runs: Where the runs are.
-        run: The run; empty: none.
-        conversation: The name, for errors.
-        known: Dialogs by their runs, which need not be read.
+        runs: The runs and their store.
+        run: The name of the run; empty: before the first.
+        conversation: The name of the conversation, for errors.
+        known: Dialogs that are known already, by their runs.
 
     Raises:
-        RunUnknown: A run that is needed was deleted.
-        JournalError: One is damaged or forged.
+        RunUnknown: A run of the conversation was deleted.
+        JournalError: A run of the conversation is damaged or forged.
     """
     turns = list[StoredTurn]()
     while run and run not in known:
@@ -93,24 +93,24 @@ def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialo
         run = turn.header.follows if turn.seed.is_continued else ""
     dialog = known[run] if run else Dialog()
     for turn in reversed(turns):
-        dialog = _after(turn, dialog)
+        dialog = _dialog_after(turn, dialog)
     return dialog
 
 
-def earlier(runs: Runs, header: Header) -> Sequence[Message]:
-    """Return the messages of earlier turns that a run does not keep itself."""
+def messages_before(runs: Runs, header: Header) -> Sequence[Message]:
+    """Return the messages of earlier turns that a run does not store itself."""
     if not header.follows or not seed_of(header).is_continued:
         return ()
     return without_system(dialog_at(runs, header.follows, header.conversation, {}))
 
 
 def without_system(dialog: Dialog) -> Sequence[Message]:
-    """Return the messages behind the system prompt."""
+    """Return the messages after the system prompt."""
     return dialog[1:] if len(dialog) and dialog[0].role == "system" else tuple(dialog)
 
 
 def turns_back(runs: Runs, head: Head) -> Iterator[Run]:
-    """Yield the runs of a conversation, the newest first, up to the first that was deleted."""
+    """Yield the runs of a conversation, the newest first, until one is missing from the store."""
     run = head.run
     while run:
         try:
@@ -121,8 +121,8 @@ def turns_back(runs: Runs, head: Head) -> Iterator[Run]:
         run = header_of(loaded.header).follows
 
 
-def needed(runs: Runs, conversation: str) -> set[str]:
-    """Return the runs from which a conversation can be read."""
+def needed_runs(runs: Runs, conversation: str) -> set[str]:
+    """Return the names of the runs that are needed to read a conversation."""
     found = set[str]()
     run = runs.store.head(conversation).run
     while run:
@@ -136,46 +136,46 @@ def needed(runs: Runs, conversation: str) -> set[str]:
 
 
 def check_ended(row: Run, conversation: str) -> None:
-    """Refuse to go on from a turn that has not ended.
+    """Refuse to follow a turn that has not ended.
 
     Raises:
-        Conflict: It says who is at it, or what it waits for.
+        Conflict: The turn has not ended; the error names its holder, or the question that it waits for.
     """
     if row.is_ended:
         return
     run = row.id
     if row.holder is not None:
-        what = f"{row.holder!r} is at its newest turn, the run {run!r}: call again when that has ended"
+        what = f"{row.holder!r} drives its newest turn, the run {run!r}: call again when that has ended"
     elif row.waits:
         asked = row.waits[0]
         what = (
             f"its newest turn, the run {run!r}, waits for an answer to {asked.key!r} ({asked.kind}):"
-            f" agent.resume({run!r}, {{{asked.key!r}: …}}) goes on with it, agent.runs.cancel({run!r}) ends it"
+            f" agent.resume({run!r}, {{{asked.key!r}: …}}) continues it, agent.runs.cancel({run!r}) ends it"
         )
     else:
-        what = f"its newest turn, the run {run!r}, has not ended, and nobody is at it: agent.resume({run!r}) goes on"
+        what = f"its newest turn, the run {run!r}, has not ended and has no driver: agent.resume({run!r}) continues it"
     raise Conflict(conversation, run, what)
 
 
-def _after(turn: StoredTurn, before: Dialog) -> Dialog:
-    """Return the dialog behind a turn; ``before`` is that of the turn that it follows."""
+def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
+    """Return the dialog after a turn; ``before`` is the dialog that it follows."""
     seed, record = turn.seed, turn.record
     start = 1 if len(seed.dialog) and seed.dialog[0].role == "system" else 0
     kept = without_system(before) if seed.is_continued else seed.dialog[start : start + seed.earlier]
     if record is None or not (_is_answered(record) or record.function_calls):
         if seed.is_continued:
             return before
-        return _dialog(seed, [*seed.dialog[:start], *kept], seed.governed_by)
+        return _make_dialog(seed, [*seed.dialog[:start], *kept], seed.governed_by)
     messages = with_earlier(record.dialog, kept if seed.is_continued else (), start)
     if record.ending is not None and not _is_answered(record) and messages[-1].role != "assistant":
         messages = messages.push(Message.of("assistant", UNANSWERED.format(reason=record.ending.reason)))
-    return _dialog(seed, messages, record.governed_by)
+    return _make_dialog(seed, messages, record.governed_by)
 
 
 def _is_answered(record: CallRecord) -> bool:
-    """Return whether a call ended well, and not before any reply."""
+    """Return whether a call completed with a reply."""
     return record.state is State.COMPLETED and record.dialog[-1].role != "user"
 
 
-def _dialog(seed: Seed, messages: Sequence[Message], governed_by: str) -> Dialog:
+def _make_dialog(seed: Seed, messages: Sequence[Message], governed_by: str) -> Dialog:
     return Dialog(messages, system_args=None if seed.is_system_own else {}, governed_by=governed_by)

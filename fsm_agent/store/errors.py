@@ -1,10 +1,10 @@
-"""Errors of stores, with what the caller may want to know as attributes.
+"""Errors of stores, with their details as attributes.
 
 ```
 StoreError                     nothing was changed
-├── RunUnknown, RunExists      there is no such run; there is another one of this name
-├── RunBusy, LeaseLost         another holder has the run; another one has claimed it since
-├── NotAsked, AlreadyAnswered  no such question is open; somebody has answered it before
+├── RunUnknown, RunExists      the run does not exist; the name is taken by another run
+├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
+├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
 └── Conflict                   the conversation has moved on, or its newest turn has not ended
 ```
 """
@@ -23,24 +23,24 @@ else:
 
 
 class StoreError(FsmAgentError):
-    """A store cannot do what was asked; nothing was changed."""
+    """A store cannot perform an operation; nothing was changed."""
 
 
 class RunUnknown(StoreError):
-    """There is no run of this name."""
+    """The run does not exist."""
 
 
 class RunExists(StoreError):
-    """There is another run of this name."""
+    """Another run has this name already."""
 
 
 class RunBusy(StoreError):
-    """Somebody else drives the run.
+    """Another holder drives the run.
 
     Args:
-        run: Its name.
-        holder: Who drives it.
-        since_s: Unix time since when.
+        run: The name of the run.
+        holder: The name of its holder.
+        since_s: Unix time of the holder's claim.
         until_s: Unix time at which the lease ends, unless it is renewed.
     """
 
@@ -54,20 +54,20 @@ class RunBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """The lease of a run is outdated, since somebody else claimed it, or entries do not follow the last one."""
+    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry."""
 
 
 class NotAsked(StoreError):
-    """No such question of the run is open."""
+    """The run has no such open question."""
 
 
 class AlreadyAnswered(StoreError):
-    """Somebody has answered the question before.
+    """The question was answered before.
 
     Args:
-        run: The run.
+        run: The name of the run.
         key: The key of the question.
-        by: Who answered.
+        by: Who answered it.
         at_s: Unix time of the answer.
     """
 
@@ -84,9 +84,9 @@ class Conflict(StoreError):
     """A turn of a conversation was not begun: the conversation has moved on, or its newest turn has not ended.
 
     Args:
-        conversation: Its name.
-        run: Its newest run.
-        what: Why it cannot go on yet, and how it can; empty: it has moved on.
+        conversation: The name of the conversation.
+        run: The name of its newest run.
+        what: Why no turn can begin yet, and the remedy; empty: the conversation has moved on.
     """
 
     def __init__(self, conversation: str, run: str, what: str = "") -> None:
@@ -95,10 +95,10 @@ class Conflict(StoreError):
 
     def __str__(self) -> str:
         if self.what:
-            return f"the conversation {self.conversation!r} cannot go on yet: {self.what}"
+            return f"the conversation {self.conversation!r} cannot continue yet: {self.what}"
         return (
             f"the conversation {self.conversation!r} has moved on: its newest run is {self.run!r};"
-            " call again, to go on from there: this turn was not begun"
+            " call again to follow that run; this turn was not begun"
         )
 
 

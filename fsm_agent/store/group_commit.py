@@ -1,9 +1,9 @@
-"""Group commit: what many threads write at a time becomes one transaction, made by one thread.
+"""Group commit: one thread writes the work of many threads in one transaction.
 
-A commit waits for the disk, and that takes as long for two hundred appends as for one.  So what comes while a commit is
-under way waits for its end, and is the next one.  Whoever finds nobody at it, and can wait, commits alone: handing work
-to a thread and back may take as long as the disk does.  The thread is started by the first that needs it, and ends when
-there has been nothing to do for a while.
+A commit waits for the disk, which takes as long for two hundred appends as for one.  So work that arrives during a
+commit waits for its end, and becomes the next commit.  A thread that can block, and finds no commit under way, commits
+its own work: to hand it to another thread and back may take as long as the disk does.  The committing thread starts on
+demand, and ends after a while without work.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ class GroupCommit(Generic[W]):
     """A queue of work and the thread that commits it; thread-safe.
 
     Args:
-        commit: Does each work in one transaction and returns what each came to, once they are on the disk: the
-            exception of one that was refused, which has left nothing.  It raises if nothing at all was written.
+        commit: Does all given work in one transaction, and returns the result of each item when they are on disk.  The
+            result of an item that was refused, and has changed nothing, is its exception.  Raises if the whole
+            transaction failed.
         closed: Returns the error for work that is submitted after `close`.
-        idle_s: How long the thread waits for the next work.
+        idle_s: How long the thread waits for more work before it ends.
     """
 
     def __init__(
@@ -43,9 +44,9 @@ class GroupCommit(Generic[W]):
         self._is_closed = False
 
     def submit(self, work: W) -> Future[Any]:
-        """Return a future for what the work comes to; it is done once that is on the disk.
+        """Return a future of the result of the work; it is done when the work is on disk.
 
-        Its callbacks run in the thread that commits, and hold up the next commit.
+        Its callbacks run in the committing thread, and delay the next commit.
         """
         future = Future[Any]()
         with self._changed:
@@ -60,20 +61,20 @@ class GroupCommit(Generic[W]):
         return future
 
     def run(self, work: W) -> Any:
-        """Return what the work comes to, once that is on the disk; raise if it was refused."""
+        """Do the work, and return its result when it is on disk; raise if it was refused."""
         if self._turn.acquire(blocking=False):
             try:
-                if not self._queue and not self._is_closed:  # else what was submitted before would be overtaken
+                if not self._queue and not self._is_closed:  # otherwise it would overtake work that was submitted
                     return _result(self._commit([work])[0])
             finally:
                 self._turn.release()
         future = self.submit(work)
-        if threading.current_thread() is self._thread:  # in a callback, which must not wait for its own thread
+        if threading.current_thread() is self._thread:  # called in a callback, which must not wait for its own thread
             self._commit_queue()
         return future.result()
 
     def close(self) -> None:
-        """Refuse what comes from now on, and wait until all that has come is on the disk; safe to repeat."""
+        """Refuse further work, and wait until all submitted work is on disk; safe to repeat."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -88,7 +89,7 @@ class GroupCommit(Generic[W]):
             self._commit_queue()
 
     def _has_work(self) -> bool:
-        """Wait for work; return False if there has been none for a while: the thread ends."""
+        """Wait for work; return False if none came for a while, so the thread ends."""
         with self._changed:
             if self._changed.wait_for(lambda: self._queue or self._is_closed, self._idle_s) and self._queue:
                 return True
@@ -96,7 +97,7 @@ class GroupCommit(Generic[W]):
             return False
 
     def _commit_queue(self) -> None:
-        """Commit all that has come and was not cancelled."""
+        """Commit all submitted work that was not cancelled."""
         with self._turn:
             with self._changed:
                 queue, self._queue = self._queue, []

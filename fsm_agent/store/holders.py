@@ -1,9 +1,9 @@
-"""Locks by which the stores of one machine know that a holder's OS process is dead, before its leases have passed.
+"""File locks that tell the stores of one machine that a holder's OS process is dead, before its leases expire.
 
-Beside the database is a folder with a file for each store that holds leases, an *instance*.  It keeps the file locked
-as long as it lives; the system frees the lock when the OS process dies, however it dies.  A lock that can be taken is
-that of a dead instance.  A file that is missing says nothing: somebody may have tidied up.  Nor does anything else that
-goes wrong here: then leases last as long as they promise, as they do on Windows, which has no such locks.
+Each store that holds leases is an *instance*, and keeps a file in a folder beside the database locked while it lives.
+The system frees the lock when the OS process dies, however it dies.  So a file that can be locked is that of a dead
+instance.  Missing files and I/O errors are ignored: the leases then expire normally.  So they do on Windows, which has
+no such locks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-UNKNOWN = ""  # the instance of leases whose holder nobody can look up
+UNKNOWN = ""  # the instance of leases whose holder's liveness cannot be checked
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 
 
@@ -29,7 +29,7 @@ class HolderLiveness:
     """The folder of locks, and the lock of one instance among them; thread-safe.
 
     Args:
-        folder: The folder, which is made by the first that holds a lease.
+        folder: The folder, which is created with the first lease.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,10 +39,10 @@ class HolderLiveness:
         self._descriptor = -1
 
     def instance(self, is_used: Callable[[str], bool]) -> str:
-        """Return the name of this instance, locked from the first call on; `UNKNOWN` where that cannot be done.
+        """Return the name of this instance, locked from the first call on; `UNKNOWN` where it cannot be locked.
 
         Args:
-            is_used: Whether there are leases of an instance; the files of dead ones without are removed.
+            is_used: Returns whether an instance has leases; the files of dead instances without leases are removed.
         """
         if self._instance is None:
             with self._lock:
@@ -56,14 +56,14 @@ class HolderLiveness:
             return is_dead
 
     def end(self, is_used: Callable[[str], bool]) -> None:
-        """Unlock this instance; its file stays while leases of it are left, for those who claim them."""
+        """Unlock this instance; its file stays while it has leases, so that others can tell that it is dead."""
         with self._lock:
             if self._instance and not is_used(self._instance):
                 self._remove(self._instance)
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file, without a word to the OS process that was forked and has the lock as well."""
+        """Close the file; an OS process that shares it by a fork keeps the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._instance = -1, UNKNOWN
@@ -79,7 +79,7 @@ class HolderLiveness:
             yield False
             return
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: many may look at a time
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that many can check at the same time
             is_dead = True
         except OSError:
             is_dead = False
@@ -106,7 +106,9 @@ class HolderLiveness:
         return (path.stem for path in self._folder.glob("*.lock"))
 
     def _create(self) -> str:
-        """Create and lock a file.  Until it is locked, others take it for that of a dead instance, and remove it."""
+        """Create and lock a file."""
+        # Until the file is locked, another store takes it for that of a dead instance, and removes it.  Hence the
+        # check of its number of links behind the lock, and the next attempt under another name.
         while True:
             instance = uuid.uuid4().hex
             descriptor = os.open(self._file(instance), os.O_RDWR | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
@@ -115,7 +117,7 @@ class HolderLiveness:
                 if os.fstat(descriptor).st_nlink:
                     self._descriptor = descriptor
                     return instance
-            except BlockingIOError:  # somebody is looking at it
+            except BlockingIOError:  # another store is checking it
                 self._remove(instance)
             except OSError:  # a file system without locks
                 os.close(descriptor)

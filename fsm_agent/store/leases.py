@@ -1,4 +1,4 @@
-"""The renewer of leases: one thread that renews the leases of an OS process, and looks for letters."""
+"""Renew the leases of an OS process, and fetch posts, in one thread."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fsm_agent.store.recorder import StoreRecorder
 
-LEASE_S = 15.0  # how long a run stays with a holder that gives no sign
-POLL_S = 1.0  # how often letters are looked for, beside each append
-IDLE_BEATS = 5  # without a lease; then the thread ends
-MIN_S = 0.01  # between two renewals of a lease, however short it is
+LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
+POLL_S = 1.0  # how often posts are fetched, besides at each append
+IDLE_BEATS = 5  # how many beats without a lease end the thread
+MIN_S = 0.01  # the least time between two renewals of a lease
 _log = logging.getLogger("fsm_agent")
 
 
 class LeaseRenewer:
-    """Renews each lease when a third of its time is over, and looks for letters at each beat.
+    """Renews each lease when a third of its time is over, and fetches posts at each beat.
 
-    The thread begins with the first lease, and ends when there has been none for a while.  It beats once in a second,
-    and earlier if a lease has to be renewed by then.
+    The thread starts with the first lease, and ends after a while without leases.  It beats once a second, and in
+    between when a lease has to be renewed.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class LeaseRenewer:
         self._thread: threading.Thread | None = None
 
     def hold(self, recorder: StoreRecorder) -> None:
-        """Renew a lease from now on."""
+        """Begin to renew a lease."""
         with self._changed:
             self._renewals[recorder] = at_s = _next_s(recorder)
             if self._thread is None:
@@ -43,21 +43,21 @@ class LeaseRenewer:
                 self._changed.notify()
 
     def drop(self, recorder: StoreRecorder) -> None:
-        """Renew a lease no longer."""
+        """Stop renewing a lease."""
         with self._changed:
             self._renewals.pop(recorder, None)
 
     def ring(self, run: str) -> None:
-        """Have a run looked at for letters now, if it is driven here."""
-        for recorder in self._held():
+        """Fetch the posts of a run now, if this OS process drives it."""
+        for recorder in self._recorders():
             if recorder.run == run:
                 recorder.fetch()
 
     def forget(self) -> None:
-        """Begin anew in a forked process, which has no threads and no leases."""
+        """Start afresh in a forked process, which has no threads and no leases."""
         self.__init__()  # type: ignore[misc]
 
-    def _held(self) -> list[StoreRecorder]:
+    def _recorders(self) -> list[StoreRecorder]:
         with self._changed:
             return list(self._renewals)
 
@@ -66,20 +66,20 @@ class LeaseRenewer:
         while idle < IDLE_BEATS:
             self._wait(polls_at_s)
             is_poll = time.monotonic() >= polls_at_s
-            recorders = self._held()
+            recorders = self._recorders()
             for recorder in recorders:
                 try:
-                    self._look_after(recorder, is_poll=is_poll)
-                except Exception as error:  # the store is away: the next beat may reach it
+                    self._renew_or_fetch(recorder, is_poll=is_poll)
+                except Exception as error:  # the store cannot be reached; the next beat tries again
                     _log.warning("run %s: its lease could not be renewed: %s", recorder.run, error)
             if is_poll:
                 polls_at_s = time.monotonic() + POLL_S
                 idle = 0 if recorders else idle + 1
-            if idle >= IDLE_BEATS and not self._is_over():
+            if idle >= IDLE_BEATS and not self._end_if_idle():
                 idle = 0
 
     def _wait(self, until_s: float) -> None:
-        """Wait until then, or until the earliest renewal is due, also of a lease that comes meanwhile."""
+        """Wait until ``until_s``, or until the earliest renewal is due, also that of a lease added meanwhile."""
         with self._changed:
             while True:
                 self._beats_at_s = min([until_s, *self._renewals.values()])
@@ -88,27 +88,27 @@ class LeaseRenewer:
                     return
                 self._changed.wait(left_s)
 
-    def _is_over(self) -> bool:
-        """End the thread, unless a lease has just come."""
+    def _end_if_idle(self) -> bool:
+        """End the thread unless a lease was just added; return whether it ends."""
         with self._changed:
             if not self._renewals:
                 self._thread = None
             return self._thread is None
 
-    def _look_after(self, recorder: StoreRecorder, *, is_poll: bool) -> None:
+    def _renew_or_fetch(self, recorder: StoreRecorder, *, is_poll: bool) -> None:
         if time.monotonic() >= self._renewals.get(recorder, math.inf):
             try:
                 recorder.renew()
             finally:
                 with self._changed:
-                    if recorder in self._renewals:  # it was not dropped meanwhile
+                    if recorder in self._renewals:  # it may have been dropped meanwhile
                         self._renewals[recorder] = _next_s(recorder)
         elif is_poll and not recorder.store.is_volatile:
             recorder.fetch()
 
 
 def _next_s(recorder: StoreRecorder) -> float:
-    """Return the monotonic time at which a lease that begins or is renewed now has to be renewed."""
+    """Return the monotonic time at which a lease that starts now has to be renewed."""
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 

@@ -1,4 +1,4 @@
-"""Upkeep of a store: runs that are deleted when they are old, and exports in which nothing is left to be seen."""
+"""Delete old runs, and export journals without their confidential parts."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _ALL = 1 << 31  # more runs than a store has
 def prune(runs: Runs, *, max_age_s: float | None, keep: int | None, now_s: float | None, is_dry: bool) -> list[Run]:
     """Delete runs that have ended, the oldest first, and return them; see `Runs.prune`."""
     if max_age_s is None and keep is None:
-        raise UsageError("nothing says which runs to delete: max_age_s=30 * 86400 or keep=1000 would")
+        raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
     for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
         check(name, value, value is None or is_amount(value), "0 or more")
     before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
     ended = runs.store.list(ended=True, limit=_ALL)  # the newest first
     old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
     is_needed = _Needed(runs)
-    return [run for run in reversed(old) if not is_needed(run) and (is_dry or _is_deleted(runs.store, run.id))]
+    return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(runs.store, run.id))]
 
 
 class _Needed:
-    """The runs from which conversations are read.
+    """Find out whether a conversation is read from a run; each conversation is read once.
 
     Args:
-        runs: Where they are.
+        runs: The runs and their store.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -52,13 +52,13 @@ class _Needed:
         self._by_conversation: dict[str, set[str]] = {}
 
     def __call__(self, run: Run) -> str:
-        """Return the conversation that is read from a run; empty: there is none."""
+        """Return the conversation that is read from a run; empty: none is."""
         try:
             name = header_of(self._runs.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):
             return ""
         if name and name not in self._by_conversation:
-            self._by_conversation[name] = conversation_turns.needed(self._runs, name)
+            self._by_conversation[name] = conversation_turns.needed_runs(self._runs, name)
         return name if name and run.id in self._by_conversation[name] else ""
 
 
@@ -67,8 +67,8 @@ def conversation_of(runs: Runs, run: Run) -> str:
     return _Needed(runs)(run)
 
 
-def _is_deleted(store: Store, run: str) -> bool:
-    """Delete a run, unless somebody else does or somebody has it."""
+def _try_delete(store: Store, run: str) -> bool:
+    """Delete a run; return False if it was deleted meanwhile, or has a holder."""
     try:
         store.delete(run)
     except (RunUnknown, RunBusy):
@@ -76,26 +76,26 @@ def _is_deleted(store: Store, run: str) -> bool:
     return True
 
 
-def redacted(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
-    """Yield the journal of a run as lines of JSON with what ``redact`` leaves of it; see `Runs.export`.
+def redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
+    """Yield the journal of a run as lines of JSON, each outcome as ``redact`` returns it; see `Runs.export`.
 
     Raises:
-        JournalError: An entry is no agent call's.
+        JournalError: The run is not that of an agent call.
     """
-    header = to_json(_redacted_header(header_of(loaded.header), redact))
+    header = to_json(_redact_header(header_of(loaded.header), redact))
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:
         n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
         try:
             outcome: Outcome = from_json(raw, Outcome)
         except ValueError as error:
-            raise JournalError(f"entry {n} cannot be redacted: it holds no outcome of an agent call: {error}") from None
+            raise JournalError(f"entry {n} cannot be redacted: it is not of an agent call: {error}") from None
         changed = msgspec.Raw(to_json(redact(outcome)).encode())
         yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
 
 
-def _redacted_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
-    """Return a header without the caller's data, and with what is left of the messages."""
+def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
+    """Return a header without the caller's data, and with its messages redacted."""
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):

@@ -1,6 +1,7 @@
-"""The recorder of a run in a store: its journal, its lease and its posts, while a driver drives it.
+"""Record a run in a store while a driver drives it: its journal, its lease and its posts.
 
-A batch that was handed to the store and not acknowledged is repeated as it is, since nobody knows what became of it.
+A batch that the store has not acknowledged is sent again unchanged, since it may have been written or not.  The store
+recognizes a repeated batch.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Post, Rest, Store
 
 _log = logging.getLogger("fsm_agent")
-VOLATILE_ENTRIES = 64  # may be left to be written together, where nothing outlives the OS process anyway
-_ENDING = frozenset({"cancelled", "stopped"})  # kinds of outcomes for which even a function is ended
+VOLATILE_ENTRIES = 64  # entries per batch where nothing outlives the OS process, so that none has to be written early
+_ENDING = frozenset({"cancelled", "stopped"})  # kinds of outcomes that interrupt even a running function
 
 
 class Posted(Value, frozen=True):
-    """The body of a post: an outcome, and the key that it is for."""
+    """The body of a post: an outcome, and the key of the effect that it answers."""
 
     key: str
     outcome: msgspec.Raw
 
 
 class Saved(Value, frozen=True):
-    """A snapshot: the process as it was after an entry."""
+    """A snapshot: the state of a process after an entry."""
 
     start: str  # the digest of the header of its journal
-    digest: str  # of that entry
+    digest: str  # of the entry
     document: str
 
 
 class _Batch(NamedTuple):
-    """The arguments of one append, and the end of the chain behind it."""
+    """The arguments of one append, and the end of the chain after it."""
 
     n: int
     lines: Sequence[str]
@@ -72,13 +73,13 @@ class StoreRecorder:
 
     Args:
         store: The store.
-        lease: Of the claim.
-        process: The process, with a journal that goes on where the run's ends.
-        save: Returns the process as a document, from which it can be made again.
-        posts: The posts that wait already.
-        lease_s: How long the lease lasts unless it is renewed.
+        lease: The lease of the claim.
+        process: The process, with a journal that continues that of the run.
+        save: Returns a document from which the process can be made again.
+        posts: The unread posts of the run.
+        lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
-        redact: Applied to each outcome before it is taken.
+        redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
     """
 
@@ -113,20 +114,20 @@ class StoreRecorder:
         self._signing_key = signing_key
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
-        self._took: list[int] = []  # posts that are used up, to be written
-        self._seen: set[int] = set()  # posts that were received, or are used up
-        self._written: set[int] = set()  # of those, the ones that are gone from the store
+        self._took: list[int] = []  # ids of posts to be removed by the next write
+        self._seen: set[int] = set()  # ids of posts that were received or used up
+        self._written: set[int] = set()  # those of them that were removed from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
         self._entries = process.journal.entries
         self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
         self._is_insisted = False
-        self._is_urgent = False  # something is to be written, whatever the number of entries
-        self._is_stopped: bool | None = None  # None: the driver goes on
-        self._is_back = False
-        self._late: set[str] = set()  # keys of functions whose outcomes are posted when they come
-        self._is_reported = False  # the driver knows that the run is lost
+        self._is_urgent = False  # the next write cannot wait for more entries
+        self._is_stopped: bool | None = None  # None: the driver is still driving
+        self._is_back = False  # the run was given back
+        self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
+        self._is_reported = False  # the driver was told that the run is lost
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
         if posts:
@@ -150,31 +151,33 @@ class StoreRecorder:
         driver = None if self._driver is None else self._driver()
         if self.lost is None or driver is None:
             return
-        for entry in self._journal.since(self._n):  # taken, and not written
+        # The functions behind these entries have run, but the entries can no longer be written.  Their results are
+        # posted, so that the new holder need not run the functions a second time.
+        for entry in self._journal.since(self._n):
             if entry.key in driver.begun and entry.key not in self._late:
                 self._post_late(entry.key, entry.outcome)
 
     def finish(self, *, is_stopped: bool) -> None:
         if self._is_stopped is None:
             self._is_stopped = is_stopped
-            self._weigh()
+            self._update_urgency()
 
-    def used_up(self, posts: Iterable[int]) -> None:
-        """Have the next write remove these posts."""
+    def mark_used(self, posts: Iterable[int]) -> None:
+        """Remove these posts with the next write."""
         self._took += posts
         self._seen.update(self._took)
-        self._weigh()
+        self._update_urgency()
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
-        if error is not None and self._is_kept(post):
+        if error is not None and self._must_stay(post):
             return
         self._took.append(post.id)
-        self._weigh()
+        self._update_urgency()
         if error is not None:
             _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "somebody", error)
 
-    def _is_kept(self, post: PostedOutcome) -> bool:
-        """Return whether a post that was not taken is an approval, for other code than this to act on."""
+    def _must_stay(self, post: PostedOutcome) -> bool:
+        """Return whether a post that was refused stays: an approval that only the code it was given for can act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
         except UsageError:
@@ -207,8 +210,8 @@ class StoreRecorder:
             )
         return self._flying
 
-    def written(self, future: Future[Any]) -> Future[Any] | None:
-        if future is not self._flying:  # of the posts
+    def complete_write(self, future: Future[Any]) -> Future[Any] | None:
+        if future is not self._flying:  # it is the future of a fetch of posts
             future.result()
             return None
         batch, self._flying = self._batch, None
@@ -226,27 +229,27 @@ class StoreRecorder:
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
-        chain.n, chain.end = self._n, self._end  # further on if this was begun before, and interrupted
-        write = chain.pending if self.store.is_volatile else chain.written  # those in memory when they are read
+        chain.n, chain.end = self._n, self._end  # an interrupted call of this method may have moved them on
+        # A store in memory hardly ever reads its lines, so they and their digests are not computed before it does.
+        write = chain.pending if self.store.is_volatile else chain.written
         lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
-            if self._chain.n and not is_over:  # the next turn of a conversation reads it, although it has ended
-                snapshot = self._snapshot()
+            if self._chain.n and not is_over:  # the next turn of a conversation reads the snapshot of an ended run
+                snapshot = self._pack_snapshot()
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
-    def _snapshot(self) -> bytes:
+    def _pack_snapshot(self) -> bytes:
         start = Chain(self._journal.header, self._signing_key).digest
         document = to_json(Saved(start, self._chain.digest, self._save(self._process)))
         return zlib.compress((signed(document, self._signing_key) if self._signing_key else document).encode(), 1)
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
-        """Take note of a batch that is on disk; return whether there are posts to be fetched.
-
-        Interrupted anywhere, it can be done again: the store takes a batch twice.
-        """
+        """Note that a batch is on disk; return whether there are posts to fetch."""
+        # `_batch` is cleared late: after an interruption before that, the batch is sent again, and the store
+        # recognizes it.
         self._n, self._end = batch.n + len(batch.lines), batch.end
         if batch.took:
             self._took = [post for post in self._took if post not in batch.took]
@@ -256,23 +259,23 @@ class StoreRecorder:
         self._batch = None
         self._is_insisted = False
         self._behind_at = self._n - self._journal.n_before + self._may_wait
-        self._weigh()
+        self._update_urgency()
         return left > len(self._seen) - len(self._written)
 
-    def _weigh(self) -> None:
-        """Find out whether there is something to be written, whatever the number of entries."""
+    def _update_urgency(self) -> None:
+        """Find out whether the next write can wait for more entries."""
         with self._lock:
-            if self.lost is not None:  # there is not; but the driver has to be told
+            if self.lost is not None:  # nothing can be written; but `write` has to tell the driver so
                 self._is_urgent = not self._is_reported and self._is_stopped is not True
                 self._behind_at = sys.maxsize
                 return
             is_to_be_returned = self._is_stopped is not None and not self._is_back
             self._is_urgent = self._is_insisted or bool(self._took) or is_to_be_returned
 
-    # Letters
+    # Posts
 
     def fetch(self) -> None:
-        """Load the posts that wait, and have the driver notice those that are new."""
+        """Load the unread posts, and wake the driver if some are new."""
         self._receive(self.store.load(self.run, after=self._n).posts)
 
     def _receive(self, posts: Iterable[Post]) -> None:
@@ -288,7 +291,7 @@ class StoreRecorder:
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
-                is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process, and not for one of its effects
+                is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
                 is_new, is_ending = True, is_ending or (is_own and kind in _ENDING)
                 self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
@@ -298,28 +301,30 @@ class StoreRecorder:
     # The lease
 
     def renew(self) -> None:
-        """Have the lease last longer; called by the `LeaseRenewer`."""
+        """Renew the lease; called by the `LeaseRenewer`."""
         try:
             left = self.store.renew(self.lease, for_s=self.lease_s)
         except LeaseLost as error:
-            if (batch := self._batch) is None or batch.rest is None:  # else it may have been given back meanwhile
+            # A batch with a rest gives the lease back.  If one is on its way, the lease is gone because of it, and
+            # the run is not lost.
+            if (batch := self._batch) is None or batch.rest is None:
                 self.lose(error)
             return
         if left:
             self.fetch()
 
     def lose(self, error: LeaseLost) -> None:
-        """Take note that somebody else has claimed the run; the driver ends, and what it still learns is posted."""
+        """Note that another holder has claimed the run, and end the driver; outcomes that come later are posted."""
         if self.lost is not None or self._is_back:
             return
         self.lost = error
-        self._weigh()
+        self._update_urgency()
         driver = None if self._driver is None else self._driver()
         if driver is not None:
             driver.wake()
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post what a function comes to that goes on although the run was lost."""
+        """Post the outcome of a function that keeps running although the run was lost."""
 
         def post(ended: Any) -> None:
             if not ended.cancelled() and ended.exception() is None:
@@ -331,22 +336,24 @@ class StoreRecorder:
         future.add_done_callback(post)
 
     def _post_late(self, key: str, document: str) -> None:
+        # To the new holder the function is in doubt: it was started, and has no outcome.  So the outcome answers the
+        # question what became of it.
         doubt = with_prefix(key, FindOut.prefix)
         body = msgspec.json.encode(Posted(doubt, msgspec.Raw(document.encode()))).decode()
         try:
             self.store.post(self.run, "", body, by=f"{self.lease.holder}, late")
         except StoreError as error:
-            _log.warning("run %s: what %s came to late was not posted: %s", self.run, key, error)
+            _log.warning("run %s: the late outcome of %s could not be posted: %s", self.run, key, error)
 
     def _raise_if_lost(self) -> None:
         if self.lost is not None:
             self._is_reported = True
-            self._weigh()
+            self._update_urgency()
             raise self.lost
 
 
 def rest_of(process: Process, *, is_stopped: bool) -> Rest:
-    """Return the state in which a process is given back: when it wants to be claimed again, and what it asks."""
+    """Return the rest in which a process is given back: when it is due again, and its open questions."""
     state, effects = str(process.record.state), process.effects
     if not effects:
         return Rest(state=state, is_ended=True)

@@ -1,7 +1,7 @@
-"""Runs: processes that are kept in a store, from their first line to their last.
+"""Runs: processes whose journals are kept in a store.
 
-`Runs` is a store, and how runs are kept in it.  It knows processes, headers and letters; which process a header stands
-for is the agent's to say.
+`Runs` is a store with the rules by which runs are kept in it: keys, redaction, leases.  It knows processes, headers and
+posts.  The `Definition` of an agent makes a process of a header.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
 
-MAX_TRIES = 5  # claims in a row without an entry; then somebody is asked
-MAX_SNAPSHOT_BYTES = 1 << 28  # of a snapshot when it is unpacked
-STUCK = "stuck"  # the key of the question about a run that nobody can drive on
-STUCK_STATE = "Stuck"  # of such a run
+MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
+MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
+STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
 
 Made = TypeVar("Made", bound=Process)
@@ -49,22 +49,24 @@ class Stuck(Value, frozen=True):
     """The subject of the question about a stuck run."""
 
     problem: str
-    definition: str = ""  # the fingerprint of the code that could not drive it; empty: not known
+    definition: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
 
 
 class Definition(NamedTuple):
-    """The way in which an agent makes its processes and saves them."""
+    """How an agent makes and saves its processes."""
 
-    agent: str  # its name
-    make: Callable[..., Any]  # of a header, what `save` returned or None, and what earlier turns are to be added
+    agent: str  # the name of the agent
+    # Takes a header, the document that `save` returned or None, and the messages of earlier turns if there are any.
+    make: Callable[..., Any]
     save: Callable[[Any], str]
-    new_id: Callable[[], str]  # for runs without a name
-    differences: Callable[[Header, Header], Sequence[str]] = request_differences  # of two headers, in words; not code
-    now: Callable[[], float] = time.time  # Unix time, by the clock of the drivers
-    check: Callable[[Any], None] | None = None  # refuses a process before its run is claimed
+    new_id: Callable[[], str]  # returns a name for a run without one
+    # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
+    differences: Callable[[Header, Header], Sequence[str]] = request_differences
+    now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
+    check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
 
 
-Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: it has ended
+Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
 
 
 class Runs:
@@ -72,12 +74,12 @@ class Runs:
 
     Args:
         store: A `Store`, or the path of a file of SQLite.
-        signing_key: Signs journals and snapshots, so that nobody can forge them without it; 32 bytes or more.
+        signing_key: Signs journals and snapshots, so that they cannot be forged without it; 32 bytes or more.
         redact: Applied to each outcome before it is taken: what it leaves out reaches neither the store nor the model.
             A pure function, which returns an outcome of the same kind.
-        lease_s: How many seconds a run stays with a holder that gives no sign; a living one renews it.
-        patience_s: How many seconds a driver may only wait for a moment to come, such as that of the next attempt at a
-            model, before it gives the run back; None: as long as need be.
+        lease_s: How many seconds a lease lasts; a live holder renews it.
+        patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
+            such as that of the next attempt at a model; None: without limit.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Runs:
     ) -> None:
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
-        self.store: Store = _opened(store)
+        self.store: Store = _open_store(store)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
@@ -102,163 +104,168 @@ class Runs:
     def begin(self, process: Process, definition: Definition) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
 
-        A run of the same header that there is already is gone on with.
+        A run that exists with the same header is resumed.
 
         Raises:
-            RunExists: There is another run of this name.
-            RunBusy: Somebody else drives it.
+            RunExists: Another run has this name.
+            RunBusy: Another holder drives the run.
         """
         journal = process.journal
         assert journal is not None
         if journal.chain is not None:
-            return self._again(process, journal.chain, definition)
+            return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
-        lease = self._begun(journal, definition) if journal.run else self._named(journal, definition)
+        lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
-        return process, self._recorder(lease, process, definition)
+        return process, self._make_recorder(lease, process, definition)
 
-    def _created(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
-        """Create a run and claim it, before a worker may; return None if it is there already."""
+    def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+        """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
         lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
         assert lease is not True
         return lease or None
 
-    def _begun(self, journal: Journal, definition: Definition) -> Lease | None:
-        """Create and claim the run of a journal; return None if it is there already."""
+    def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
+        """Create and claim the run that a journal names; return None if it exists already."""
         try:
-            return self._created(journal.run, journal.header, definition.agent, _follows(journal))
+            return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
         except RunExists:
             ours = header_of(journal.header)
             there = header_of(self.store.load(journal.run, after=None).header)
             if differs := definition.differences(there, ours):
-                raise checks.begun_otherwise(journal.run, differs) from None
-            return None  # only the code has changed since
+                raise checks.other_arguments(journal.run, differs) from None
+            return None  # only the code differs, so it is the same run
 
-    def _named(self, journal: Journal, definition: Definition) -> Lease:
-        """Create and claim a run under a new name, or, where that is taken, under it with a number."""
-        name, head = definition.new_id(), _follows(journal)
+    def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
+        """Create and claim a run under a new name; a number is added if the name is taken."""
+        name, head = definition.new_id(), _head_before(journal)
         if head is not None:
             name = f"{head.conversation}:{head.version + 1}-{name}"
         journal.run = name
         lease, numbers = None, count(2)
         while lease is None:
             with suppress(RunExists):
-                lease = self._created(journal.run, journal.header, definition.agent, head)
+                lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
             if lease is None:
                 journal.run = f"{name}-{next(numbers)}"
         return lease
 
-    def _again(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
-        """Claim the run of a process that was driven before and has been advanced since."""
+    def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
+        """Claim the run of a process that was driven before; refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
-        lease = self._claimed(journal.run)
+        lease = self._claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
-            self._leave(lease, loaded)
-            there = f"the run {journal.run!r} has {lease.n} entries by now, and this process was left at {chain.n}"
+            self._give_back(lease, loaded)
+            there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
-        return process, self._recorder(lease, process, definition, loaded.posts)
+        return process, self._make_recorder(lease, process, definition, loaded.posts)
 
     def resume(self, run: str, definition: Definition) -> Claimed:
-        """Claim a run and make its process, from its last rest on.
+        """Claim a run and make its process, from its last snapshot on.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunBusy: Somebody else drives it.
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.
             JournalError: Its journal is damaged, foreign or forged.
-            ReplayError: The code has changed, so that it would have gone on otherwise since its last rest.
+            ReplayError: The code has changed, and takes other steps than the journal since the last rest.
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return self._folded(loaded, definition), None
-        return self.held(self._claimed(run), definition)
+            return self._fold_run(loaded, definition), None
+        return self.load_claimed(self._claim(run), definition)
 
-    def held(self, lease: Lease, definition: Definition) -> Claimed:
-        """Make the process of a run that was claimed.
+    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
+        """Make the process of a run that was claimed, and its recorder.
+
+        If that fails with one of these errors, the run is given back with a question, and is not due before it is
+        answered.
 
         Raises:
-            JournalError: As of `resume`; the run then is not due before somebody has answered a question about it.
-            ReplayError: The same.
+            JournalError: As `resume` does.
+            ReplayError: As `resume` does.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.posts if post.key == STUCK]
         try:
-            if (copied := self._copied(lease, loaded)) is not lease:
+            if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
-                return self._folded(loaded, definition), None
-            process = self._folded(loaded, definition)
+                return self._fold_run(loaded, definition), None
+            process = self._fold_run(loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
-                raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none came to an entry")
-            if (problem := _lost(process, loaded.posts)) is not None:
+                raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
+            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
                 raise ReplayError(problem)
         except BaseException as error:
             self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
-        cancellations = [letter for post in answers if (letter := _cancellation(post)) is not None]
-        recorder = self._recorder(lease, process, definition, [*cancellations, *others])
-        recorder.used_up({post.id for post in answers}.difference([letter.id for letter in cancellations]))
+        cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
+        recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
     def _fail(
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
-        """Give back a run of which no process could be made; ask about it if that will not change by itself."""
+        """Give back a run whose process could not be made; ask about it if the failure is permanent."""
         will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
         if not will_last and lease.tries <= MAX_TRIES:
-            self._leave(lease, loaded)  # by mistake of whoever resumes it, say
+            # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
+            # may succeed, so the run is not stuck yet.
+            self._give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
-    def _leave(self, lease: Lease, loaded: Loaded) -> None:
-        """Give back a run as it is, for others to look at."""
+    def _give_back(self, lease: Lease, loaded: Loaded) -> None:
+        """Give back a run unchanged, due at once."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
-        """Give back a run that cannot be driven, with a question beside its own; end it if that was the answer.
+        """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
 
-        Posts other than its answer are kept for who can drive the run, and wake nobody before.
+        Other posts stay in the store for a driver that can read them, and do not make the run due.
         """
         took = [post.id for post in answers]
-        is_ended = any(map(_cancellation, answers))
+        is_ended = any(map(_read_cancellation, answers))
         question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
-        if took:  # first: a question that was answered is not asked again under its key
+        if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
         self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
 
     def fingerprint(self, header: str, definition: Definition) -> str:
-        """Return the fingerprint of the code that would drive a run; empty: it cannot even begin it."""
+        """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
             fingerprint: str = definition.make(header_of(header), None).definition
             return fingerprint
         return ""
 
-    def _claimed(self, run: str) -> Lease:
+    def _claim(self, run: str) -> Lease:
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
 
     def claim(self, run: str) -> Lease | None:
-        """Claim a run that nobody drives; None: somebody was faster."""
+        """Claim a run; return None if it has a holder or was deleted."""
         with suppress(RunBusy, RunUnknown):
-            return self._claimed(run)
+            return self._claim(run)
         return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
-        """Claim the run of these agents that has been due longest; None: there is none."""
+        """Claim the run of these agents that has been due longest; return None if none is due."""
         return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
 
-    def _recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
         return StoreRecorder(
             self.store,
             lease,
@@ -273,18 +280,18 @@ class Runs:
 
     # Folding
 
-    def _folded(self, loaded: Loaded, definition: Definition) -> Any:
-        """Return the process of a run, with a journal that goes on where the run's ends."""
+    def _fold_run(self, loaded: Loaded, definition: Definition) -> Any:
+        """Return the process of a run, with a journal that continues that of the run."""
         self._check_key(loaded)
         header = header_of(loaded.header)
-        saved, n = self.saved(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+        saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
-        earlier = conversation_turns.earlier(self, header) if header.follows else ()
+        earlier = conversation_turns.messages_before(self, header) if header.follows else ()
         process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
         fold(process, loaded.lines, chain, header.definition)
         if chain.n != loaded.run.n:
-            raise JournalError(f"the store has counted {loaded.run.n} entries, and there are {chain.n}")
+            raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
             raise JournalError(f"the journal of the run {loaded.run.id!r} is that of {name!r}")
         process.journal = Journal(process, loaded.run.id, loaded.header, chain)
@@ -293,26 +300,27 @@ class Runs:
         return process
 
     def _check_key(self, loaded: Loaded) -> None:
-        """Refuse entries that are signed when there is no key to verify them with."""
+        """Refuse signed entries if there is no key to verify them."""
         if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
             raise KeyMissing(loaded.run.id)
 
-    def saved(self, loaded: Loaded) -> Saved | None:
+    def read_snapshot(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.
 
         Raises:
-            JournalError: It is damaged, foreign or forged.
-            KeyMissing: It is signed, and there is no key.
+            JournalError: The snapshot is damaged, foreign or forged.
+            KeyMissing: The snapshot is signed, and `Runs` has no key.
         """
         if loaded.snapshot is None:
             return None
-        saved = self._unpacked(loaded.snapshot[1], loaded.run.id)
+        saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
         if saved.start != Chain(loaded.header, self._key).digest:
             raise JournalError("the snapshot is of another run, or the header was changed")
         return saved
 
-    def _unpacked(self, packed: bytes, run: str) -> Saved:
+    def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
         try:
+            # An unsigned snapshot can be made to unpack to any size, so the output is bounded.
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
             if not unpacker.eof and not unpacker.unconsumed_tail:
@@ -329,36 +337,36 @@ class Runs:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
     def look_at(self, run: str, definition: Definition) -> Any:
-        """Return the process of a run as it is in the store, without claiming it; it has no driver.
+        """Return the process of a run as it is in the store, without claiming the run.
 
         Raises:
-            RunUnknown: There is no such run.
-            JournalError: As of `resume`.
-            ReplayError: As of `resume`.
+            RunUnknown: The run does not exist.
+            JournalError: As `resume` does.
+            ReplayError: As `resume` does.
         """
-        return self._folded(self.store.load(run, after=None), definition)
+        return self._fold_run(self.store.load(run, after=None), definition)
 
     def replay(self, run: str, definition: Definition) -> Any:
-        """Fold the whole journal of a run, and verify each entry; return the process, which has no driver.
+        """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
 
         Raises:
             JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise.
+            ReplayError: The code has changed, and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return self._folded(loaded.changed(snapshot=None), definition)
+        return self._fold_run(loaded.changed(snapshot=None), definition)
 
     def fork(self, run: str, at: int, name: str) -> None:
-        """Copy a run up to an entry, as a run of its own, which is not due before it is resumed.
+        """Copy a run up to an entry; the copy is not due before it is resumed.
 
         Args:
-            run: The run.
-            at: The number of the last entry that is copied.
+            run: The name of the run.
+            at: The number of the last entry to copy.
             name: The name of the copy.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunExists: There is a run with this name.
+            RunUnknown: The run does not exist.
+            RunExists: A run has the name of the copy already.
             UsageError: The run has no such entry.
             JournalError: Its journal is damaged.
         """
@@ -368,46 +376,45 @@ class Runs:
             raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
         forked = header_of(loaded.header).changed(forked=(run, at))
         header = to_json(
-            on_its_own(forked, conversation_turns.earlier(self, forked)) if forked.conversation else forked
+            on_its_own(forked, conversation_turns.messages_before(self, forked)) if forked.conversation else forked
         )
-        lease = self._created(name, header, loaded.run.agent)
+        lease = self._create_claimed(name, header, loaded.run.agent)
         if lease is None:
-            raise RunExists(f"there is a run {name!r} already, which was forked just so")
-        lease = self._copied(lease, self.store.load(name, after=None))
+            raise RunExists(f"there is a run {name!r} already: this fork was made before")
+        lease = self._copy_entries(lease, self.store.load(name, after=None))
         self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
-    def _copied(self, lease: Lease, fork: Loaded) -> Lease:
-        """Copy the entries of the run that this one is a fork of, unless that was done; return the lease as it is then.
-
-        Whoever claims a fork first does so, if the one that made it died before.
-        """
+    def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
+        """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
+        # `fork` creates the run and copies the entries in two commits.  If it dies in between, the first holder of the
+        # fork copies them.
         forked = None if lease.n else header_of(fork.header).forked
         if forked is None or forked[1] == 0:
             return lease
         source = self.store.load(forked[0])
         before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
         taken = [before.verified(line) for line in source.lines[: forked[1]]]
-        lines = after.written([_renamed(line, lease.run) for line in taken], lease.fence)
+        lines = after.written([_rename_entry(line, lease.run) for line in taken], lease.fence)
         self.store.append(lease, 0, lines)
         return lease.changed(n=len(lines))
 
-    # Letters
+    # Posts
 
     def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "", at_s: float | None = None) -> None:
-        """Post the answers to open questions, by key; ``""`` is for what answers none, such as `Cancelled`.
+        """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
-            by: Who answers; for people.
-            at_s: When (Unix time), for answers that do not say so themselves; None: now.
+            by: Who answers, for people.
+            at_s: Unix time of the answers that have none of their own; None: now.
 
         Raises:
-            RunUnknown: There is no such run.
-            NotAsked: There is no such question, or the run has ended.
-            AlreadyAnswered: Somebody was first.
-            UsageError: The answers are no mapping, or one is not an outcome, or of a kind that its question does not
-                take; none is posted.
+            RunUnknown: The run does not exist.
+            NotAsked: The run has no such open question, or has ended.
+            AlreadyAnswered: The question was answered before.
+            UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts; nothing is
+                posted.
         """
         right = "outcomes by the keys of the questions, such as {'ask:2.0': Approved()}"
         check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
@@ -424,10 +431,10 @@ class Runs:
         RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation: whoever drives the run ends it."""
+        """Post a cancellation; the driver of the run, the present or the next, ends it."""
         self.answer(run, {"": Cancelled(reason=reason)}, by=by)
 
-    # Upkeep
+    # Maintenance
 
     def prune(
         self,
@@ -437,15 +444,15 @@ class Runs:
         now_s: float | None = None,
         is_dry: bool = False,
     ) -> list[Run]:
-        """Delete runs that have ended, the oldest first, and return them; those that wait or go on are left alone.
+        """Delete runs that have ended, the oldest first, and return them.
 
-        So are those from which a conversation is read.
+        Runs that have not ended stay, and so do those that are needed to read a conversation.
 
         Args:
-            max_age_s: Delete those that ended longer ago, in seconds.
-            keep: Delete all but so many, the newest.
-            now_s: Unix time to count back from; None: now.
-            is_dry: Only return them.
+            max_age_s: Delete runs that ended more than this many seconds ago.
+            keep: Delete all but this many of the newest runs.
+            now_s: Unix time from which ages are counted; None: now.
+            is_dry: Return the runs without deleting them.
 
         Raises:
             UsageError: Neither an age nor a count is given, or one is negative.
@@ -453,10 +460,10 @@ class Runs:
         return pruning.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
 
     def needed_by(self, run: str) -> str:
-        """Return the conversation that is read from a run, and could not go on without it; empty: there is none.
+        """Return the name of the conversation that needs a run to be read; empty: none does.
 
         Raises:
-            RunUnknown: There is no such run.
+            RunUnknown: The run does not exist.
         """
         return pruning.conversation_of(self, self.store.load(run, after=None).run)
 
@@ -464,19 +471,19 @@ class Runs:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
 
         Args:
-            run: The run.
-            redact: Applied to each outcome, and to the messages that the run began with as `Injected`: a pure function,
-                which returns an outcome of the same kind.  What it returns is exported, without digests, and the first
-                line says so; the caller's ``extra`` and arguments are left out.
+            run: The name of the run.
+            redact: A pure function, applied to each outcome, and to the first messages of the run as `Injected`; it
+                returns an outcome of the same kind.  A redacted export has no digests, none of the caller's ``extra``
+                and arguments, and a first line that marks it as redacted.
 
         Raises:
-            RunUnknown: There is no such run.
-            JournalError: With ``redact``: an entry is no agent call's.
+            RunUnknown: The run does not exist.
+            JournalError: With ``redact``: the run is not that of an agent call.
         """
         loaded = self.store.load(run, after=0)
         if redact is None:
             return iter((loaded.header, *loaded.lines))
-        return pruning.redacted(loaded, redact)
+        return pruning.redact_journal(loaded, redact)
 
     def close(self) -> None:
         """Close the store."""
@@ -493,8 +500,8 @@ def stuck_under(run: Run) -> str | None:
     return None
 
 
-def _cancellation(answer: Post) -> Post | None:
-    """Return the answer to the question about a stuck run as a cancellation of that run, if it is one."""
+def _read_cancellation(answer: Post) -> Post | None:
+    """Return the answer to the question about a stuck run as a cancellation of the run; None: it is no cancellation."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
@@ -502,34 +509,34 @@ def _cancellation(answer: Post) -> Post | None:
     return None
 
 
-def _lost(process: Process, posts: Sequence[Post]) -> str | None:
-    """Return which approval, in the journal or posted, the code of a process cannot act on; None: there is none."""
+def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
+    """Return why the code cannot act on an approval that is in the journal or posted; None: it can act on all."""
     found = lost_approval(process)
     for post in posts if found is None else ():
-        with suppress(ValueError):  # it cannot be read
+        with suppress(ValueError):  # the post cannot be read; the driver refuses it later
             posted = from_json(post.body, Posted)
             found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
     return found
 
 
-def _follows(journal: Journal) -> Head | None:
-    """Return the head of its conversation that a run follows; None: it is no turn."""
-    return None if journal.earlier is None else conversation_turns.follows(header_of(journal.header))
+def _head_before(journal: Journal) -> Head | None:
+    """Return the head that the conversation of a run had before it; None: the run is no turn of a conversation."""
+    return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
 
 
-def _renamed(line: Line, name: str) -> Entry:
-    """Return an entry for a copy of its run, which has a name of its own."""
+def _rename_entry(line: Line, name: str) -> Entry:
+    """Return an entry for the copy of a run: its start holds the name of the copy."""
     outcome = bytes(line.outcome).decode()
     if line.key == Begin.prefix:
         outcome = to_json(from_json(outcome, Begun).changed(id=name))
     return Entry(line.key, outcome, to_json(line.steps), None)
 
 
-def _opened(store: Store | str | os.PathLike[str]) -> Store:
-    """Return a store, or that at a path.
+def _open_store(store: Store | str | os.PathLike[str]) -> Store:
+    """Return a store as it is; open the store at a path.
 
     Raises:
-        UsageError: It is neither; an address is not shown, as it may hold a password.
+        UsageError: ``store`` is neither.  The error does not quote a URL, which may hold a password.
         StoreError: The store cannot be opened.
     """
     right = "the path of a file such as 'runs.db', a Store, or Runs"
@@ -546,7 +553,7 @@ def _opened(store: Store | str | os.PathLike[str]) -> Store:
 
 
 def holder_name() -> str:
-    """Return a name for one that drives: host, OS process, number."""
+    """Return a new name for a holder: host, OS process, number."""
     return f"{_process_name()}:{next(_holders)}"
 
 

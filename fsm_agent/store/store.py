@@ -1,27 +1,28 @@
-r"""The protocol of stores: journals, letter boxes and leases, and the queue of the runs that are due.
+r"""The protocol of stores: journals, posts and leases, and the queue of the runs that are due.
 
 Rules
 =====
 
 - *Time never decides.*  Only the pair (fence, number of the last entry) does: `Store.append` is refused unless the
-  fence is that of the newest lease and the entries follow the last one.  A holder whose time is up, but whose run
-  nobody took, goes on.  Leases are timed by the store's clock, due times are Unix time.
-- *Only the holder appends; everybody else posts.*  An answer, a cancellation, an injection or a late report is put into
-  the run's letter box, without a lease and without the agent's code.  The holder uses it up in the append that contains
-  its entry.  The first post under the key of an open question takes it; a later one learns who answered, and when.
-- *The store is the queue.*  A run is due from the time that its last rest said; one whose lease was not given back, or
-  that has unread posts which its rest heeds, is due at once.  So a holder's death is always followed by another claim.
-  What is due at once has been due since then: since it was created, posted to or given back, or since its lease was
-  over.
-- *An append may be repeated*: nobody knows what became of a commit whose connection broke.  Who has been outdated since
-  may not: another holder has read what became of it.
+  fence is that of the newest lease and the entries follow the last one.  A holder whose lease has expired may continue
+  until another holder claims the run.  Leases are timed by the store's clock, due times are Unix time.
+- *On...the holder appends; all others post.*  An answer, a cancellation, an injection or a late outcome is a post to
+  the run.  It takes neither a lease nor the agent's code.  The holder removes a post in the append that contains its
+  entry.  The first post under the key of an open question answers it; a later one is refused, with the name of who
+  answered, and when.
+- *The store is the queue.*  A run is due from the time that its last rest set.  It is due at once while its lease was
+  not given back, and while it has unread posts that its rest heeds.  So the death of a holder is always followed by
+  another claim.  A run that is due at once counts as due since it was created, posted to or given back, or since its
+  lease expired.
+- *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
+  superseded may not repeat it: the new holder has read the journal as it was.
 
-All methods block and are safe to call from many threads; `submit` does not block.  Lines, headers, bodies and names are
-texts that may hold anything but half surrogates; a line or a header holds no line break (``"\n"``), and the name of a
-run is not empty.  All else is a `UsageError`, and nothing is written.
+All methods block, except `submit`, and are safe to call from many threads.  Lines, headers, bodies and names are
+strings without half surrogate pairs.  A line or a header holds no line break (``"\n"``), and the name of a run is not
+empty.  Other arguments are a `UsageError`, and nothing is written.
 
-A lease is the newest if its fence, its holder and the time of its claim are those of the run.  One that was deleted and
-begun again counts its fences from 1 again, and a lease of the old one never fits it.
+A lease is the newest if its fence, its holder and the time of its claim are those of the run.  The time tells it from
+the lease of a run that was deleted and created again: that run counts its fences from 1 again.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from fsm_agent.machine.process import Question
 
 
 class Lease(Value, frozen=True):
-    """The right to append to a run, as long as nobody claims it anew."""
+    """The right to append to a run, until another claim supersedes it."""
 
     run: str
-    agent: str  # the run's, as given to `Store.create`
-    holder: str  # the name of one that drives, not of an OS process
+    agent: str  # of the run, as passed to `Store.create`
+    holder: str  # the name of a driver, of which an OS process may have many
     fence: int  # one more than that of the lease before; from 1
     since_s: float  # Unix time of the claim
     until_s: float  # Unix time at which others may claim the run
@@ -51,42 +52,42 @@ class Rest(Value, frozen=True, kw_only=True):
     """The state in which a run is given back."""
 
     state: str
-    due_s: float | None = None  # Unix time at which it is to be claimed; 0.0 or less: at once; None: only after a post
+    due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a post
     is_ended: bool = False
-    questions: tuple[Question, ...] = ()  # those that are open from now on
-    heeds: str | None = None  # the key of the only question whose answer makes it due; None: any post does
+    questions: tuple[Question, ...] = ()  # the open questions from now on
+    heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
 
 
 class Head(Value, frozen=True):
-    """The place that a conversation has come to."""
+    """The newest run of a conversation."""
 
     conversation: str
-    version: int = 0  # how many runs it has
-    run: str = ""  # the newest; empty before the first
+    version: int = 0  # the number of its runs
+    run: str = ""  # the newest run; empty before the first
 
 
 class Post(Value, frozen=True):
-    """A letter in the box of a run."""
+    """A message to a run, for its next holder to read."""
 
-    id: int  # unique in the store; later ones have greater ones
-    key: str  # of the question that it answers; empty: none
+    id: int  # unique in the store, and greater than those of earlier posts
+    key: str  # of the question that it answers; empty: it answers none
     body: str
-    by: str  # who posted it; for people
+    by: str  # who posted it, for people
     at_s: float
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """The row of a run: all that can be known of it without its journal."""
+    """The row of a run: what a store knows about it without its journal."""
 
     id: str
     agent: str
     n: int  # entries
     state: str  # at the last rest; "" before the first
     is_ended: bool
-    due_s: float | None  # as in `Rest`, and 0.0 while it has unread posts that it heeds, or a holder
-    holder: str | None  # None: nobody has it, or the time of its lease is up
+    due_s: float | None  # as in `Rest`, but 0.0 while it has a holder or unread posts that it heeds
+    holder: str | None  # None: it has no lease, or its lease has expired
     created_s: float
-    updated_s: float  # of the last entry or rest
+    updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
 
 
@@ -94,9 +95,9 @@ class Loaded(Value, frozen=True, kw_only=True):
     """One consistent view of a run."""
 
     header: str
-    snapshot: tuple[int, bytes] | None  # the newest, and how many entries it comprises
-    lines: tuple[str, ...]  # entries, from the first that was asked for
-    posts: tuple[Post, ...]  # unread, the oldest first
+    snapshot: tuple[int, bytes] | None  # the number of the entry that it follows, and the newest snapshot
+    lines: tuple[str, ...]  # the entries after the number that was passed
+    posts: tuple[Post, ...]  # the unread posts, the oldest first
     run: Run
 
 
@@ -104,7 +105,7 @@ class Store(Protocol):
     """A place where runs are kept.
 
     Attributes:
-        is_volatile: True if nothing outlives the OS process, and no method ever waits for a disk or a server.
+        is_volatile: True if nothing outlives the OS process, and no method waits for a disk or a server.
     """
 
     is_volatile: bool
@@ -119,22 +120,22 @@ class Store(Protocol):
         holder: str | None = None,
         for_s: float = 0.0,
     ) -> Lease | bool:
-        """Begin a run, which is due at once; with a holder, claim it in the same commit, so that no other is faster.
+        """Create a run, which is due at once; with a holder, claim it in the same commit, before a worker can.
 
         Args:
-            run: Its name: any text but the empty one.
+            run: The name of the run: any string but the empty one.
             header: The first line of its journal.
-            agent: Who can drive it; see `claim`.
+            agent: The name of the agent that can drive it; see `claim`.
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
-            holder: A name for the lease of a run that is begun; None: nobody claims it.
-            for_s: How many seconds that lease lasts.
+            holder: The name of the holder of the new run; None: it has none.
+            for_s: How many seconds the lease lasts.
 
         Returns:
-            The lease, or True without a holder; False if the run is there already, with the same header: then nobody
-            has claimed it.
+            The lease, or True without a holder.  False if the run exists already with the same header; it is not
+            claimed then.
 
         Raises:
-            RunExists: It is there with another header.
+            RunExists: The run exists with another header.
             Conflict: The conversation has moved on.  Nothing is written.
         """
 
@@ -149,28 +150,28 @@ class Store(Protocol):
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
-        An ended run can be claimed by its name alone, to be read, say: it is never due, also when that lease is over.
+        An ended run can be claimed by its name only.  It is never due, not even when that lease has expired.
 
         Args:
-            holder: A name for the lease.
-            for_s: How many seconds it lasts; a finite number.
-            run: The run; None: of those due that nobody holds, the one that has been due longest.
-            agents: Only runs of these agents, if there are any; for ``run=None``.
+            holder: The name of the holder.
+            for_s: How many seconds the lease lasts; a finite number.
+            run: The name of the run; None: the run without a holder that has been due longest.
+            agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
 
         Returns:
-            None only for ``run=None``: nothing is due.
+            The lease; None if ``run`` is None and no run is due.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunBusy: Somebody else holds it, or this holder does.
+            RunUnknown: The run does not exist.
+            RunBusy: The run has a holder, which may be this one.
         """
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
-        """Have a lease last for ``for_s`` seconds from now; return how many posts wait.
+        """Extend a lease to ``for_s`` seconds from now; return the number of unread posts.
 
         Raises:
-            LeaseLost: Another claim has outdated it, it was given back, or the run was deleted.
+            LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
         """
 
     def append(
@@ -183,31 +184,31 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        """Add entries behind the first ``n``, all or nothing; they are on disk when this returns.
+        """Add entries after the first ``n``, all or nothing; they are on disk when this returns.
 
-        A rest gives the lease back in the same commit, and its questions replace those that are open: one under a key
-        that is open already stays as it is, answered or not; one whose answer was used up, in this append or before, is
-        asked anew.  Without a rest the lease stays, the questions stay, and
-        the run is due, so that a holder's death is followed by a claim.  While posts are unread, the run is due
-        whatever the rest says, unless it has ended, or heeds other posts; an ended run is never due.  Entries reset
-        `Lease.tries`, and so does a rest that is not due at once.
+        Without a rest, the lease and the questions stay.  A rest gives the lease back in the same commit, and its
+        questions replace the open ones.  A question whose key is open already stays as it is, answered or not.  A
+        question whose answer was used up, in this append or before, is asked again.
 
-        Repeated with the same lease, the same ``n`` and the same lines, and with a rest exactly if the first had one,
-        it changes nothing, as long as nobody has claimed the run since.
+        A run with unread posts is due whatever the rest says, unless it has ended or heeds other posts.  An ended run
+        is never due.  Entries reset `Lease.tries`, and so does a rest that is not due at once.
+
+        A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
+        the same lines, and a rest exactly if the first had one.
 
         Args:
             lease: The lease.
             n: The number of the last entry.
-            lines: The entries; there may be none.
-            rest: The state in which the run is given back.
+            lines: The new entries; may be empty.
+            rest: The state in which the run is given back; None: the holder keeps it.
             took: Ids of posts that are used up.
-            snapshot: The record after these entries, compressed; it replaces the one before.
+            snapshot: The compressed record after these entries; it replaces the snapshot before.
 
         Returns:
-            How many posts wait.
+            The number of unread posts.
 
         Raises:
-            LeaseLost: The lease is outdated or given back, or other entries follow the first ``n``.  Nothing is
+            LeaseLost: The lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
                 written.
         """
 
@@ -221,32 +222,32 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        """Do the same as `append` without blocking; what many submit at a time becomes one commit."""
+        """Append without blocking; the work of many threads becomes one commit.  See `append`."""
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
-        """Return a run as it is.
+        """Return a run with its entries and unread posts.
 
         Args:
-            run: Its name.
-            after: Its lines begin behind the entry with this number; None: behind the snapshot.
+            run: The name of the run.
+            after: The number of the entry after which the lines begin; None: that of the snapshot.
 
         Raises:
-            RunUnknown: There is no such run.
+            RunUnknown: The run does not exist.
         """
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        """Put a letter into the box of a run, which is due from now on if it heeds it.
+        """Add a post to a run, which becomes due at once if it heeds the post.
 
         Args:
-            run: The run.
-            key: That of an open question, which is answered by it; empty: no question's.
-            body: The letter.
-            by: Who posts it.
+            run: The name of the run.
+            key: The key of the open question that the post answers; empty: it answers none.
+            body: The text of the post.
+            by: Who posts it, for people.
 
         Raises:
-            RunUnknown: There is no such run.
-            NotAsked: There is no such question, or the run has ended.
-            AlreadyAnswered: Somebody answered it before.
+            RunUnknown: The run does not exist.
+            NotAsked: The run has no such open question, or has ended.
+            AlreadyAnswered: The question was answered before.
         """
 
     def list(
@@ -261,30 +262,30 @@ class Store(Protocol):
         """Return runs, the last changed first.
 
         Args:
-            agent: Only this agent's.
-            ended: Only those that have ended, or have not.
-            asked: Only those with open questions.
-            due_before: Only those that are due before this Unix time, held or not.
-            limit: At most so many.
+            agent: Only runs of this agent.
+            ended: Only runs that have ended (True) or have not (False).
+            asked: Only runs with open questions.
+            due_before: Only runs that are due before this Unix time, with or without a holder.
+            limit: The largest number of runs to return.
         """
 
     def head(self, conversation: str) -> Head:
-        """Return where a conversation stands; one without runs has version 0."""
+        """Return the head of a conversation; its version is 0 if it has no runs."""
 
     def delete(self, run: str) -> None:
         """Delete a run with its journal, posts and questions; a conversation keeps its head.
 
         Raises:
-            RunUnknown: There is no such run.
-            RunBusy: Somebody holds it.
+            RunUnknown: The run does not exist.
+            RunBusy: The run has a holder.
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until something may be due, for at most ``timeout_s`` seconds: a hint, which may return at any time."""
+        """Wait until a run may be due, for at most ``timeout_s`` seconds; may return earlier for no reason."""
 
     def close(self) -> None:
         """Close files and connections; safe to repeat.
 
-        What was submitted is finished.  From then on whatever would read or write a run is a `StoreError`, unless the
-        store is volatile.  Leases that it holds last as long as they promise, or end at once where others can tell.
+        Submitted work is finished first.  After that, methods that read or write raise a `StoreError`, unless the store
+        is volatile.  Leases of this store expire at their time, or at once where other stores can tell that it closed.
         """

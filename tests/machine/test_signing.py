@@ -50,7 +50,7 @@ SIGNED = snapshot(waiting(), signing_key=KEY)
         (json.dumps(json.loads(SIGNED), indent=1), KEY, "a signature is lost by reformatting"),
         ("", KEY, "is not signed"),
         ('{"signature":"' + "é" * 32 + '","version":1}', KEY, "signed with another signing_key, or changed"),
-        (SIGNED, None, "the snapshot is signed: it is read with the signing_key that it was written with"),
+        (SIGNED, None, "the snapshot is signed: pass the signing_key that it was written with"),
         (json.dumps(json.loads(SIGNED), indent=1), None, "object contains unknown field signature"),
     ],
 )

@@ -328,7 +328,7 @@ def test_names_and_keys_cannot_be_taken_for_a_path():
         def own_effects(self) -> Any:
             return (Pick("pick/1", ()),)
 
-    with pytest.raises(UsageError, match=r"the key 'pick/1' of an effect has a '/'"):
+    with pytest.raises(UsageError, match=r"the key 'pick/1' of an effect holds '/'"):
         _ = Slashed(TeamRecord(), {}).effects
 
 

@@ -204,5 +204,5 @@ def work(path: str, notes_path: str) -> None:
             store.wait(0.05)
             continue
         with suppress(StoreError, ReplayError, JournalError):
-            process, recorder = runs.held(lease, agent.definition())
+            process, recorder = runs.load_claimed(lease, agent.definition())
             drive_run(process, agent.own_world, None, recorder)

@@ -182,7 +182,7 @@ def test_a_copy_needs_a_run_and_a_name_that_is_free():
     with pytest.raises(RunExists):
         agent.runs.fork("r1", 1, "r1")
     agent.runs.fork("r1", 1, "r2")
-    with pytest.raises(RunExists, match="'r2' already, which was forked just so"):
+    with pytest.raises(RunExists, match="'r2' already: this fork was made before"):
         agent.runs.fork("r1", 1, "r2")
     with pytest.raises(RunExists):
         agent.runs.fork("r1", 2, "r2")

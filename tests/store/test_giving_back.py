@@ -24,7 +24,7 @@ class Renewing(SqliteStore):
 
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **rest_: Any) -> int:
         left = super().append(lease, n, lines, rest, **rest_)
-        for recorder in RENEWER._held():
+        for recorder in RENEWER._recorders():
             recorder.renew()
         return left
 
@@ -111,7 +111,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
         if isinstance(event, FunctionStarted):
             store._clock = Elsewhere()
             store.claim("another", for_s=600.0, run="r1")
-            for recorder in RENEWER._held():
+            for recorder in RENEWER._recorders():
                 recorder.renew()
 
     agent = Agent(Script(call("pay")), functions=[pay], name="clerk", store=store)

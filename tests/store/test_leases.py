@@ -152,7 +152,7 @@ def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) 
             return is_there
 
     heart._renewals = Watched({recorder: 0.0})
-    heart._look_after(recorder, is_poll=False)
+    heart._renew_or_fetch(recorder, is_poll=False)
     assert dropped.wait(PATIENCE_S)
     assert not heart._renewals
 

@@ -57,7 +57,11 @@ def test_one_that_somebody_has_is_left(runs):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({}, "nothing says which"), ({"keep": -1}, "keep is -1"), ({"max_age_s": float("nan")}, "max_age_s is nan")],
+    [
+        ({}, "needs to know which runs to delete"),
+        ({"keep": -1}, "keep is -1"),
+        ({"max_age_s": float("nan")}, "max_age_s is nan"),
+    ],
 )
 def test_limits_that_make_no_sense(runs, options, said):
     with pytest.raises(UsageError, match=said):

@@ -263,8 +263,8 @@ def test_five_claims_without_an_entry_are_a_question(store: Any):
         assert agent.runs.claim_due(["clerk"]) is not None
         clock.ahead_s += 100.0
     lease = agent.runs.claim_due(["clerk"])
-    with pytest.raises(ReplayError, match="6 drivers have claimed it in a row, and none came to an entry"):
-        agent.runs.held(lease, definition_of(agent))
+    with pytest.raises(ReplayError, match="6 drivers have claimed it in a row, and none added an entry"):
+        agent.runs.load_claimed(lease, definition_of(agent))
     assert [q.key for q in loaded(store).run.waits] == [STUCK]
     with pytest.raises(CallSuspended, match="waits in ToolInterrupt"):
         resume(agent, {STUCK: RunAgain()})
@@ -408,7 +408,7 @@ def test_a_store_that_has_lost_the_last_entries_is_noticed(store: Any):
     agent = clerk(store)
     agent.client._taken = 1
     store.load = load
-    with pytest.raises(JournalError, match="the store has counted 5 entries, and there are 4"):
+    with pytest.raises(JournalError, match="the store counts 5 entries, and the journal has 4"):
         resume(agent)
     del store.load
     assert agent.client.requests == []
@@ -451,7 +451,7 @@ def test_a_damaged_snapshot_is_refused(signing_key: str | None):
             continue  # bits that fill up a byte
         kept.snapshot = n, mutated
         with pytest.raises(JournalError, match="the snapshot"):
-            agent.runs._folded(store.load("r1", after=None), definition_of(agent))
+            agent.runs._fold_run(store.load("r1", after=None), definition_of(agent))
     kept.snapshot = n, packed
 
 
@@ -791,7 +791,7 @@ def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
     other = clerk(store)
     other.client._taken = 4
     assert resume(other, answers(agent.runs, "r1")).output == 42
-    with pytest.raises(Exception, match=r"has 13 entries by now, and this process was left at 10: resume\('r1'\)"):
+    with pytest.raises(Exception, match=r"has 13 entries now, and this process has 10: resume\('r1'\)"):
         agent.run(left)
 
 

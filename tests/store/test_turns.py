@@ -386,11 +386,11 @@ class TestEnds:
         call_ = conversation.seed("1")
         _, recorder = agent.runs.begin(call_, agent.definition())
         with pytest.raises(
-            Conflict, match=f"{recorder.lease.holder!r} is at its newest turn, the run 'c:1-.*call again w"
+            Conflict, match=f"{recorder.lease.holder!r} drives its newest turn, the run 'c:1-.*call again w"
         ):
             agent.conversation("c").call("2")
         store.append(recorder.lease, 0, (), Rest(state="", due_s=0.0))
-        with pytest.raises(Conflict, match=r"has not ended, and nobody is at it: agent\.resume\('c:1-"):
+        with pytest.raises(Conflict, match=r"has not ended and has no driver: agent\.resume\('c:1-"):
             agent.conversation("c").call("2")
         assert agent.resume(conversation.turns()[0].id).output == "one"
         assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
@@ -601,7 +601,7 @@ class TestTwoProcesses:
         came = {name: rest for name, *rest in both(answerers.first, answerers.second, [(path,)] * 2, 2)}
         assert came["first"] == ["Re: one"]
         conflict, asked = came["second"]
-        assert "is at its newest turn, the run 'customer-17:1-" in conflict
+        assert "drives its newest turn, the run 'customer-17:1-" in conflict
         assert "call again when that has ended" in conflict
         assert asked == 0
         agent = Agent(Script(), name="clerk", store=answerers.opened(path))
@@ -631,5 +631,5 @@ def test_errors_of_stores_are_conflicts_too():
     assert issubclass(Conflict, StoreError)
     assert str(Conflict("c", "r")) == (
         "the conversation 'c' has moved on: its newest run is 'r';"
-        " call again, to go on from there: this turn was not begun"
+        " call again to follow that run; this turn was not begun"
     )

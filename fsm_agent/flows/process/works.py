@@ -173,9 +173,9 @@ class Working(Parent):
             self._ended = []
         super().advance(key, outcome)
 
-    def _without(self, record: Any, name: str) -> Any:
+    def _remove_child(self, record: Any, name: str) -> Any:
         self._ended.append(name)
-        return super()._without(record, name)
+        return super()._remove_child(record, name)
 
     def world_of(self, name: str) -> Any:
         world = self._inners[name].world

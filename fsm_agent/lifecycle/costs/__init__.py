@@ -1,4 +1,4 @@
 """Costs: the tokens and the money that a call may use, agents inside of it included.
 
-Pure: what a reply costs is in its `Usage`, as whoever performed the request found it.
+All of it is pure: the cost of a reply is in its `Usage`, where the driver put it.
 """

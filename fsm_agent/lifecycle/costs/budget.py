@@ -1,4 +1,4 @@
-"""The budgets in tokens and dollars: are they exceeded, by whom, and how much is left for a call inside."""
+"""Budgets in tokens and dollars: find out whether they are exceeded, by which calls, and what is left for others."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
-PICO = 10**12  # in one
-_MOST_NAMED = 5  # calls inside, in the text of an ending
+PICO = 10**12  # pico-dollars in a dollar
+_MOST_NAMED = 5  # calls inside that the text of an ending names
 
 
 class Overrun(Value, frozen=True, kw_only=True):
-    """An outcome with which a budget is exceeded."""
+    """An outcome that exceeds a budget."""
 
-    usage: Usage = UNUSED  # of this outcome alone
-    call: FunctionCall | None = None  # that it is about
+    usage: Usage = UNUSED  # of this outcome
+    call: FunctionCall | None = None  # the function call that it is about
     at_s: float = 0.0
 
 
@@ -30,10 +30,10 @@ def has_budget(limits: Limits) -> bool:
 
 
 def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
-    """Return the name of the limit that is exceeded with these tokens; None: none is.
+    """Return the name of the limit that these additional tokens exceed, or None.
 
     Raises:
-        OutcomeError: The cost is limited, and that of these tokens is not known.
+        OutcomeError: The cost is limited, and the cost of these tokens is unknown.
     """
     limits = r.limits
     if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
@@ -50,17 +50,17 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
 
 
 def with_budget_left(r: Any, outer: CallRecord) -> Any:
-    """Return the record of a process that has not begun, with no larger budgets than the call around it has left."""
+    """Return the record of a new process with budgets of at most what the call around it has left."""
     return with_limits_left(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
 
 
 def with_limits_left(r: Any, limits: Limits, used: Usage) -> Any:
-    """Return the record of a call that has not begun, with no larger budgets than the process around it has left.
+    """Return the record of a new call with budgets of at most what the process around it has left.
 
     Args:
-        r: The record; one that is of no agent call hands the budgets on to those inside of it.
-        limits: Those of the process around it.
-        used: The tokens that it has used so far.
+        r: The record; a record of another process passes the budgets on to the calls inside of it.
+        limits: The limits of the process around it.
+        used: The tokens that the process around it has used so far.
     """
     left = dict[str, Any]()
     if limits.tokens is not None:
@@ -81,7 +81,7 @@ def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
 
 
 def explained(r: CallRecord, overrun: Overrun) -> str:
-    """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
+    """Return the text for an exceeded budget: its limit, what was used, and how much by which calls inside."""
     name = reached(r, overrun)[0]
     limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in r.lent else ""
@@ -102,7 +102,7 @@ def _dollars(pico_usd: int) -> str:
 
 
 def _inside(r: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
-    """Return the calls inside of a call that have used tokens, in the order in which they ended, and the tokens."""
+    """Return the calls inside of a call that used tokens, in the order in which they ended, and their tokens."""
     found = [(step.key, step.usage) for step in r.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))

@@ -1,11 +1,11 @@
 """An agent call whose functions include agents or flows: their calls and runs are processes inside of it.
 
-The call of such an agent stands in for the effect that runs its function, under the same key: it begins when the
-function would be run, what it waits for is wanted under ``run:2.0/…``, and its end is the function's outcome.  So its
-questions suspend the outer call, and its record is part of the outer one's, in snapshots and journals.
+The call of such an agent performs the effect that runs its function.  It starts when the function would be run, its
+effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer
+call, and its record is part of the outer record, in snapshots and journals.
 
-An agent that takes the dialog over is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is that
-of the call.
+An agent that takes the dialog over is a child, too, under the name of the handoff: ``to:billing/…``.  Its end is the
+end of the call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _HandoffTarget(NamedTuple):
-    """The wait for the agent that has the dialog; its call, a child, stands in for it."""
+    """The effect of a call whose dialog was handed over; the call of the other agent, a child, performs it."""
 
     key: str
     function: Function
@@ -47,8 +47,8 @@ class _HandoffTarget(NamedTuple):
 class DelegatingCall(Parent, AgentCall[Any]):
     """An agent call with children: a parent whose own steps are those of an agent call.
 
-    What a child is seeded with and ended by belongs to the same advance as the step behind it, so the call takes its
-    own steps from records that it is not in yet, and its record changes when all of them are taken.
+    One advance may take several steps: to seed a child and to take its end belong to the advance that leads to it.  So
+    own steps start from records that are not committed yet, and the call's record changes when all steps are taken.
 
     Attributes:
         inners: The agents inside of it and their calls, present and former, by name; for listeners.
@@ -58,9 +58,9 @@ class DelegatingCall(Parent, AgentCall[Any]):
         AgentCall.__init__(self, record, prompt, **parts)
         self.forget_children()
         self.inners: dict[str, tuple[Delegate, Any]] = {}
-        self._ahead = record  # the newest that one of its own steps led to
+        self._ahead = record  # the newest record that one of its own steps led to
         self._parsed: Any = None  # the final reply of the present advance, if there is one
-        self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and what is waited for behind its last step
+        self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     outcome = AgentCall.outcome
     definition = AgentCall.definition
@@ -68,16 +68,16 @@ class DelegatingCall(Parent, AgentCall[Any]):
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """The effects that the call and the agents inside of it wait for now."""
+        """The present effects of the call and the agents inside of it."""
         found: tuple[Any, ...] = Parent.effects.__get__(self)
         return found
 
     def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        """Return steps as events for listeners: with the starts and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 
     def inside_of(self, name: str) -> Inner:
-        """Return the call that is or was a child, and its listeners."""
+        """Return the call of a present or former child, and its listeners."""
         delegate, call = self.inners[name]
         return Inner(call, delegate.hooks, delegate.hears_inside)
 
@@ -136,7 +136,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
             if type(outcome) is Injected and not key:  # for the agent that has the dialog
                 key = f"{name}{SEPARATOR}"
             elif key:
-                raise OutcomeError(self._unwanted(key))
+                raise OutcomeError(self._unwanted_text(key))
             elif type(outcome) not in UNASKED:
                 raise OutcomeError(self._refusal_of(self.effects, key, outcome))
         self._parsed = None
@@ -172,7 +172,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return r if children is r.children else r.changed(children=children)
 
     def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Return the record after a step that the call takes itself, which is added to ``steps``."""
+        """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
         about = self._subject(self._effects_alone(record), key, outcome)
         trigger, answer = self._read(record, about, outcome)
         if type(outcome) is Replied:
@@ -196,13 +196,13 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return record
 
     def _hand_over(self, r: CallRecord, key: str, name: str, at_s: float, steps: list[Event]) -> CallRecord:
-        """Return the record after the step by which another agent gets the dialog."""
+        """Take the step that hands the dialog over to another agent; return the record after it."""
         delegate = self.prompt.by_name[name].delegate
         assert delegate is not None
         return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
 
     def _unseeded(self, r: CallRecord, children: Mapping[str, Any]) -> Any:
-        """Return the effect of an agent whose call has to be seeded; None: there is none."""
+        """Return the effect of an agent whose call is not seeded yet, or None."""
         for effect in self._effects_alone(r):
             is_run = type(effect) is RunFunction and effect.function.delegate is not None
             if (is_run or type(effect) is _HandoffTarget) and effect.key not in children:
@@ -210,7 +210,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return None
 
     def _effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
-        """Return what the call itself waits for in a record, as if it had no children; their steps do not change it."""
+        """Return the effects of the call in a record, as if it had no children; cached by the call's own trace."""
         if self._alone[0] is not r.trace:
             if r.state is State.HANDED_OVER:
                 found: tuple[Any, ...] = (
@@ -230,7 +230,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return AgentCall._subject(self, effects, key, outcome)
 
     def _check(self, key: str, outcome: Any) -> None:
-        """Leave it to the step, which refuses what nothing waits for."""
+        """Do nothing: the step of the call checks the outcome."""
 
     @property
     def output(self) -> Any:
@@ -259,7 +259,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         self._ahead = record
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
-        """Return the function whose work a child does, and the function call."""
+        """Return the function that a child performs, and the function call."""
         for r in (self._ahead, self.record):
             for f in r.round:
                 if name == f"{RunFunction.prefix}:{f.id}":

@@ -1,4 +1,4 @@
-"""The beginnings and ends of functions that are agents, told from the steps of the calls inside."""
+"""Derive the starts and ends of functions that are agents from the steps of the calls inside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDS = ("returned", "function_failed")
 
 
 def with_functions(outer: Process, steps: Sequence[Event]) -> Iterator[Event]:
-    """Yield steps, with `FunctionStarted` before the first of an agent inside and `FunctionEnded` behind its last."""
+    """Yield steps, with `FunctionStarted` before the first and `FunctionEnded` after the last of an agent inside."""
     for event in steps:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
         if isinstance(step, Stepped):
@@ -44,7 +44,7 @@ def _at(outer: Process, path: str) -> Any:
 
 
 def _inside(call: Any, name: str) -> Any:
-    """Return the call of an agent that did the work of a function; None: it was no agent's, or never began."""
+    """Return the agent call that performed a function; None: no agent did, or it never started."""
     found = getattr(call, "inners", {}).get(name)
     return None if found is None else found[1]
 

@@ -1,4 +1,4 @@
-"""The outcomes of handoffs: steps that a call takes of its own, and that nobody outside can have it take."""
+"""The outcomes of handoffs, which only the call itself can pass to its table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsm_agent.messages.reply import Usage
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
-    """The dialog goes over to another agent, as the model has asked for, or as an earlier turn has left it."""
+    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
 
     kind: ClassVar[str] = "handed_over"
 
@@ -20,7 +20,7 @@ class HandedOver(Value, frozen=True, kw_only=True):
 
 
 class HandoffEnded(Value, frozen=True, kw_only=True):
-    """The agent that took the dialog over has ended, and so does the call, in the same way."""
+    """The agent that took the dialog over has ended, which ends the call in the same way."""
 
     kind: ClassVar[str] = "relayed"
 

@@ -1,4 +1,4 @@
-"""Records of processes inside of an agent call: of agent calls, and of others, which are written in their own way."""
+"""Records of processes inside of an agent call: those of agent calls, and those of others, with their own JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ else:
 
 
 class ProcessRecord(Written):
-    """The record of a process inside of a call that is no agent call, such as a run of a flow.
+    """The record of a process inside of a call that is not an agent call, such as a run of a flow.
 
-    Read from JSON it has but an outline of that record, until the process around it is made.
+    A record that was read from JSON holds only an outline, until its process is made.
 
     Args:
-        record: The process's own record, or the outline; what is not here is looked up there.
-        write: Returns the record as JSON; None: there is the document.
+        record: The process's own record, or the outline; other attributes are looked up there.
+        write: Returns the record as JSON; None: ``document`` is given.
         document: The JSON.
     """
 
@@ -35,7 +35,7 @@ class ProcessRecord(Written):
 
     @property
     def is_outline(self) -> bool:
-        """True if it was read from JSON, and no process was made of it yet."""
+        """True if it was read from JSON, and its process was not made yet."""
         return self._write is None
 
     @property
@@ -46,7 +46,7 @@ class ProcessRecord(Written):
         return self._document
 
     def changed(self, **changes: Any) -> ProcessRecord:
-        """Return it with a record that differs in these fields."""
+        """Return a copy whose record differs in these fields."""
         return ProcessRecord(self.record.changed(**changes), self._write)
 
     def __getattr__(self, name: str) -> Any:
@@ -69,14 +69,14 @@ class ProcessRecord(Written):
 
 
 class _Outline(Value, frozen=True):
-    """The part of a record in JSON that the call around it needs to know."""
+    """The part of a record that the call around it needs before its process is made."""
 
     depth: int
     total_usage: Usage
 
 
 def _used(data: Mapping[str, Any]) -> Usage:
-    """Return the tokens in a record as JSON, and in those inside of it."""
+    """Return the tokens of a record in JSON and of the records inside of it."""
     used: Usage = from_data(data.get("usage", {}), Usage)
     inside = [child.get("record", child) for child in data.get("children", {}).values()]
     return sum([_used(child) for child in inside], used)
@@ -87,7 +87,7 @@ def _unpickled(document: str) -> Any:
 
 
 class InnerRecords(dict[str, Any], Read):
-    """The records of the processes inside of a call, as they are read from JSON."""
+    """The records of the processes inside of a call, read from JSON."""
 
     @classmethod
     def read(cls, data: Any) -> InnerRecords:
@@ -95,7 +95,7 @@ class InnerRecords(dict[str, Any], Read):
 
 
 def _inner(data: Any) -> Any:
-    """Return the record of an agent call, or that of another process."""
+    """Read the record of an agent call or of another process."""
     if isinstance(data, dict) and "dialog" not in data and isinstance(inner := data.get("record"), dict):
         depth = from_data(inner.get("depth", 0), int)
         return ProcessRecord(_Outline(depth, _used(inner)), None, to_json(data))

@@ -1,4 +1,4 @@
-"""Reports: what the result of a call says about its way there.
+"""Reports on how a call came to its result.
 
-Pure: they are part of its record, or derived from its record and trace.
+They are part of its record, or derived from its record and trace by pure functions.
 """

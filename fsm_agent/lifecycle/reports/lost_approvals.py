@@ -1,4 +1,4 @@
-"""Find the approvals that the present code cannot act on: their functions are gone, or take other arguments by now."""
+"""Find approvals that the present code cannot act on: their functions were removed, or take other arguments now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fsm_agent.messages.message import FunctionCall
 
 
 def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
-    """Yield the agent calls in a process that wait for something, itself included, each with its path."""
+    """Yield the waiting agent calls in a process, which may be one itself, each with its path."""
     paths = {""}
     for effect in process.effects:
         path = effect.key.rpartition(SEPARATOR)[0]
@@ -31,10 +31,10 @@ def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
 
 
 def lost_approval(process: Process) -> str | None:
-    """Return which approved function call of a process its code cannot run, and why; None: there is none."""
+    """Return which approved function call the code of a process cannot run, and why; None: it can run all."""
     for path, call in calls_in(process):
         approved = approved_keys(call.record) if call.record.round else ()
-        begun = call.record.in_doubt if approved else ()  # whether these have run is asked anyway
+        begun = call.record.in_doubt if approved else ()  # these may have run, which is a question of its own
         for f in call.record.pending:
             if f"{AskApproval.prefix}:{f.id}" in approved and f not in begun:
                 key = f"{path}{SEPARATOR}{f.id}" if path else f.id
@@ -44,11 +44,11 @@ def lost_approval(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why an outcome would be an approval that is lost, as `lost_approval` does; None: it would not.
+    """Return why an outcome is an approval that the code cannot act on; None: it is none, or the code can.
 
     Args:
         process: The process.
-        key: That of the effect.
+        key: The key of the effect.
         outcome: Any outcome.
     """
     if not isinstance(outcome, Approved | Modified):
@@ -64,7 +64,7 @@ def loses(process: Process, key: str, outcome: object) -> str | None:
         if own == f"{AskApproval.prefix}:{f.id}":
             if isinstance(outcome, Modified):
                 if f.name in call.prompt.by_name and not _has_changed(process):
-                    return None  # whoever modified them was wrong, and the model is told
+                    return None  # the modified arguments are wrong, not the code; the model gets an error
                 f = f.changed(arguments_json=outcome.arguments_json)
             problem = unrunnable(f, call.prompt)
             return problem if problem is None else _lost(f"{path}{SEPARATOR}{f.id}" if path else f.id, f, problem)

@@ -1,7 +1,7 @@
-"""The phases of the work of an agent: in which it is, told from the functions that it has called.
+"""Detect the phase of an agent's work from the functions that it has called.
 
-A fold over the functions that have ended, in linear time and bounded memory.  It describes a call and steers nothing:
-what may be done in which phase is for a flow to say, with a state for each phase.
+A fold over the functions that have ended, in linear time and bounded memory.  It describes a call and does not control
+it: to restrict what may happen in a phase, define a flow with a state for each.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class PhaseRule(Value, frozen=True):
         phase: The name of the phase.
         any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
             `FunctionCall`.
-        after: Phases one of which was there before; none: it counts from the start.
-        min_count: How many such calls, among the latest that are signs of a phase, bring the phase about; None: more
-            than half of them.
-        only_success: Functions that have failed are no signs.
+        after: Phases of which one must have come before; empty: the rule applies from the start.
+        min_count: The number of such calls, among the latest that are signs of a phase, that start the phase; None:
+            more than half of them.
+        only_success: Whether failed functions are ignored.
     """
 
     phase: str
@@ -53,7 +53,7 @@ class PhaseRule(Value, frozen=True):
         check(f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "1 or more, or None,")
 
     def fits(self, call: FunctionCall) -> bool:
-        """Return whether a call is one that the rule is about, whatever was before."""
+        """Return whether the rule matches a call, whatever came before."""
         if self.only_success and call.error is not None:
             return False
         return any(_fits(item, call) for item in self.any_of)
@@ -78,15 +78,15 @@ CODING_PHASES = (
 
 
 class PhaseDetector(Value, frozen=True):
-    """Tells in which phase the work of an agent is.
+    """Detects the phase of an agent's work.
 
-    Each function that ended is told by the first rule that fits it.  A rule brings its phase about if enough of the
-    latest calls since the present phase began are its own, so that one look into a file does not end an edit.
+    Each function that ended counts for the first rule that matches it.  A rule starts its phase if enough of the latest
+    calls since the present phase began count for it, so that reading one file does not end an edit.
 
     Args:
-        rules: The rules, in their order.
-        default: The phase before any rule has brought one about.
-        window: How many calls are the latest; those that no rule fits do not count.
+        rules: The rules, in order.
+        default: The phase before any rule has started one.
+        window: The number of latest calls; calls that no rule matches are left out.
     """
 
     rules: tuple[PhaseRule, ...] | list[PhaseRule] = CODING_PHASES
@@ -107,7 +107,7 @@ class PhaseDetector(Value, frozen=True):
             check(f"min_count of the rule for {rule.phase!r}", rule.min_count, is_met, f"at most {self.window}")
 
     def phase(self, what: Any) -> str:
-        """Return the phase at the end of something; see `phases`."""
+        """Return the last phase; see `phases`."""
         latest = deque(self.phases(what), maxlen=1)
         return latest[0] if latest else self.default
 
@@ -118,24 +118,24 @@ class PhaseDetector(Value, frozen=True):
             what: The result of a call, a call, its record, a dialog, messages, or settled function calls.
 
         Raises:
-            UsageError: It is none of these.
+            UsageError: ``what`` is none of these.
         """
         fold = PhaseFold(self)
         return (fold.add(call) for call in _settled(what))
 
     def hook(self) -> PhaseHook:
-        """Return a hook that follows one call after another: ``Agent(…, hooks=[hook])``, or a sink of one."""
+        """Return a hook that follows one call after another: ``Agent(…, hooks=[hook])``, or the sink of a call."""
         return PhaseHook(self)
 
 
 class PhaseFold:
-    """The phase so far, and what is known of the latest calls.
+    """The present phase and the latest calls.
 
     Args:
-        detector: Has the rules.
+        detector: The detector with the rules.
 
     Attributes:
-        phase: The phase.
+        phase: The present phase.
     """
 
     __slots__ = ("_detector", "_latest", "_seen", "phase")
@@ -165,16 +165,16 @@ class PhaseFold:
 
 
 class PhaseHook:
-    """A hook that knows the phase of the latest call; who listens changes nothing.
+    """A hook that follows the phase of the latest call.
 
-    Functions count as they end, and at the end of the call in the order in which they were requested.  It follows one
-    call at a time: give each agent that is used by several threads at once, or each call (as its sink), one of its own.
+    Functions count as they end, and at the end of the call in the order in which they were requested.  The hook follows
+    one call at a time: where threads share an agent, pass each call its own hook as the sink.
 
     Args:
-        detector: Has the rules.
+        detector: The detector with the rules.
 
     Attributes:
-        phase: The phase now.
+        phase: The present phase.
     """
 
     def __init__(self, detector: PhaseDetector) -> None:
@@ -185,7 +185,7 @@ class PhaseHook:
         self._is_over = False
 
     def on_event(self, event: Any) -> None:
-        """Take note of an event."""
+        """Update the phase by an event."""
         if self._is_over:
             self._is_over = False
             self._fold, self._started = PhaseFold(self.detector), {}
@@ -213,7 +213,7 @@ def _fits(pattern: Pattern, call: FunctionCall) -> bool:
 
 
 def _settled(what: Any) -> Iterable[FunctionCall]:
-    """Return the function calls of something that have ended, in the order in which they were requested."""
+    """Return the function calls that have ended, in the order in which they were requested."""
     if isinstance(record := getattr(what, "record", None), CallRecord):
         what = record
     if isinstance(what, CallRecord):

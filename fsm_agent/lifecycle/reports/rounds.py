@@ -24,7 +24,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """
 
     number: int  # from 1
-    text: str = ""  # of the model, beside the function calls, or the answer
+    text: str = ""  # the model's text besides the function calls, or the answer
     requests: int = 0  # to the model that were answered or have failed
     function_calls: tuple[FunctionCall, ...] = ()  # settled
     parse_errors: tuple[str, ...] = ()  # of answers that could not be used
@@ -33,7 +33,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     usage: Usage = UNUSED
     cost_pico_usd: int | None = None  # in millionths of a millionth of a dollar; None: no price, or nothing reported
     began_at_s: float | None = None  # Unix time
-    ended_at_s: float | None = None  # None as well while it goes on
+    ended_at_s: float | None = None  # None: unknown, or it has not ended
     model_s: float = 0.0  # how long the model was waited for, in seconds
     approvals_s: float = 0.0
     functions_s: float = 0.0
@@ -88,7 +88,7 @@ def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
 
 
 def _closes(step: Stepped) -> bool:
-    """Return whether a step closes a round after which the call goes on."""
+    """Return whether a step closes a round but does not end the call."""
     return step.to == State.CALLING and (step.source == State.TOOL_INTERRUPT or step.trigger in _AT_ONCE)
 
 

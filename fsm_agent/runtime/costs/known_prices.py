@@ -1,4 +1,4 @@
-"""The prices of models that the package genai-prices knows; its data is part of it, and nothing is downloaded."""
+"""The prices of models in the package genai-prices, which contains its data; nothing is downloaded."""
 
 from __future__ import annotations
 

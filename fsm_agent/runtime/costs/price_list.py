@@ -1,4 +1,4 @@
-"""The prices of the models that a client may ask: the user's, else those that are known."""
+"""The prices of the models that a client may ask: those of the user, or the known ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Pr
 
 
 def models_of(client: Any) -> tuple[str, ...]:
-    """Return the names of the models that a client may ask; more than one if it chooses out of several."""
+    """Return the names of the models that a client may ask; more than one for a client with fallbacks."""
     models: tuple[str, ...] | None = getattr(client, "models", None)
     return (str(getattr(client, "name", client)),) if models is None else models
 
@@ -24,11 +24,11 @@ class PriceList:
     """The prices of some models.
 
     Args:
-        prices: The user's; see `World`.
-        models: As ``provider:model``.
+        prices: The prices of the user; see `World`.
+        models: The names of the models, as ``provider:model``.
 
     Raises:
-        UsageError: ``prices`` is none.
+        UsageError: ``prices`` holds something else than prices.
     """
 
     def __init__(self, prices: Prices | None, models: tuple[str, ...]) -> None:
@@ -43,19 +43,19 @@ class PriceList:
         self._known: dict[str, Tariff] = {}
 
     def check(self) -> None:
-        """Refuse a model whose price nobody knows.
+        """Refuse models without a known price.
 
         Raises:
-            UsageError: It names the model.
+            UsageError: A model has no known price.
         """
         for model in self._models:
             self._price((model,))
 
     def priced(self, reply: Reply) -> Reply:
-        """Return a reply with its cost; as it is, if it has one or no tokens were reported.
+        """Return a reply with its cost; return it unchanged if it has a cost or reports no tokens.
 
         Raises:
-            UsageError: Nobody knows the price.
+            UsageError: The model has no known price.
         """
         if reply.usage.cost_pico_usd is not None or reply.usage == UNUSED:
             return reply
@@ -67,7 +67,7 @@ class PriceList:
         """Return the price of a model.
 
         Args:
-            names: What the reply names, if it has come, and ``provider:model`` as it was asked.
+            names: The model's name in the reply, if there is one, and the name that was asked, ``provider:model``.
         """
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):

@@ -22,11 +22,11 @@ else:
 MAX_WORDS = 300  # characters of a detail
 MAX_TRACEBACK = 10_000  # characters
 MAX_FRAMES = 30  # of a traceback, the innermost
-_SLACK = 1000  # characters that are read beyond, so that a key at the cut is recognized
+_SLACK = 1000  # characters read beyond the cut, so that a key across it is recognized
 
 
 def words(text: str, at_most: int = MAX_WORDS) -> str:
-    """Return ``text`` as it may stand in a line: masked, plain, cut, and without line ends."""
+    """Return ``text`` for a log line: masked, plain, cut, and on one line."""
     line = " ".join(_clean(text, at_most).split())
     return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
 
@@ -74,7 +74,7 @@ def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception, from the first frame of the user's code; there may be none."""
+    """Return the traceback of an exception, from the first frame of the user's code on."""
     start = error.__traceback__
     while start is not None and str(start.tb_frame.f_globals.get("__name__", "")).startswith("fsm_agent."):
         start = start.tb_next

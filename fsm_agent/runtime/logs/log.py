@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     logging = deferred("logging")
 
-_LAST_ROUND = "at_round_limit"  # the guard of the rows behind which the model has to answer
+_LAST_ROUND = "at_round_limit"  # the guard of rows after which the model has to answer
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 
 
@@ -24,7 +24,7 @@ def is_debugged() -> bool:
 
 
 def any_notable(steps: Sequence[Any]) -> bool:
-    """Return whether one of these steps may be logged at WARNING; `log_steps` knows."""
+    """Return whether one of these steps may be logged at WARNING; `log_steps` decides."""
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
         if step.trigger == "model_failed" or step.to == "Failed" or step.guard == _LAST_ROUND:

@@ -37,15 +37,15 @@ class LoggingHook:
     """A hook that logs events with `logging`: a line each, and the facts in ``extra`` as ``record.fsm_agent``.
 
     The log of ``fsm_agent`` has the steps of all calls; this one is of one agent, under a name and at levels of your
-    own.  Likely keys are masked; no line contains the dialog, arguments or results.  Its own errors are logged, and
-    raised nowhere.
+    own.  Likely keys are masked; no line contains the dialog, arguments or results.  Errors of the hook are logged, and
+    not raised.
 
     Args:
         logger: The logger, or its name.
         levels: Levels of events by their names, such as ``{"Stepped": logging.INFO}``; None: the event is not logged.
 
     Raises:
-        UsageError: There is no such event, or a level is not a number.
+        UsageError: An event does not exist, or a level is not a number.
     """
 
     def __init__(

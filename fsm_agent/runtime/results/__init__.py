@@ -1,4 +1,1 @@
-"""Changes to the results of functions before the model is told: processed, extracted, cached.
-
-Pipelines and their cache live here.  How a function is run does not.
-"""
+"""Process, extract and cache the results of functions before the model sees them."""

@@ -1,7 +1,7 @@
-"""Keep results that are too long for the dialog, and let the model read in them.
+"""Keep results that are too long for the dialog, and let the model read parts of them.
 
-The model searches for literal text, not for regular expressions: Python's can take for ever on a pattern that a model
-wrote, while `str.find` takes linear time.
+The model searches for literal text, not for regular expressions: on a pattern that a model wrote, `re` may take
+exponential time, while `str.find` takes linear time.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class _Kept:
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """Return the last line up to ``last`` to which those from ``first`` have ``max_chars`` characters or fewer."""
+        """Return the last line up to ``last`` so that those from ``first`` fit into ``max_chars`` characters."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
 
     def lines_with(self, pattern: str, within: range, most: int) -> dict[int, None]:
-        """Return the first lines of ``within``, in order, that hold a part of the pattern: about ``most`` of them."""
+        """Return about ``most`` of the first lines of ``within``, in order, that hold a part of the pattern."""
         hits: dict[int, None] = {}
         offset, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
         while len(hits) < most and (offset := self.text.find(pattern, offset, end)) >= 0:
@@ -71,14 +71,14 @@ class _Kept:
 
 
 class ResultCache:
-    """Keep long results for a while, and let the model read in them.
+    """Keep long results for a while, and let the model read parts of them; thread-safe.
 
-    Give `cacher` to a `ResultPipeline` and `function` to the prompt.  A caller of the function can read all that is
-    kept here: one cache belongs to one conversation, or to several that may share their knowledge.  Thread-safe.
+    Pass `cacher` to a `ResultPipeline` and `function` to the prompt.  A model that has the function can read everything
+    in the cache: use one cache for one conversation, or for several that may share their knowledge.
 
     Args:
-        ttl_s: How long a result is kept, in seconds.
-        max_bytes: How much is kept, in bytes; the oldest result is dropped first.
+        ttl_s: How many seconds a result is kept.
+        max_bytes: How many bytes are kept; the oldest result is dropped first.
         preview_lines: How many lines the summary shows.
         max_chars: The longest answer of the function.
         now: Returns the time, in seconds from any origin.
@@ -139,7 +139,7 @@ class ResultCache:
 
     @cached_property
     def function(self) -> Function:
-        """The function with which the model reads in the results."""
+        """The function with which the model reads the results."""
         return Function.of(self._answer, name=NAME, repeatable=True)
 
     def _answer(
@@ -186,7 +186,7 @@ class ResultCache:
         return text if fitting == last else f"{text}\n[too long for one answer: read on from line {fitting + 1}]"
 
     def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
-        """Return the lines with the pattern as ``12: …``, those around them as ``12- …``."""
+        """Return the lines with the pattern as ``12: …``, and those around them as ``12- …``."""
         if not pattern:
             raise ValueError("pattern is empty: the text to look for would be right")
         hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"

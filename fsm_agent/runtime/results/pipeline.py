@@ -1,8 +1,8 @@
 """Process the result of a function before it enters the dialog.
 
-A processor changes any result, an extractor takes from a long one what matters for the task, a cacher stores one that
-is still long elsewhere and leaves a summary.  When one of them raises, or returns neither a text nor None, the model is
-shown an error in place of the result, which they may be there to redact; the function is not run again.
+A processor changes any result.  An extractor selects the relevant part of a long result.  A cacher stores a result that
+is still long elsewhere, and leaves a summary.  If one of them raises, or returns neither a string nor None, the model
+sees an error instead of the result, which they may have to redact; the function is not run again.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class PipelineResult(NamedTuple):
-    """A result behind the pipeline, and what was done to it."""
+    """A result after the pipeline, and the events of its changes."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True):
-    """Three steps, in this order, each optional; results that are errors skip them.
+    """Three optional steps, in this order; error results skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.
 
     Attributes:
         processor: Takes each result.
-        extractor: Takes a result that then has more than ``extraction_threshold`` tokens, with the user's last message;
+        extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message;
             it may ask a model.
-        extraction_threshold: In tokens, estimated.
-        cacher: Takes a result that then has more than ``inline_threshold`` tokens, and returns its substitute.
-        inline_threshold: In tokens, estimated.
+        extraction_threshold: In estimated tokens.
+        cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns its substitute.
+        inline_threshold: In estimated tokens.
     """
 
     hidden = ("processor", "extractor", "cacher")
@@ -86,8 +86,8 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
             try:
                 awaitable = steps.send(result)
             except StopIteration as end:
-                return _piped(end)
-            result = run(_coroutine(awaitable))
+                return _pipeline_result(end)
+            result = run(_await_replacement(awaitable))
 
     async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> PipelineResult:
         """Take the steps in this task."""
@@ -96,13 +96,13 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
             try:
                 awaitable = steps.send(result)
             except StopIteration as end:
-                return _piped(end)
+                return _pipeline_result(end)
             result = await awaitable
 
     def _steps(
         self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
     ) -> Generator[Awaitable[Replacement], Any, PipelineResult]:
-        """Yield each awaitable, to be sent its result."""
+        """Take the steps; yields each awaitable, whose result is sent in."""
         if outcome.is_error:
             return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()
@@ -118,24 +118,24 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
             result = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
             if inspect.isawaitable(result):
                 result = yield result
-            new = _checked(result, kind, call.name, text)
+            new = _check_result(result, kind, call.name, text)
             if new != text:
                 events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
                 text = new
         return PipelineResult(outcome.changed(text=text), tuple(events)) if events else PipelineResult(outcome)
 
 
-def _piped(end: StopIteration) -> PipelineResult:
+def _pipeline_result(end: StopIteration) -> PipelineResult:
     piped: PipelineResult = end.value
     return piped
 
 
-async def _coroutine(awaitable: Awaitable[Replacement]) -> Replacement:
+async def _await_replacement(awaitable: Awaitable[Replacement]) -> Replacement:
     return await awaitable
 
 
-def _checked(result: Any, kind: str, name: str, text: str) -> str:
-    """Return the text that a step made of the result, as it can be shown to a model."""
+def _check_result(result: Any, kind: str, name: str, text: str) -> str:
+    """Return the result of a step as text for the model; raise if it is no string."""
     if result is None:
         return text
     if not isinstance(result, str):

@@ -1,7 +1,8 @@
-"""The queue of a store in memory: which run has been due longest, without looking at those that are not.
+"""The queue of a store in memory: find the run that has been due longest, without a look at the others.
 
-A run has at most one valid *ticket* among the heaps.  Whoever moves it gives it another and leaves the old one behind;
-tickets that are left behind are dropped when they come to the top, or all at once when they are the greater part.
+A run has at most one valid *ticket* in the heaps.  A move gives it a new ticket and leaves the old one in its heap,
+since to find an item in a heap takes as long as to read the heap.  Stale tickets are dropped when they come to the top,
+or all at once when they outnumber the valid ones.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ class Queued(Protocol):
 
     agent: str
     is_ended: bool
-    ticket: int  # 0: nowhere
-    until_s: float | None  # Unix time at which its lease ends; None: it is free
+    ticket: int  # the valid one; 0: none
+    until_s: float | None  # Unix time at which its lease ends; None: it has no holder
 
 
 R = TypeVar("R", bound=Queued)
 
-_FEW = 64  # tickets that are not worth tidying up
+_FEW = 64  # the number of tickets up to which stale ones are left alone
 _tickets = itertools.count(1)
 
 
 class _Heap(Generic[R]):
-    """Runs by a time, the earliest first."""
+    """A heap of runs by a time, the earliest first."""
 
     __slots__ = ("_many", "_tickets")
 
@@ -46,7 +47,7 @@ class _Heap(Generic[R]):
             self._many = max(_FEW, 2 * len(self._tickets))
 
     def first(self) -> tuple[float, int, R] | None:
-        """Return the earliest ticket that is not left behind."""
+        """Return the earliest valid ticket."""
         tickets = self._tickets
         while tickets:
             if (first := tickets[0])[1] == first[2].ticket:
@@ -55,7 +56,7 @@ class _Heap(Generic[R]):
         return None
 
     def first_after(self, at_s: float) -> float | None:
-        """Return the earliest time behind ``at_s``."""
+        """Return the earliest time after ``at_s``."""
         if (first := self.first()) is None or first[0] > at_s:
             return first[0] if first is not None else None
         later = [entry[0] for entry in self._tickets if entry[0] > at_s and entry[1] == entry[2].ticket]
@@ -63,7 +64,7 @@ class _Heap(Generic[R]):
 
 
 class _Waiting(Generic[R]):
-    """The runs of one agent that are free and due, or will be by the clock."""
+    """The runs of one agent without a holder that are due, or will be at a known time."""
 
     __slots__ = ("later", "now")
 
@@ -73,30 +74,32 @@ class _Waiting(Generic[R]):
 
 
 class DueQueue(Generic[R]):
-    """The runs that are due or will be, and those that are held.  Not thread-safe."""
+    """The runs that are due or will be, and those with a holder.  Not thread-safe."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, _Waiting[R]] = defaultdict(_Waiting)
-        self._held = _Heap[R]()  # by the end of their leases, as it was when they were put there
+        # By the ends of their leases when they were pushed.  A renewal moves no ticket; `_end_leases` pushes a renewed
+        # run again when the old end comes.
+        self._held = _Heap[R]()
 
     def make_due(self, run: R, since_s: float) -> None:
-        """Have a free run due at once."""
+        """Make a run without a holder due at once."""
         self._waiting[run.agent].now.push(since_s, run)
 
     def make_due_at(self, run: R, due_s: float) -> None:
-        """Have a free run due from some time on."""
+        """Make a run without a holder due from ``due_s`` on."""
         self._waiting[run.agent].later.push(due_s, run)
 
     def hold(self, run: R, until_s: float) -> None:
-        """Have a run due when its lease ends, unless it is given back or renewed before."""
+        """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
     def longest_due(self, agents: Iterable[str], now_s: float, due_s: float) -> R | None:
-        """Return the run that nobody holds and that has been due longest.
+        """Return the run without a holder that has been due longest.
 
         Args:
-            agents: Only theirs; empty: everybody's.
-            now_s: Unix time at which leases have ended.
+            agents: Only runs of these agents; empty: of all.
+            now_s: Unix time by which leases have ended.
             due_s: Unix time at which runs have to be due.
         """
         self._end_leases(now_s)
@@ -113,7 +116,7 @@ class DueQueue(Generic[R]):
         return best[2] if best is not None else None
 
     def next_due_s(self, agents: Iterable[str], after_s: float) -> float | None:
-        """Return the first Unix time behind ``after_s`` at which the clock makes a run of these agents due."""
+        """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
         waiting = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
         firsts = [heap.first_after(after_s) for heap in (self._held, *[runs.later for runs in waiting])]
         return min([first for first in firsts if first is not None], default=None)
@@ -133,5 +136,5 @@ class DueQueue(Generic[R]):
             run = first[2]
             if run.until_s is None or run.until_s <= now_s:
                 return first
-            self.hold(run, run.until_s)  # the lease had ended, and was renewed before anybody claimed the run
+            self.hold(run, run.until_s)  # its lease had ended, and was renewed before the run was claimed
         return None

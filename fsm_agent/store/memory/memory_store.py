@@ -1,4 +1,4 @@
-"""Runs in memory: for tests, and for runs that need not outlive their OS process."""
+"""A store in memory: for tests, and for runs that need not outlive their OS process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
-    asked_now,
+    effective_due_s,
     is_repeated,
     is_woken,
+    merge_questions,
     open_questions,
     row_of,
-    shown_due_s,
 )
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
@@ -50,9 +50,9 @@ class MemoryStore:
         self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
-        self._changes = 0  # how often a run became due, or will be earlier than before
+        self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
-        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+        self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
 
     def create(
         self,
@@ -109,9 +109,9 @@ class MemoryStore:
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
         with self._lock:
-            kept = self._newest(lease)
+            kept = self._run_of(lease)
             if kept.until_s is None:
-                raise checks.lost(lease)
+                raise checks.lost_lease(lease)
             kept.until_s = self._clock() + for_s
             return len(kept.posts)
 
@@ -127,10 +127,12 @@ class MemoryStore:
     ) -> int:
         rest = check_append(lines, rest)
         with self._lock:
-            kept = self._newest(lease)
+            kept = self._run_of(lease)
             if kept.until_s is None or kept.n != n:
                 if not is_repeated(kept, lease, n, lines, rest):
-                    raise checks.lost(lease) if kept.until_s is None else checks.misplaced(lease, n, kept.n)
+                    raise (
+                        checks.lost_lease(lease) if kept.until_s is None else checks.misplaced_entries(lease, n, kept.n)
+                    )
                 return len(kept.posts)
             if lines:
                 kept.add(lines)
@@ -184,11 +186,11 @@ class MemoryStore:
         with self._lock:
             kept = self._get(run)
             if kept.is_ended:
-                raise checks.has_ended(run)
+                raise checks.ended_run(run)
             now_s = self._clock()
             if key:
                 if (asked := kept.asked.get(key)) is None:
-                    raise checks.not_asked(run, key, [open_.key for open_ in open_questions(kept)])
+                    raise checks.unknown_question(run, key, [open_.key for open_ in open_questions(kept)])
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
@@ -198,7 +200,7 @@ class MemoryStore:
             if kept.until_s is None and is_woken(kept) > was_woken:
                 self._make_due(kept, now_s)
             else:
-                self._tell()
+                self._notify()
 
     def list(
         self,
@@ -218,7 +220,7 @@ class MemoryStore:
                 if (agent is None or kept.agent == agent)
                 and (ended is None or kept.is_ended == ended)
                 and (not asked or open_questions(kept))
-                and (due_before is None or ((due_s := shown_due_s(kept)) is not None and due_s < due_before))
+                and (due_before is None or ((due_s := effective_due_s(kept)) is not None and due_s < due_before))
             ]
             found.sort(key=lambda kept: kept.updated_s, reverse=True)
             now_s = self._clock()
@@ -254,7 +256,7 @@ class MemoryStore:
                 self._waiting -= 1
 
     def close(self) -> None:
-        """Do nothing: what is in memory goes with the store."""
+        """Do nothing; runs in memory need no closing."""
 
     def _take(self, kept: StoredRun, holder: str, for_s: float, now_s: float) -> Lease:
         kept.fence += 1
@@ -265,17 +267,15 @@ class MemoryStore:
 
     def _get(self, run: str) -> StoredRun:
         if (kept := self._runs.get(run)) is None:
-            raise checks.unknown(run)
+            raise checks.unknown_run(run)
         return kept
 
-    def _newest(self, lease: Lease) -> StoredRun:
-        """Return the run of a lease that nobody has outdated.
-
-        A run that was deleted and begun again counts its fences from 1 again.
-        """
+    def _run_of(self, lease: Lease) -> StoredRun:
+        """Return the run of a lease; raise if the lease was superseded."""
+        # The fence alone is not enough: a run that was deleted and created again counts its fences from 1 again.
         kept = self._runs.get(lease.run)
         if kept is None or kept.fence != lease.fence or kept.since_s != lease.since_s or kept.holder != lease.holder:
-            raise checks.lost(lease)
+            raise checks.lost_lease(lease)
         return kept
 
     def _check_free(self, kept: StoredRun, now_s: float) -> None:
@@ -285,9 +285,9 @@ class MemoryStore:
     def _make_due(self, kept: StoredRun, now_s: float) -> None:
         since_s = min(now_s, kept.due_s) if kept.due_s else now_s
         self._queue.make_due(kept, since_s)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changes += 1
         if self._waiting:
             self._due.notify_all()
@@ -298,7 +298,7 @@ class MemoryStore:
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
-            kept.asked = asked_now(kept.asked, rest.questions, unread)
+            kept.asked = merge_questions(kept.asked, rest.questions, unread)
         kept.ticket = 0
         if rest.is_ended:
             return
@@ -306,4 +306,4 @@ class MemoryStore:
             self._make_due(kept, kept.updated_s)
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)
-            self._tell()
+            self._notify()

@@ -1,4 +1,4 @@
-"""A run as a store in memory keeps it, and what is read off it."""
+"""A run in memory, and the values that are derived from it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fsm_agent.store.store import Lease, Post, Rest, Run
 
 
 class OpenQuestion:
-    """A question that is open, or answered while its answer is unread."""
+    """A question that is open, or that has an unread answer."""
 
     __slots__ = ("at_s", "by", "question")
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.at_s: float | None = None  # of its answer
+        self.at_s: float | None = None  # the time of its answer; None: it is open
         self.by = ""
 
 
 class StoredRun:
-    """A run as it is kept.  One whose lease was not given back has the lease's end, even when that has passed."""
+    """A run; ``until_s`` is the end of its lease until the lease is given back, even after that time has passed."""
 
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended", "n"),
@@ -32,23 +32,23 @@ class StoredRun:
     def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
         self.name, self.header, self.agent = name, header, agent
         self.n = 0  # entries
-        self._lines: list[str] = []  # those that somebody has read
-        self._unread: list[tuple[int, Sequence[str]]] = []  # the others, each behind how many
+        self._lines: list[str] = []  # the entries that were read before
+        self._unread: list[tuple[int, Sequence[str]]] = []  # the others, with the number of entries before each
         self.posts: dict[int, Post] = {}
         self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
-        self.due_s: float | None = 0.0  # as the last rest said
-        self.heeds: str | None = None  # the same
+        self.due_s: float | None = 0.0  # of the last rest
+        self.heeds: str | None = None  # of the last rest
         self.created_s = self.updated_s = now_s
         self.fence = self.tries = self.ticket = 0
         self.holder, self.since_s = "", 0.0
         self.until_s: float | None = None
-        self.returned_at = -1  # behind which entry the append was that gave the lease back
+        self.returned_at = -1  # the ``n`` of the append that gave the lease back
 
     @property
     def lines(self) -> list[str]:
-        """The entries; until somebody reads them they need not be written."""
+        """The entries; they are written out, and their digests computed, at the first read."""
         while self._unread:
             before, lines = self._unread[0]
             self._lines[before:] = lines
@@ -56,13 +56,13 @@ class StoredRun:
         return self._lines
 
     def add(self, lines: Sequence[str]) -> None:
-        """Add entries; when this is interrupted, all of them or none."""
+        """Add entries; all or none, even when interrupted."""
         self._unread += [(self.n, lines if type(lines) is PendingLines else tuple(lines))]
         self.n += len(lines)
 
 
 def is_repeated(kept: StoredRun, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None) -> bool:
-    """Return True if this lease has done this append before."""
+    """Return whether this lease has made this append before."""
     end = n + len(lines)
     if rest is None:
         is_next = kept.until_s is not None and bool(lines) and n >= lease.n and end <= kept.n
@@ -71,10 +71,10 @@ def is_repeated(kept: StoredRun, lease: Lease, n: int, lines: Sequence[str], res
     return is_next and kept.lines[n:end] == list(lines)
 
 
-def asked_now(
+def merge_questions(
     before: dict[str, OpenQuestion], questions: Sequence[Question], unread: set[str]
 ) -> dict[str, OpenQuestion]:
-    """Return the questions after a rest: what was answered is asked anew once its answer has been used up."""
+    """Return the questions after a rest; a question is asked again when its answer was used up."""
     now: dict[str, OpenQuestion] = {}
     for question in questions:
         asked = before.get(question.key)
@@ -85,12 +85,12 @@ def asked_now(
 
 
 def open_questions(kept: StoredRun) -> list[Question]:
-    """Return the questions that nobody has answered, by key."""
+    """Return the unanswered questions, sorted by key."""
     return [asked.question for _, asked in sorted(kept.asked.items()) if asked.at_s is None]
 
 
-def shown_due_s(kept: StoredRun) -> float | None:
-    """Return the time at which a run is due, as `Run.due_s` says it."""
+def effective_due_s(kept: StoredRun) -> float | None:
+    """Return the time at which a run is due, as `Run.due_s` defines it."""
     if kept.is_ended:
         return None
     return 0.0 if kept.until_s is not None or is_woken(kept) else kept.due_s
@@ -102,14 +102,14 @@ def is_woken(kept: StoredRun) -> bool:
 
 
 def row_of(kept: StoredRun, now_s: float) -> Run:
-    """Return what can be known of a run without its journal."""
+    """Return the row of a run."""
     return Run(
         id=kept.name,
         agent=kept.agent,
         n=kept.n,
         state=kept.state,
         is_ended=kept.is_ended,
-        due_s=shown_due_s(kept),
+        due_s=effective_due_s(kept),
         holder=kept.holder if kept.until_s is not None and kept.until_s > now_s else None,
         created_s=kept.created_s,
         updated_s=kept.updated_s,

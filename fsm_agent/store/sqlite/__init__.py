@@ -1,6 +1,6 @@
 """A store in a file of SQLite: its schema and migrations, its connections, its statements.
 
-Nothing here knows what a line means.
+This package does not know what a line means.
 """
 
 from fsm_agent.store.sqlite.sqlite_store import SqliteStore

@@ -1,7 +1,8 @@
-"""Connections to an SQLite file, each lent to one thread at a time; none crosses a fork.
+"""A pool of connections to an SQLite file, each lent to one thread at a time; none crosses a fork.
 
-SQLite knows by OS process what it has locked.  A forked one inherits that knowledge, but no locks: neither an inherited
-connection nor a new one beside it could be trusted there.  So a fork waits until all are returned, and closes them.
+SQLite remembers per OS process what it has locked.  A forked process inherits that memory, but not the locks, so
+neither an inherited connection nor a new one beside it could be trusted there.  A fork therefore waits until all
+connections are returned, and closes them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Connections:
 
     Args:
         connect: Returns a new connection.
-        closed: Returns the error for whoever wants one after `close`.
+        closed: Returns the error for a request after `close`.
     """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], closed: Callable[[], Exception]) -> None:
@@ -32,12 +33,12 @@ class Connections:
         self.is_closed = False
 
     def __del__(self) -> None:
-        """Close what stays open when nobody closes the store: from Python 3.13 on, connections warn of that."""
+        """Close idle connections of a store that was not closed; from Python 3.13 on, they would warn."""
         self._close_idle()
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection; a transaction that is open at the end is rolled back."""
+        """Lend a connection; roll back a transaction that is open at the end."""
         with self._changed:
             while self._forks:
                 self._changed.wait()
@@ -53,7 +54,7 @@ class Connections:
             self._take_back(connection)
 
     def close(self) -> None:
-        """Close all connections, those that are lent when they are returned; safe to repeat."""
+        """Close all connections, lent ones when they are returned; safe to repeat."""
         with self._changed:
             self.is_closed = True
             self._close_idle()
@@ -67,7 +68,7 @@ class Connections:
             self._close_idle()
 
     def after_fork(self) -> None:
-        """Lend connections again, in the OS process that has forked."""
+        """Lend connections again, in the parent of a fork."""
         with self._changed:
             self._forks -= 1
             self._changed.notify_all()

@@ -1,6 +1,7 @@
-"""The file of a `SqliteStore`: its schema and the steps from older ones, and how it is opened.
+"""The file of a `SqliteStore`: its schema, the migrations from older ones, and its connections.
 
-The file, those that SQLite puts beside it (their modes follow it) and the folder of locks are their owner's alone.
+The file, the files that SQLite puts beside it (whose modes follow it) and the folder of locks are readable by their
+owner only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.store.errors import StoreError
 
-APPLICATION_ID = 0x66736D61  # "fsma": so that no other program's database is taken for a store
+APPLICATION_ID = 0x66736D61  # "fsma"; tells a store from another program's database
 if TYPE_CHECKING:
     import tenacity
 else:
@@ -28,14 +29,14 @@ BUSY_S = 30.0  # how long a transaction waits for that of another OS process
 _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
-# Of a run, `due` is as in `Run.due_s`, and `queued` the time since when it is due or from which on it will be; `until`
-# is null while nobody holds the run, and stays when the time is over; `heeds` is as in `Rest`; `unread` counts its
-# posts, so that a giving-back and a post that meet both change this row; `given_back` is the entry behind which the
-# append was that gave it back.  The header is the entry 0.
+# Columns of a run: `due` is as in `Run.due_s`; `queued` is the time since when the run is due, or from which it will
+# be.  `until` is the end of the lease, also after it has passed; null: the lease was given back.  `heeds` is as in
+# `Rest`.  `unread` counts the posts, so that a rest and a post at the same time change the same row.  `given_back` is
+# the `n` of the append that gave the lease back.  The header is entry 0.
 #
-# The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones, so that an append
-# writes the page where the lines of its run end, and none of an index.  It leaves the row of the run alone, too: there,
-# `updated` is the time of the last giving-back, and as long as the run is held, that of the last line is newer.
+# The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones.  So an append
+# writes one page, that where the lines of its run end, and no page of an index.  It does not write the row of the run
+# either: `updated` is the time of the last rest, and while the run has a holder, the time of its last line is newer.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE run (
@@ -103,14 +104,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Create the file or bring it up to date; not for two threads at a time.
+    """Create the file or migrate it to the newest version; not thread-safe.
 
     Args:
         path: The file.
-        migrations: The statements that lead to each version from the one before, the first from an empty file.
+        migrations: The statements that lead to each version from the one before; the first from an empty file.
 
     Raises:
-        StoreError: It is no store, or a newer version's, or cannot be opened.
+        StoreError: The file is not a store, is of a newer version, or cannot be opened.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise StoreError(f"SQLite is {sqlite3.sqlite_version}: a store needs 3.37 or newer")
@@ -127,7 +128,7 @@ def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> Non
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a new connection, for one thread at a time, whose transactions are begun and ended by hand.
+    """Return a new connection, for one thread at a time, with explicit transactions.
 
     Raises:
         StoreError: The file cannot be opened.
@@ -145,10 +146,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def name_file_in_errors(path: Path) -> Iterator[None]:
-    """Have the errors of SQLite name the file."""
+    """Raise errors of SQLite as a `StoreError` that names the file."""
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for what it quotes of a damaged file
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter when it quotes a damaged file
         raise StoreError(f"the store {str(path)!r} failed: {error}") from error
 
 
@@ -160,7 +161,9 @@ def _create_private(path: Path) -> None:
             raise OSError(errno.EINVAL, "it is a device or the like, and a regular file would be right") from None
         for suffix in ("", "-wal", "-shm"):
             _make_private(path.with_name(path.name + suffix))
-    else:  # nobody has opened it: closing a file frees all locks that the OS process has on it, also SQLite's
+    else:
+        # Only a new file may be closed here: to close a file frees all locks that the OS process has on it, including
+        # SQLite's, and no connection to a new file is open yet.
         os.close(descriptor)
 
 
@@ -173,15 +176,15 @@ def _make_private(path: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:
     newest = len(migrations)
-    connection.execute("BEGIN")  # what it reads is of one moment
+    connection.execute("BEGIN")  # so that both pragmas are read at the same moment
     version = _version(connection, path, newest)
     connection.execute("COMMIT")
     if version == newest:
         return
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; it changes no other
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # has an effect on a new file only
     _keep_a_log(connection)
     connection.execute("BEGIN IMMEDIATE")
-    version = _version(connection, path, newest)  # another OS process may have been faster
+    version = _version(connection, path, newest)  # another OS process may have migrated it meanwhile
     for statements in migrations[version:]:
         for statement in statements:
             connection.execute(statement)
@@ -191,10 +194,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Se
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Have the file written ahead in a log.
-
-    Where another OS process reads the file or does the same, SQLite says at once that it is locked, and does not wait.
-    """
+    """Switch the file to a write-ahead log."""
+    # SQLite does not wait here when another OS process uses the file: it reports at once that the file is locked.
     is_locked = tenacity.retry_if_exception(
         lambda error: getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
     )
@@ -208,10 +209,10 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [application] = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-        raise StoreError(f"{str(path)!r} is a database of something else; a store needs a file of its own")
+        raise StoreError(f"{str(path)!r} is a database of another program; a store needs a file of its own")
     if version > newest:
         raise StoreError(
-            f"the store {str(path)!r} has the version {version}, and this fsm_agent knows those up to {newest}: "
-            "use a newer one"
+            f"the store {str(path)!r} has version {version}, and this release of fsm_agent supports versions up to "
+            f"{newest}: upgrade fsm_agent"
         )
     return int(version)

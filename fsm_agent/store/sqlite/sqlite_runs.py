@@ -1,4 +1,4 @@
-"""Runs in SQLite: each function reads or writes through a connection, within the transaction of its caller."""
+"""The statements of a `SqliteStore`: each function reads or writes runs in the transaction of its caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
 
-# The free runs of an agent: that which has been due at once for longest, and that whose time came first.
+# Two runs of an agent without a holder: the one that has been due at once for longest, and the one whose due time came
+# first.
 FREE = """
 SELECT * FROM (SELECT queued, key FROM run
     WHERE agent = :agent AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
@@ -39,17 +40,18 @@ SELECT name FROM agents WHERE name IS NOT NULL"""
 NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
 NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
 
-# The agent and the moment of a run as a list compares them: SQLite has no index for an expression, and takes another.
+# The agent and the time of a run as a list compares them.  A plus sign keeps SQLite from an index on that column, so
+# that it takes the one that the list is to be found by.
 BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
 
-_PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # those of the lines of a run
+_PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # the places of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
 _ROW = f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, max(updated, at)"
 
 
 class Claim(NamedTuple):
-    """The wish for a lease."""
+    """The arguments of a claim, with the time and the dead instances."""
 
     holder: str
     for_s: float
@@ -57,11 +59,11 @@ class Claim(NamedTuple):
     agents: tuple[str, ...]
     due_s: float  # Unix time at which runs have to be due
     now_s: float
-    dead: frozenset[str]  # instances whose leases are over
+    dead: frozenset[str]  # instances whose OS process is dead, so that their leases are over
 
 
 def create(connection: Connection, run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
-    """Begin a run; return False if it is there already."""
+    """Create a run; return False if it exists already."""
     old = connection.execute("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = ?", (run,))
     if (row := old.fetchone()) is not None:
         if row[0] != header:
@@ -83,7 +85,7 @@ def create(connection: Connection, run: str, header: str, agent: str, follows: H
 
 
 def instances(connection: Connection, run: str | None) -> set[str]:
-    """Return the instances that hold leases: all, or that which holds this run."""
+    """Return the instances that hold leases: all of them, or that of a run."""
     if run is None:
         return {instance for (instance,) in connection.execute(INSTANCES)}
     held = connection.execute("SELECT instance FROM run WHERE id = ? AND until IS NOT NULL", (run,))
@@ -91,13 +93,13 @@ def instances(connection: Connection, run: str | None) -> set[str]:
 
 
 def has_leases(connection: Connection, instance: str) -> bool:
-    """Return True if an instance holds leases."""
+    """Return whether an instance holds leases."""
     held = "SELECT 1 FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL LIMIT 1"
     return connection.execute(held, (instance,)).fetchone() is not None
 
 
 def find(connection: Connection, claim: Claim) -> int | None:
-    """Return the key of the run that can be claimed; None: nothing is due."""
+    """Return the key of the run to claim; None: no run is due."""
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[float, int]] = []
@@ -113,7 +115,7 @@ def find(connection: Connection, claim: Claim) -> int | None:
 
 
 def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
-    """Take the lease of a run, as `find` finds it."""
+    """Take the lease of the run that `find` returns; None: no run is due."""
     if (key := find(connection, claim)) is None:
         return None
     until_s = claim.now_s + claim.for_s
@@ -128,18 +130,18 @@ def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
 
 
 def renew(connection: Connection, lease: Lease, until_s: float) -> int:
-    """Have a lease last until then; return how many posts wait."""
+    """Extend a lease to ``until_s``; return the number of unread posts."""
     renewed = connection.execute(
         "UPDATE run SET until = ? WHERE id = ? AND fence = ? AND since = ? AND holder = ? AND until IS NOT NULL",
         (until_s, lease.run, lease.fence, lease.since_s, lease.holder),
     )
     if not renewed.rowcount:
-        raise checks.lost(lease)
+        raise checks.lost_lease(lease)
     return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
 
 
 class Append(NamedTuple):
-    """The arguments of `Store.append`, whose rest is due at a time that is not negative."""
+    """The arguments of `Store.append`; the due time of the rest is not negative."""
 
     lease: Lease
     n: int
@@ -150,7 +152,7 @@ class Append(NamedTuple):
 
 
 def append(connection: Connection, new: Append, now_s: float) -> int:
-    """Add entries and give the lease back, if there is a rest; return how many posts wait."""
+    """Add entries; give the lease back if there is a rest; return the number of unread posts."""
     lease, rest, end = new.lease, new.rest, new.n + len(new.lines)
     row = connection.execute(
         f"SELECT key, {_N}, unread, tries, until, given_back FROM run JOIN {_LAST}"
@@ -158,7 +160,7 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
         (lease.run, lease.fence, lease.since_s, lease.holder),
     ).fetchone()
     if row is None:
-        raise checks.lost(lease)
+        raise checks.lost_lease(lease)
     key, there, unread, tries, until_s, returned = row
     if until_s is None or there != new.n:
         if rest is None:
@@ -166,8 +168,8 @@ def append(connection: Connection, new: Append, now_s: float) -> int:
         else:
             is_next = until_s is None and new.n == returned and end == there
         if is_next and _lines(connection, key, new.n, end) == new.lines:
-            return int(unread)  # it was done before
-        raise checks.lost(lease) if until_s is None else checks.misplaced(lease, new.n, there)
+            return int(unread)  # a repeated append
+        raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
     rows = enumerate(new.lines, (key << 32) + new.n + 1)
     connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", [(row_id, now_s, line) for row_id, line in rows])
     for post_id in new.took:
@@ -199,13 +201,13 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
 
 
 def _is_woken(connection: Connection, key: int, heeds: str | None) -> bool:
-    """Return whether a run with unread posts has one that it heeds."""
+    """Return whether a run with unread posts heeds one of them."""
     heeded = "SELECT 1 FROM post WHERE run = ? AND key = ?"
     return heeds is None or connection.execute(heeded, (key, heeds)).fetchone() is not None
 
 
 def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> None:
-    """Replace the questions; one that was answered is asked anew once its answer has been used up."""
+    """Replace the questions; a question is asked again when its answer was used up."""
     kept = dict[str, bool]()
     asked = {question.key for question in questions}
     is_kept = (
@@ -227,17 +229,17 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
 
 
 def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: float) -> None:
-    """Put a letter into the box of a run."""
+    """Add a post to a run."""
     found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
     row = connection.execute(found, (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     if row[1]:
-        raise checks.has_ended(run)
+        raise checks.ended_run(run)
     if key:
         asked = "SELECT answered_by, answered FROM question WHERE run = ? AND key = ?"
         if (answer := connection.execute(asked, (row[0], key)).fetchone()) is None:
-            raise checks.not_asked(run, key, [question.key for question in _questions(connection, row[0])])
+            raise checks.unknown_question(run, key, [question.key for question in _questions(connection, row[0])])
         if answer[1] is not None:
             raise AlreadyAnswered(run, key, *answer)
         connection.execute(
@@ -257,7 +259,7 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
     """Return a run as it is."""
     row = connection.execute(f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     key = row[0]
     snapshot = connection.execute("SELECT n, record FROM snapshot WHERE run = ?", (key,)).fetchone()
     if after is None:
@@ -269,7 +271,7 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
         header=header[0],
         snapshot=snapshot,
         lines=_lines(connection, key, after, row[3]),
-        posts=tuple([Post(*letter) for letter in connection.execute(posts, (key,))]),
+        posts=tuple([Post(*columns) for columns in connection.execute(posts, (key,))]),
         run=_run(connection, row, now_s),
     )
 
@@ -283,15 +285,15 @@ def select(
     *,
     by: str = "updated",
 ) -> list[Run]:
-    """Return the rows for which all these SQL conditions hold, the last changed first.
+    """Return the rows that satisfy all these SQL conditions, the last changed first.
 
     Args:
-        connection: To the store.
-        agent: Only this agent's.
-        conditions: The values in each, by condition.
-        limit: At most so many.
+        connection: The connection.
+        agent: Only runs of this agent; None: of all.
+        conditions: The values of each condition, by condition.
+        limit: The largest number of rows to return.
         now_s: Unix time.
-        by: By which index rows are found: "updated", that of the "open" ones, or that of "question"; see `BY`.
+        by: The index by which rows are found: "updated", "open" or "question"; see `BY`.
     """
     name_of_agent, moment = BY[by]
     also = "".join([f" AND {condition}" for condition in conditions])
@@ -309,13 +311,13 @@ def select(
 
 
 def head(connection: Connection, conversation: str) -> Head:
-    """Return where a conversation stands."""
+    """Return the head of a conversation."""
     found = connection.execute("SELECT version, run FROM conversation WHERE name = ?", (conversation,)).fetchone()
     return Head(conversation, *found) if found is not None else Head(conversation)
 
 
 def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> None:
-    """Delete a run that nobody holds."""
+    """Delete a run without a holder."""
     key = _free(connection, run, now_s, dead)
     first = key << 32
     connection.execute("DELETE FROM journal WHERE place BETWEEN ? AND ?", (first, first + 0xFFFFFFFF))
@@ -325,7 +327,7 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
 
 
 def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
-    """Return the first Unix time behind ``after_s`` at which the clock makes a run of these agents due."""
+    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
     moments = [
         connection.execute(NEXT_FREE, (agent, after_s)).fetchone()[0]
         for agent in agents or [name for (name,) in connection.execute(AGENTS).fetchall()]
@@ -337,10 +339,10 @@ def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) ->
 
 
 def _free(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> int:
-    """Return the key of a run that nobody holds."""
+    """Return the key of a run; raise if it does not exist or has a holder."""
     row = connection.execute("SELECT key, holder, since, until, instance FROM run WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise checks.unknown(run)
+        raise checks.unknown_run(run)
     key, holder, since_s, until_s, instance = row
     if until_s is not None and until_s > now_s and instance not in dead:
         raise RunBusy(run, holder, since_s, until_s)

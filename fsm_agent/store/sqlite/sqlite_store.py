@@ -1,8 +1,8 @@
-"""Runs in a file of SQLite: thousands of them, driven by any number of OS processes on one machine.
+"""A store in a file of SQLite: thousands of runs, driven by any number of OS processes on one machine.
 
-Reading takes a connection of a pool, writing is done by one thread: see `GroupCommit`.  What has been written is on the
-disk (a write-ahead log, forced there at each commit), so neither the end of the OS process nor that of the machine
-takes it away.  A store may be used by many threads, and on both sides of a fork.
+Reads use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is synced to a write-ahead
+log, so it survives a crash of the OS process or of the machine.  A store may be used by many threads, and on both sides
+of a fork.
 """
 
 from __future__ import annotations
@@ -44,40 +44,40 @@ Write = Callable[[sqlite3.Connection], Any]
 
 
 class SqliteStore:
-    """A store in one file, which is created if it is not there; see `Store` for its methods.
+    """A store in one file, which is created if it does not exist; see `Store` for its methods.
 
     Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
     their owner only.
 
     Args:
-        path: The file, on a disk of this machine.
+        path: The file, on a local disk.
         clock: Returns the Unix time.
 
     Raises:
-        StoreError: The file is no store, or that of a newer version, or cannot be opened.
+        StoreError: The file is not a store, is of a newer version, or cannot be opened.
     """
 
     is_volatile = False
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise UsageError(f"the path {os.fspath(path)!r} is no file: for runs in memory there is MemoryStore")
+            raise UsageError(f"the path {os.fspath(path)!r} names no file: use MemoryStore() for runs in memory")
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
         with _opening:
             prepare(self._path)
-            self._begin()
+            self._open()
             _stores.add(self)
 
-    def _begin(self) -> None:
-        """Make what an OS process has for itself."""
-        self._connections = Connections(lambda: connect(self._path), self._closed)
-        self._watching = Connections(lambda: connect(self._path), self._closed)
-        self._writer = GroupCommit[Write](self._commit, self._closed)
+    def _open(self) -> None:
+        """Make the connections, locks and threads, which each OS process has for itself."""
+        self._connections = Connections(lambda: connect(self._path), self._closed_error)
+        self._watching = Connections(lambda: connect(self._path), self._closed_error)
+        self._writer = GroupCommit[Write](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
-        self._looked = threading.local()  # `vain`: what a thread's last claim was that found nothing
+        self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
 
     def create(
         self,
@@ -121,8 +121,8 @@ class SqliteStore:
             due_s = clock_s if now_s is None else now_s
             return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
 
-        with self._reading() as connection:  # whoever finds nothing to do does not hold up those who write
-            dead = self._dead(connection, run)
+        with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
+            dead = self._dead_instances(connection, run)
             looked = wish()
             is_found = runs.find(connection, looked) is not None
         lease: Lease | None = None
@@ -183,7 +183,7 @@ class SqliteStore:
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         check_run(run)
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.load(connection, run, after, self._clock())
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
@@ -204,38 +204,38 @@ class SqliteStore:
         if agent is not None:
             check_agent(agent)
         if ended is not None:
-            conditions[f"is_ended = {int(ended)}"] = []  # not as a value, for which SQLite would take no partial index
+            conditions[f"is_ended = {int(ended)}"] = []  # a literal: SQLite uses no partial index for a parameter
         if asked:
             conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
         if due_before is not None:
             conditions["due < ?"] = [due_before]
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             by = "question" if asked else "open" if ended is False else "updated"
             return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.head(connection, conversation)
 
     def delete(self, run: str) -> None:
         check_run(run)
-        with self._reading() as connection:
-            dead = self._dead(connection, run)
+        with self._read_transaction() as connection:
+            dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
         self._looked.vain = None
         changes, agents, looked_s = vain
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             next_s = runs.next_due_s(connection, agents, looked_s)
         if next_s is not None:
             timeout_s = min(timeout_s, next_s - self._clock())
         self._changes.wait(changes, timeout_s)
 
     def close(self) -> None:
-        """Finish what was submitted, and close files and connections; safe to repeat."""
+        """Finish submitted work, and close files and connections; safe to repeat."""
         self._writer.close()
         if not self._connections.is_closed:
             self._holders.end(self._has_leases)
@@ -250,27 +250,27 @@ class SqliteStore:
         for connections in (self._connections, self._watching):
             connections.after_fork()
 
-    def _begin_anew(self) -> None:
-        """Make what the OS process has for itself, after a fork: locks and threads of the other one are not here."""
+    def _reopen_after_fork(self) -> None:
+        """Make connections, locks and threads in a forked process: it has none of its parent's."""
         is_closed = self._connections.is_closed
         self._holders.abandon()
-        self._begin()
+        self._open()
         if is_closed:
             self.close()
 
-    def _closed(self) -> StoreError:
+    def _closed_error(self) -> StoreError:
         return StoreError(f"the store {str(self._path)!r} is closed")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection that sees the store as it is now until the end."""
+    def _read_transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection in a read transaction, which sees the store as it is at its beginning."""
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN")
             yield connection
             connection.execute("COMMIT")
 
     def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
-        """Do all in one transaction; see `GroupCommit`."""
+        """Do all writes in one transaction; see `GroupCommit`."""
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             if len(writes) == 1:
@@ -281,13 +281,13 @@ class SqliteStore:
         return outcomes
 
     def _try(self, connection: sqlite3.Connection, write: Write) -> Any:
-        """Do one of many; return the exception if it is refused, which leaves the others what they have done."""
+        """Do one write of many; if it is refused, undo it alone and return its exception."""
         connection.execute("SAVEPOINT write")
         try:
             with name_file_in_errors(self._path):
                 return write(connection)
         except Exception as error:
-            if not connection.in_transaction:  # the disk is full, or worse
+            if not connection.in_transaction:  # SQLite has rolled back all of it: the disk is full, for instance
                 raise
             connection.execute("ROLLBACK TO write")
             return error
@@ -299,16 +299,16 @@ class SqliteStore:
         with self._watching.one() as connection, name_file_in_errors(self._path):
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
-    def _dead(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
+    def _dead_instances(self, connection: sqlite3.Connection, run: str | None) -> frozenset[str]:
         return frozenset(filter(self._holders.is_dead, runs.instances(connection, run)))
 
     def _has_leases(self, instance: str) -> bool:
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return runs.has_leases(connection, instance)
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_opening = threading.Lock()  # held by whoever opens a store, or forks
+_opening = threading.Lock()  # held while a store is opened, and during a fork
 _forking: list[SqliteStore] = []  # the stores that wait for the end of a fork
 
 
@@ -327,7 +327,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     for store in _forking:
-        store._begin_anew()
+        store._reopen_after_fork()
     _after_fork()
 
 

@@ -137,7 +137,7 @@ def test_an_older_version_is_brought_up_to_date(path: Path):
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(later),)
         assert connection.execute("SELECT id, more FROM run").fetchall() == [("r", None)]
-    with pytest.raises(StoreError, match=rf"'{path}' has the version {len(later)}, .* up to {len(later) - 1}"):
+    with pytest.raises(StoreError, match=rf"'{path}' has version {len(later)}, .* up to {len(later) - 1}"):
         SqliteStore(path)
 
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_no_database_is_refused_and_kept(path: Path):
 def test_the_database_of_another_program_is_refused_and_kept(path: Path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE bookmark (url)")
-    with pytest.raises(StoreError, match=rf"'{path}' is a database of something else"):
+    with pytest.raises(StoreError, match=rf"'{path}' is a database of another program"):
         SqliteStore(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmark",)]
