@@ -10,7 +10,8 @@ from fsm_agent.clients.exchange import MAX_SHOWN_CHARS, HttpExchange
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Decoder, request_id
+from fsm_agent.providers.codec import Decoder
+from fsm_agent.providers.streams import request_id
 
 if TYPE_CHECKING:
     import zlib

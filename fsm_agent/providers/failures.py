@@ -20,8 +20,8 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.providers.codec import read_json, request_id
 from fsm_agent.providers.error_codes import judged, status_of
+from fsm_agent.providers.streams import read_json, request_id
 
 if TYPE_CHECKING:
     import email.utils as email_utils

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fsm_agent.errors import AuthFailed, BadReply, Overloaded, ProviderError, RateLimited
 from fsm_agent.messages.event import FunctionCallCompleted, FunctionCallStarted
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec, ServerEvent
+from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing.strategies import CUT_PIECES, CUTS, FRAMINGS, turns
 from fsm_agent.testing.streams import Framing, framed, mismatch, outcome
 from fsm_agent.testing.turns import Kind, Turn, TurnPart

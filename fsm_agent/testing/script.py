@@ -36,8 +36,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.mistakes import check
-from fsm_agent.providers.adaptations import offered_functions
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import Profile, offered_functions
 
 ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"

@@ -11,16 +11,23 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import TOOLSETS, betas, hosted_tools
-from fsm_agent.providers.codec import Profile, RequestForm, merged
+from fsm_agent.providers.codec import (
+    JsonCodec,
+    Profile,
+    RequestForm,
+    adaptations,
+    check_settings,
+    choose_form,
+    merged,
+    offered_functions,
+)
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
-from fsm_agent.providers.json_codec import JsonCodec
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)

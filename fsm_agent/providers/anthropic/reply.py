@@ -17,11 +17,10 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
-from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.citations import citations
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none
+from fsm_agent.providers.streams import ArrivingText, request_id
 
 WIRE = "anthropic"
 # An `Opaque` with this key is no block: it holds what the block of the part behind it has beside what the

@@ -13,15 +13,21 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
-from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.codec import (
+    CHOICES,
+    JsonCodec,
+    Profile,
+    check_settings,
+    merged,
+    offered_functions,
+    taken_settings,
+)
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
 from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.gemini.reply import WIRE, GeminiReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools, with_computer_calls
-from fsm_agent.providers.json_codec import JsonCodec
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")

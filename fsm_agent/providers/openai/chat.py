@@ -13,12 +13,10 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
-from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.codec import CHOICES, JsonCodec, Profile, check_settings, merged, offered_functions
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ChatReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import sendable_schema

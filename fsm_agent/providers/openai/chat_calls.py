@@ -8,8 +8,8 @@ from typing import Any
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.messages.event import ArgumentsDelta, Delta, FunctionCallCompleted, FunctionCallStarted
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.openai.parts import text_or_none
+from fsm_agent.providers.streams import ArrivingText
 
 
 class _Call:

@@ -9,12 +9,11 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.messages.event import Delta, ReasoningDelta, TextDelta
 from fsm_agent.messages.message import Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.arriving_text import ArrivingText, joined
 from fsm_agent.providers.citations import citations, cited
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.chat_calls import ArrivingCalls
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
+from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"

@@ -12,17 +12,18 @@ from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import (
+from fsm_agent.providers.codec import (
     CHOICES,
+    JsonCodec,
+    Profile,
     adaptations,
     check_settings,
+    merged,
     offered_functions,
     taken_settings,
 )
-from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems, item_type
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import sendable_schema
