@@ -36,32 +36,32 @@ MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)
 
-# Content types beside JSON: those of streams, and those of servers that do not declare one.
+# Accepted content types other than JSON: streams, and servers that declare none.
 READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
 
 
 class HttpExchange:
     """A request to a model as HTTP sends it, and the errors of its failures.
 
-    `encode` comes first: what is sent has no value before.
+    Call `encode` first: `url`, `headers`, `content`, `codec`, `adapted` and `output_mode` are unset before.
 
     Args:
-        endpoint: Its destination.
+        endpoint: The destination.
         request: The request, in the framework's terms.
         network: Timeouts and limits.
         deadline: The end of the whole exchange.
         is_stream: True to have the reply streamed.
 
     Attributes:
-        url: Where it goes.
-        headers: Those of the request, without ``content-length``.
-        content: Its body.
-        codec: The format in which it is written.
+        url: The URL.
+        headers: The headers, without ``content-length``.
+        content: The body.
+        codec: The codec that wrote the body.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Seconds for each piece of the steps connect, read, write and pool.
-        deadline: A deadline of its own, which `linger` moves.
-        abort: The means to end it from another thread.
+        deadline: A copy of the given deadline, which `linger` moves.
+        abort: Ends the request from another thread.
     """
 
     url: httpx.URL
@@ -108,7 +108,7 @@ class HttpExchange:
                 encoding=Once(provider.name),
             )
         except UsageError as refusal:
-            from fsm_agent.clients.wires import expressed  # seldom
+            from fsm_agent.clients.wires import expressed  # few requests need the other wire
 
             endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
@@ -129,7 +129,7 @@ class HttpExchange:
             raise self.late()
 
     def extensions(self) -> dict[str, Any]:
-        """Return the extensions of its `httpx.Request`: what a transport has to know."""
+        """Return the extensions of the `httpx.Request`, which transports read."""
         return {"timeout": self.limits, DEADLINE: self.deadline, ABORT: self.abort, EXTENSION: self.find_secrets}
 
     @property
@@ -148,7 +148,7 @@ class HttpExchange:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Bound the wait for the end of a complete stream by `Network.linger_s`, from the first call on."""
+        """Wait at most `Network.linger_s` for the end of a complete stream, counted from the first call."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
@@ -165,11 +165,11 @@ class HttpExchange:
         if self.deadline.is_over:
             return self.late()
         if isinstance(error, httpx.TimeoutException):
-            return self._too_slow(error, has_begun=has_begun)
+            return self._timeout_error(error, has_begun=has_begun)
         reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
-                # A certificate that is wrong now will be wrong in a minute.
+                # No retry for an untrusted certificate: it will not be trusted a minute later.
                 return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not _is_distrusted(error))
             case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
                 return BadReply(f"the reply of {self.shown_url!r} was cut off: {reason}", status=200)
@@ -179,7 +179,7 @@ class HttpExchange:
                 return BadReply(f"{self.shown_url!r} gave no HTTP reply: {reason}")
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
-    def _too_slow(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
+    def _timeout_error(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
         match error:
             case httpx.ConnectTimeout():
                 return TimedOut(f"no connection to {self.shown_url!r} in {self.limits['connect']:g} s")
@@ -191,7 +191,7 @@ class HttpExchange:
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """Return the reply with what became of the request, and its opaque parts marked with the provider."""
+        """Return the reply with the adaptations of the request, and the provider's name on its opaque parts."""
         settings = self._request.settings
         if settings.hosted_tools or settings.extra_body:
             reply = self.codec.attributed(reply, self._request)
@@ -206,7 +206,7 @@ class HttpExchange:
         return reply
 
     def late(self) -> TimedOut:
-        """Return the error of a passed deadline."""
+        """Return the error for a deadline that has passed."""
         return TimedOut(f"no whole reply of {self.shown_url!r} in {self.deadline.timeout_s:g} s")
 
     def mask(self, text: str) -> str:
@@ -266,14 +266,14 @@ class ResponseReader:
 
     def _check_head(self) -> None:
         if 300 <= self._status < 400:
-            target = self._shown(self._headers.get("location", "nowhere").partition("?")[0])
+            target = self._mask_text(self._headers.get("location", "nowhere").partition("?")[0])
             message = (
                 f"{self._exchange.shown_url!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
             )
             raise self._error(ProviderError, message, retryable=False)
         media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
-            shown = self._shown(media_type)
+            shown = self._mask_text(media_type)
             message = f"{self._exchange.shown_url!r} answered with {shown!r}, not JSON: is the base URL right?"
             raise self._error(BadReply, message)
 
@@ -283,16 +283,17 @@ class ResponseReader:
         if encoding in ("", "identity"):
             return None
         if encoding in ("gzip", "x-gzip", "deflate"):
-            return zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either kind, by its first bytes
-        message = f"{self._exchange.shown_url!r} answered in encoding {self._shown(encoding)!r}, which nobody asked for"
+            return zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects gzip and zlib by the first bytes
+        shown = self._mask_text(encoding)
+        message = f"{self._exchange.shown_url!r} answered in encoding {shown}, which the request did not accept"
         raise self._error(BadReply, message, retryable=False)
 
-    def _shown(self, text: str) -> str:
+    def _mask_text(self, text: str) -> str:
         return self._exchange.mask(text)[:MAX_SHOWN_CHARS]
 
     def _error(self, kind: type[E], message: str, *, retryable: bool | None = None) -> E:
         id = request_id(self._headers)
-        return kind(message, status=self._status, request_id=id and self._shown(id), retryable=retryable)
+        return kind(message, status=self._status, request_id=id and self._mask_text(id), retryable=retryable)
 
     @property
     def is_done(self) -> bool:
@@ -336,12 +337,12 @@ class ResponseReader:
         try:
             inflated = bytes(self._inflater.decompress(data, room + 1))
         except zlib.error as error:
-            raise self._damaged(str(error)) from error
-        if self._inflater.unused_data:  # unbounded, and copied by zlib with every piece
-            raise self._damaged("it goes on behind its end")
+            raise self._damage_error(str(error)) from error
+        if self._inflater.unused_data:  # zlib would collect it without bound, and copy it with every piece
+            raise self._damage_error("more bytes follow its end")
         return inflated
 
-    def _damaged(self, reason: str) -> BadReply:
+    def _damage_error(self, reason: str) -> BadReply:
         return self._error(BadReply, f"the compressed reply of {self._exchange.shown_url!r} is damaged: {reason}")
 
     def finish(self, failure: ProviderError | None) -> Reply:
@@ -362,7 +363,7 @@ class ResponseReader:
             body = b"".join(self._pieces)
             reply = exchange.codec.decode(self._status, self._headers, body)
             if self._inflater is not None and not self._inflater.eof:
-                raise self._damaged("its checksum is missing")
+                raise self._damage_error("its checksum is missing")
             return exchange.completed(reply)
         except ProviderError as error:
             exchange.mask_in(error)
@@ -371,7 +372,7 @@ class ResponseReader:
         try:
             raise failure
         finally:
-            del failure  # which holds this frame now
+            del failure  # breaks a cycle: its traceback references this frame
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:

@@ -44,7 +44,9 @@ class AsyncConnection(asyncio.Protocol):
         self._late_s = 0.0  # when the waiter's time is up
         self._late: type[httpx.TimeoutException] = httpx.ReadTimeout
         self._timer: asyncio.TimerHandle | None = None
-        self._error: tuple[type[httpx.TransportError], str] | None = None  # raised, it would hold what holds it
+        self._error: tuple[type[httpx.TransportError], str] | None = (
+            None  # not an exception: its traceback would form a cycle
+        )
         self._is_busy = False
         self._is_writable = True
         self._is_paused = False
@@ -436,7 +438,7 @@ class _Pool:
 
 
 async def _keep(pool: _Pool) -> AsyncGenerator[None]:
-    """Close a pool when nobody holds this, or its loop ends: `asyncio.run` and its like close all generators before."""
+    """Close a pool when this generator is dropped, or at the end of its loop: `asyncio.run` closes all generators."""
     try:
         yield
     finally:

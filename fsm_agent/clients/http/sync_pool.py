@@ -28,7 +28,7 @@ from fsm_agent.clients.http.sockets import is_readable, shut_down
 from fsm_agent.clients.http.trust import check_protocol, http1_context
 
 READ_BYTES = 65_536
-LOOK_AGAIN_S = 0.25  # between looks for a slot that was freed but not handed over, as after Ctrl-C
+LOOK_AGAIN_S = 0.25  # how often waiters look for a free slot that was not handed over, as after Ctrl-C
 
 
 class SyncConnection:
@@ -38,7 +38,7 @@ class SyncConnection:
         origin: The server it connects to.
     """
 
-    _socket: socket.socket | None = None  # here, because `__del__` may come before `__init__` is over
+    _socket: socket.socket | None = None  # on the class: `__del__` also runs if `__init__` was interrupted
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -247,7 +247,7 @@ class _Waiter:
     It waits on a queue and not on an event, whose lock Ctrl-C may leave locked.
     """
 
-    is_waiting = True  # who leaves is taken out of the queue
+    is_waiting = True  # always: a thread that stops waiting leaves the queue
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -297,7 +297,7 @@ class PooledTransport(httpx.BaseTransport):
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()  # held for moments, never while bytes move
+        self._lock = threading.Lock()  # never held during I/O
         self._ledger = Ledger(SyncConnection, max_connections=self._max_connections, idle_s=self._idle_s)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -384,7 +384,7 @@ class PooledTransport(httpx.BaseTransport):
 
     def _give_back(self, connection: SyncConnection, request: PoolRequest) -> None:
         """Take back a connection that is no longer used."""
-        if self._ledger.is_inherited:  # and so are the locks, perhaps held by a thread that is not here
+        if self._ledger.is_inherited:  # the lock too: a thread of the parent may have held it at the fork
             return
         if request.abort is not None:
             request.abort.discard(connection.hang_up)

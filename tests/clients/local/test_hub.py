@@ -161,7 +161,7 @@ def test_a_licence_to_be_accepted_is_named(fetched: Fetches):
 
 
 def test_without_a_network_the_error_is_clear():
-    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; what has come is kept"):
+    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; the downloaded part is kept"):
         fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
 
 
