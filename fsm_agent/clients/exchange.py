@@ -285,7 +285,7 @@ class ResponseReader:
         if encoding in ("gzip", "x-gzip", "deflate"):
             return zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects gzip and zlib by the first bytes
         shown = self._mask_text(encoding)
-        message = f"{self._exchange.shown_url!r} answered in encoding {shown}, which the request did not accept"
+        message = f"{self._exchange.shown_url!r} answered in encoding {shown!r}, which the request did not accept"
         raise self._error(BadReply, message, retryable=False)
 
     def _mask_text(self, text: str) -> str:

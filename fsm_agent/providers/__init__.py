@@ -1,6 +1,6 @@
 """The wire formats of providers: requests and replies translated, without a connection.
 
-`codec` is the interface, `catalog` the list of named providers; a folder each for OpenAI, Anthropic and Gemini.
+`codec` is the interface, `catalog` the list of named providers; OpenAI, Anthropic and Gemini have a folder each.
 Nothing here opens a socket.
 """
 

@@ -32,19 +32,19 @@ SAMPLING = ("temperature", "top_p")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})
 _FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
-LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting
+LEFT_OUT = "was left out: the model does not take it here"  # ends the notes of `Codec.adapted` on settings
 
 
 class Profile(Value, frozen=True, kw_only=True):
-    """The capabilities of a model and the names of its fields.  Data; override what differs.
+    """The capabilities of a model and the names of its fields.  Pure data: override what differs.
 
-    A need of a request that the model does not support is a `UsageError` before anything is sent.  Preferences are
-    replaced instead: see `adaptations`; the reply names them.
+    If the model does not support something that a request needs, encoding raises `UsageError`.  Mere preferences are
+    replaced instead, and the reply names them: see `adaptations`.
     """
 
     native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
-    schema_with_functions: bool = True  # takes both at once
-    output_mode: OutputMode = "native"  # how it is best asked for typed answers; "native" only as far as it takes that
+    schema_with_functions: bool = True  # takes a schema and functions in one request
+    output_mode: OutputMode = "native"  # the best way to ask for typed answers; "native" falls back to words
     strict_functions: bool = True  # knows `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
     least_max_tokens: int = 1  # smaller limits are raised to this
@@ -59,13 +59,13 @@ class Profile(Value, frozen=True, kw_only=True):
     images: bool = True  # and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
-    named_tool_choice: bool = True  # otherwise the one function is offered alone and required
-    required_tool_choice: bool = True  # otherwise the model is left free to call or not
-    user_after_results: bool = True  # takes a user's message directly behind the results of functions
-    call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
+    named_tool_choice: bool = True  # False: offer the named function alone, and require a call
+    required_tool_choice: bool = True  # False: fall back to "auto"
+    user_after_results: bool = True  # takes a user message directly after function results
+    call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None: any id is valid
     # "guided": the model does not call functions by itself; the client chooses one and fills it in, step by step.
     function_calls: Literal["native", "guided"] = "native"
-    # Tools of the provider that it can use: kind, and its type on the wire.
+    # The provider's own tools that it can use, by kind, with their types on the wire.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
 
@@ -74,22 +74,22 @@ class Profile(Value, frozen=True, kw_only=True):
 
 
 class RequestForm(NamedTuple):
-    """A request as a model can take it, after the decision how the model is asked for the output.
+    """A request in the form that a model can take, once the output mode is decided.
 
-    The request's own output remains only in the mode "native"; in the mode "function" a function takes its place.
+    The request keeps its output only in the mode "native"; in the mode "function" a function replaces it.
     """
 
     request: Request
     mode: OutputMode | None = None  # None: the output is text
-    words: str | None = None  # for the system prompt, in the mode "prompted"
-    notes: tuple[str, ...] = ()  # descriptions of what is not as the prompt or the profile would have it
+    words: str | None = None  # instructions for the system prompt, in the mode "prompted"
+    notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for
 
 
 class Decoder(Protocol):
     """Decodes the bytes of one streamed response into deltas and finally a reply.
 
-    The deltas, and the reply or error, do not depend on how the bytes are cut: an error in the stream leaves the deltas
-    before it unchanged.
+    The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
+    affect the deltas before it.
     """
 
     @property
@@ -117,7 +117,7 @@ class Codec(Protocol):
 
     @abstractmethod
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL; it begins with a slash."""
+        """Return the path of requests, relative to the base URL; it begins with a slash."""
 
     @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -139,19 +139,19 @@ class Codec(Protocol):
 
     @abstractmethod
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return the headers that this request needs beside `headers`; values are appended to existing lists."""
+        """Return further headers that this request needs; their values are appended to existing ones."""
 
     @abstractmethod
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply to a request with hosted tools or an extra body, in which their calls are function calls.
+        """Return the reply with calls of hosted tools, or of tools in an extra body, as function calls.
 
-        Most codecs know them without the request.
+        It is called only for requests with either.  Most codecs recognize such calls without the request.
 
         Raises:
-            BadReply: The model asks for what nobody can answer.
+            BadReply: The model calls something that neither a function nor the provider can answer.
         """
         return reply
 
@@ -163,12 +163,12 @@ class Codec(Protocol):
 class JsonCodec(Codec):
     """A codec whose responses are JSON: one document, or the events of a stream.
 
-    A subclass has `name`, `path`, `headers`, `encode` and `reply_parts`.
+    A subclass defines `name`, `path`, `headers`, `encode` and `reply_parts`.
     """
 
     @abstractmethod
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyParts:
-        """Return what collects the reply of one response."""
+        """Return a collector for the reply of one response."""
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
@@ -211,11 +211,11 @@ class JsonCodec(Codec):
 class ReplyParts(Protocol):
     """A reply that is still arriving."""
 
-    usage: Usage  # as far as it has been reported
+    usage: Usage  # reported so far
 
     @property
     def is_ended(self) -> bool:
-        """True once the received part says that the reply is complete."""
+        """True once the received part declares the reply complete."""
 
     def take(self, chunk: Any) -> list[Delta]:
         """Take a chunk and return its deltas; raise `ProviderError` if it reports an error or is not a chunk."""
@@ -224,10 +224,10 @@ class ReplyParts(Protocol):
         """Take a whole response; raise `ProviderError` if it reports an error or is not a response."""
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response, and return the deltas held back.
+        """Take the end of the response; return the deltas that were held back.
 
         Args:
-            is_cut: True if the stream ended without its end marker, though the reply is complete by `is_ended`.
+            is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
         """
 
     def finished(self) -> Reply:
@@ -266,14 +266,14 @@ class ChunkDecoder:
 
     def feed(self, data: bytes) -> list[Delta]:
         """Take the next bytes; return the deltas that they complete."""
-        return self._fed(self._events.feed(data))
+        return self._feed_events(self._events.feed(data))
 
     def end(self) -> list[Delta]:
         """Take the end of the bytes; return the last deltas."""
         if self._is_over:
             return []
         self._is_over = True
-        deltas = self._fed(self._events.finish(), is_cut=True)
+        deltas = self._feed_events(self._events.finish(), is_cut=True)
         if self._error is None and self._reply.is_ended and not self._is_done:
             deltas += self._reply.end(is_cut=True)
         return deltas
@@ -293,9 +293,9 @@ class ChunkDecoder:
             problem = "the stream was cut off before the end of the reply"
             raise unreadable(problem, self._headers, self._events.stray)
         reply = self._reply.finished()
-        return deepcopy(reply) if self._has_halves else reply  # without a `CutText`
+        return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
 
-    def _fed(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
+    def _feed_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
         deltas: list[Delta] = []
         try:
             for event, data in events:
@@ -320,7 +320,7 @@ class ChunkDecoder:
         try:
             chunk = read_json(data, self._keep_halves)
         except ValueError:
-            if is_cut:  # half an event at the end of the bytes: the part before it may be complete
+            if is_cut:  # the last event was cut off; the reply may be complete without it
                 return
             raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
         deltas += self._reply.take(chunk)
@@ -343,14 +343,14 @@ def _json_or_text(data: bytes) -> Any:
 def choose_form(
     request: Request, profile: Profile, *, takes: Callable[[Output], bool] | None = None, can_force: bool = True
 ) -> RequestForm:
-    """Decide how the model is asked for the output.
+    """Decide how to ask the model for the output.
 
-    The prompt's mode comes before the profile's.  What the model does not take is asked for in words.
+    The prompt's mode takes precedence over the profile's.  A schema that the model does not take is described in words.
 
     Args:
         request: The request.
         profile: The capabilities of the model.
-        takes: Whether the wire can express the schema of an output; None: it can express all.
+        takes: Returns whether the wire can express the schema of an output; None: it can express all.
         can_force: False if the model cannot be made to call a function in this request.
     """
     output = request.output
@@ -363,7 +363,10 @@ def choose_form(
     if mode == "prompted":
         words = kept(output, output_in_words, bool(request.functions))
         return RequestForm(request.changed(output=TEXT), mode, words, notes)
-    if request.functions and request.tool_choice not in ("auto", "none"):  # that one first; the answer comes later
+    if request.functions and request.tool_choice not in (
+        "auto",
+        "none",
+    ):  # the chosen function first; a later request asks for the answer
         return RequestForm(request.changed(output=TEXT), mode)
     functions = () if request.tool_choice == "none" else request.functions
     choice = "required" if can_force else "auto"
@@ -373,7 +376,7 @@ def choose_form(
 
 
 def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
-    """Return the mode, and why it is not the one that was wanted, if so."""
+    """Return the mode, and the reason if it is not the one that was asked for."""
     wanted, output = request.mode or profile.output_mode, request.output
     if output.schema is None and wanted != "prompted":
         return "prompted", f"there is no JSON schema of {output.name}"
@@ -387,10 +390,10 @@ def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | 
 
 
 def check_settings(settings: Settings, model: str, profile: Profile) -> None:
-    """Refuse the settings that the model does not support, and that nothing can replace.
+    """Check for settings that the model does not support and that have no substitute.
 
     Raises:
-        UsageError: There is one of them.
+        UsageError: One is set.
     """
     if settings.top_logprobs is not None and not profile.logprobs:
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
@@ -437,7 +440,7 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
     if not bridges and not form.notes and choice == "auto" and len(taken_settings) == len(_ALL):
-        return ()  # as nearly always
+        return ()  # the common case, before any further work
     notes = []
     if bridges:
         notes.append("a word of the model's was put between results and a user's message: it takes no other order")

@@ -1,7 +1,7 @@
-"""Streams of replies: bytes into server-sent events, their JSON into values, and text whose pieces cut characters.
+"""Parsing of streamed replies: server-sent events, their JSON, and text that is split within a character.
 
-JSON may escape a character beyond U+FFFF as two halves, and a server that cuts text by UTF-16 units (as JavaScript
-counts) sends each in an event of its own.  Neither half is a character.
+JSON may escape a character beyond U+FFFF as a surrogate pair.  A server that splits text by UTF-16 units, as JavaScript
+counts, may send the two halves in two events.  Neither half is a character by itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     json = deferred("json")
 
-MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
-_FEW_BYTES = 400  # in which JSON is nested 200 deep at most, as deep as pydantic-core reads it
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # the largest events hold a generated image
+_FEW_BYTES = 400  # JSON of this size is nested at most 200 deep, the limit of pydantic-core
 _decode_json = msgspec.json.Decoder().decode
 _SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
 _MAX_STRAY = 1000  # bytes
@@ -42,7 +42,7 @@ class ServerEvent(NamedTuple):
     data: bytes
 
 
-# As `ServerEvent` does, in half the time.
+# Makes a `ServerEvent` in half the time of its constructor.
 _event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, ServerEvent)
 
 
@@ -50,15 +50,15 @@ class EventStream:
     """Parses the bytes of a response into server-sent events, however the bytes are cut.
 
     It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
-    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike there, the last event needs no blank line
-    behind it, and a body that begins like JSON or HTML is not a stream: it is kept whole in `document`.
+    2026-11): lines end in LF, CRLF or CR and nothing else.  Two things differ: the last event needs no blank line
+    after it, and a body that begins like JSON or HTML is no stream but kept whole in `document`.
 
     Args:
         max_event_bytes: An event longer than this is an error.
 
     Attributes:
         error: The reason for ignoring the rest of the stream, if any.
-        stray: The beginning of the first line that is no part of a stream.
+        stray: The beginning of the first line that is no valid part of a stream.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -111,7 +111,7 @@ class EventStream:
             begun, blank, data = data.partition(b"\n\n")
             self._take(begun + blank, events)
         *blocks, rest = data.split(b"\n\n")
-        for block in blocks:  # nearly all are of one line of data, or of its name before that
+        for block in blocks:  # nearly all have one line of data, perhaps after a line with their name
             first, _, second = block.partition(b"\n")
             if not second and first.startswith(b"data: "):
                 self._check(len(first))
@@ -144,7 +144,7 @@ class EventStream:
         return events
 
     def _begin(self, data: bytes) -> bytes:
-        """Strip byte order mark and blanks from the first bytes, which show the kind of the body."""
+        """Strip a byte order mark and blanks from the first bytes; detect a body that is no stream."""
         if self._bom is not None:
             data = self._bom + data
             self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
@@ -193,12 +193,12 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
     Args:
         data: The JSON.
-        keep_halves: Converts a value with such halves in its strings instead.
+        keep_halves: Converts values with such halves in place of replacing the halves.
 
     Raises:
         ValueError: The data is not JSON.
     """
-    if len(data) <= _FEW_BYTES:  # as most chunks; msgspec takes half the time, and any depth
+    if len(data) <= _FEW_BYTES:  # most chunks are short; msgspec is twice as fast, but has no limit on depth
         try:
             return _decode_json(data)
         except ValueError:  # NaN, halves, control characters
@@ -212,17 +212,17 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         valid = mended(text)
-        read = pydantic_core.from_json(valid)  # and no deeper than it takes
+        read = pydantic_core.from_json(valid)  # enforces the limit on depth, too
         return keep_halves(value) if keep_halves is not None and valid != text else read
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id of this response, for enquiries."""
+    """Return the provider's id of this response, to quote to its support."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
 class CutText(str):
-    """A string that begins or ends with half a surrogate pair; as a `str` it has U+FFFD there.
+    """A string that begins or ends with half a surrogate pair, and has U+FFFD in its place as a `str`.
 
     Attributes:
         halves: The string as received.
@@ -283,7 +283,7 @@ class ArrivingText:
 
     def add(self, piece: str) -> str:
         """Take the next piece; return the text that it completes."""
-        if type(piece) is str and not self.half:  # as nearly all are
+        if type(piece) is str and not self.half:  # the common case
             self.pieces.append(piece)
             return piece
         text = self.half + (piece.halves if isinstance(piece, CutText) else piece)

@@ -113,7 +113,9 @@ def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encod
     config: dict[str, Any] = {"functionCallingConfig": calling}
     if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
         if profile.hosted_with_functions is None:
-            raise UsageError(f"the model {model!r} takes no tools of its provider beside functions: leave one kind out")
+            raise UsageError(
+                f"the model {model!r} takes no tools of its provider together with functions: leave one kind out"
+            )
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
     return {

@@ -64,7 +64,7 @@ class ArrivingCalls:
 
     @property
     def has_nameless(self) -> bool:
-        """True if arguments have arrived of a call without a name."""
+        """True if arguments have arrived for a call without a name."""
         return any(call.index is None and call.arguments for call in self._by_key.values())
 
     def parts(self) -> Iterator[FunctionCall]:
@@ -74,7 +74,7 @@ class ArrivingCalls:
 
     def end(self) -> list[Delta]:
         """Take the end of the reply; return the deltas that complete its calls."""
-        return [delta for call in self._calls for delta in _completed(call)]
+        return [delta for call in self._calls for delta in _complete_call(call)]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
         """Take a call, or the next piece of one; return its deltas."""
@@ -104,13 +104,13 @@ class ArrivingCalls:
         if not call.name:
             return []
         if call.index is None:
-            return self._started(call)
+            return self._start_call(call)
         return [ArgumentsDelta(call.index, text)] if text else []
 
-    def _started(self, call: _Call) -> list[Delta]:
-        """Announce a call whose name is known; the one before it is complete if its arguments look so."""
+    def _start_call(self, call: _Call) -> list[Delta]:
+        """Announce a call whose name is known, and complete the previous call if its arguments are a whole object."""
         is_next = bool(self._calls) and _is_object(str(self._calls[-1].arguments))
-        deltas = _completed(self._calls[-1]) if is_next else []
+        deltas = _complete_call(self._calls[-1]) if is_next else []
         call.index = len(self._calls)
         self._calls.append(call)
         deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
@@ -139,7 +139,7 @@ class ArrivingCalls:
         return call
 
 
-def _completed(call: _Call) -> list[Delta]:
+def _complete_call(call: _Call) -> list[Delta]:
     """Return the deltas of a call that is complete."""
     if call.index is None or call.is_completed:
         return []
@@ -161,9 +161,8 @@ def _is_object(text: str) -> bool:
 class ChatReplyInParts:
     """Collects a reply from one whole completion, or from the chunks of a stream.
 
-    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, before which some
-    services send no finish reason, or at a finish reason: after it only the usage may be missing, and a retry would
-    pay for the reply twice.
+    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, since some services
+    send no finish reason, or at a finish reason, since then only the usage may be missing, and a retry would pay twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -297,7 +296,7 @@ class ChatReplyInParts:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
-            self._add_text(Text, content)  # as nearly all are
+            self._add_text(Text, content)  # the common case
         else:
             self._take_rich_delta(delta, choice, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
@@ -315,13 +314,13 @@ class ChatReplyInParts:
         content = delta.get("content")
         if content is not None and content != "":
             self._take_content(content)
-        self._take_asked(delta, is_whole)
+        self._take_calls(delta, is_whole)
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
             self._annotations += annotations
 
-    def _take_asked(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_calls(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
@@ -368,7 +367,7 @@ class ChatReplyInParts:
                 self._add_text(Text, text)
 
     def _take_details(self, details: Any) -> str:
-        """Keep the entries to be sent back, the pieces of one entry joined; return the text of this delta."""
+        """Collect the entries to send back, joining the pieces of each; return the text of this delta."""
         pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
@@ -416,7 +415,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         reasoning_tokens = _count(say("reasoning_tokens"))
     if input_tokens is not None and output_tokens is not None and reasoning_tokens:
         total = _count(say("total_tokens"))
-        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI counts it beside the output
+        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI does not include reasoning in the output
             output_tokens += reasoning_tokens
     if (cached_tokens := _count(of_input("cached_tokens"))) is None:
         cached_tokens = first_count(*map(say, _CACHED))

@@ -73,7 +73,7 @@ class OpenAIResponses(JsonCodec):
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
-        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted(profile))
+        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
 
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
         """Return what collects the reply of one response."""
@@ -94,7 +94,7 @@ class OpenAIResponses(JsonCodec):
         return reply
 
 
-def _accepted(profile: Profile) -> frozenset[str]:
+def _accepted_settings(profile: Profile) -> frozenset[str]:
     return taken_settings(profile) - {"seed"}
 
 
@@ -180,7 +180,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
-    accepted = _accepted(profile)
+    accepted = _accepted_settings(profile)
     limit = settings.max_tokens
     fields = {
         "temperature": settings.temperature if "temperature" in accepted else None,
