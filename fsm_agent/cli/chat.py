@@ -50,7 +50,7 @@ COMMANDS = {
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
 }
-_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # else a small model rambles
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # otherwise a small model rambles
 
 
 class Chat:
@@ -236,6 +236,6 @@ def chat(
                 converse(talk, chat_lines(screen))
             finally:
                 if store is not None:
-                    screen.tell(f"to go on: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                    screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
         if talk.has_failed and not sys.stdin.isatty():
             raise typer.Exit(FAILED)

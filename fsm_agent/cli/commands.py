@@ -38,7 +38,7 @@ COMMANDS = {
     "worker": CommandLocation(
         "runs.worker",
         "worker",
-        "Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors.",
+        "Advance the runs in a store that are due, until it is stopped; start one for each processor.",
     ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),

@@ -1,7 +1,7 @@
 """Completions in a shell: names of models, runs, conversations, agents, flows, functions and prompts.
 
-They are looked up without running anybody's code and without the network: modules are read, not imported.  What cannot
-be looked up is no completion; nothing here raises.
+They are found without running user code and without the network: modules are parsed, not imported.  What cannot be
+found is not completed; nothing here raises.
 """
 
 from __future__ import annotations

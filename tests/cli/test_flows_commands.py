@@ -118,7 +118,7 @@ def test_who_goes_on_with_a_run_as_if_it_were_an_agents_is_shown_the_way():
     flows("run", "post:letters", '{"about": "x"}', *STORE, "--run-id", "r1", code=3)
     ended = CliRunner().invoke(app, ["runs", "resume", "r1", "--model", "local:", *STORE], catch_exceptions=False)
     assert ended.exit_code == 1
-    assert "no agent call, but a run of 'letters': that of a flow goes on with fsm-agent flows run" in ended.stderr
+    assert "no agent call, but a run of 'letters': fsm-agent flows run continues that of a flow" in ended.stderr
 
 
 def test_the_picture_has_every_state():
@@ -158,7 +158,7 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     wrong = flows("answer", "post:letters", "l1", "review", '{"nix": 1}', *STORE, code=1)
     assert "JSON of Approve | Change would be right" in wrong.stderr
     answered = flows("answer", "post:letters", "l1", "review", '{"wish": "warmer"}', "--by", "ann", *STORE)
-    assert "it goes on with: fsm-agent flows run post:letters --run-id l1 --store runs.db" in answered.stderr
+    assert "to continue: fsm-agent flows run post:letters --run-id l1 --store runs.db" in answered.stderr
     assert "review → drafting (done Change)" in flows("run", "post:letters", "--run-id", "l1", *STORE, code=3).stderr
     flows("answer", "post:letters", "l1", "answer:review#4", '["Approve", {"by": "ann"}]', *STORE)
     ended = flows("run", "post:letters", "--run-id", "l1", "--json", *STORE)

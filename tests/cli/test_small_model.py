@@ -115,7 +115,7 @@ class TestEnds:
         resume = (
             f"fsm-agent runs resume one --store runs.db --model openai-compatible:stub --base-url {server.base_url}"
         )
-        assert f"it goes on with: {resume}\n" in told
+        assert f"to continue: {resume}\n" in told
 
     def test_a_failure_has_another_status(self, tmp_path: Path):
         with StubServer([]) as stub:
