@@ -80,7 +80,7 @@ class Chat:
         """Answer a line, or do as the command in it says; return False if it ends the chat.
 
         Raises:
-            CallSuspended: The turn waits for somebody who is not here.
+            CallSuspended: The turn waits for an answer from elsewhere.
             FsmAgentError: The store failed, or another OS process answers in the same conversation.
         """
         word, _, rest = line.strip().partition(" ")
@@ -184,7 +184,7 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
     """Take line after line.
 
     Raises:
-        CallSuspended: A turn waits for somebody who is not here.
+        CallSuspended: A turn waits for an answer from elsewhere.
     """
     for line in lines:
         try:

@@ -78,7 +78,7 @@ class LateCommands(TyperGroup):
         super().__init__(**{**attributes, "commands": stand_ins})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the name that was given, its command, and the words behind it."""
+        """Return the given name, its command, and the words after it."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         return name, stand_in and load_command(str(stand_in.name)), rest
 

@@ -243,7 +243,9 @@ class Script:
             case Delayed():
                 late = timeout_s is not None and entry.delay_s > timeout_s
                 self.clock.advance(timeout_s if late and timeout_s else entry.delay_s)
-                return self._make_reply(TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None)
+                return self._make_reply(
+                    TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None
+                )
             case Pieces():
                 return Reply.of("".join(entry.pieces)), entry.pieces
             case Exception():

@@ -44,7 +44,7 @@ class Anthropic(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL."""
+        """Return the path of requests, relative to the base URL."""
         return "/messages"
 
     def headers(self, api_key: str | None) -> dict[str, str]:

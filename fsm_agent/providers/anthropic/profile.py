@@ -14,4 +14,4 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
     reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason
     reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: it cannot
     temperature_with_top_p: bool = False  # False: top_p is left out if the temperature is set
-    system_in_dialog: bool = False  # takes system messages behind others
+    system_in_dialog: bool = False  # takes system messages after other messages

@@ -110,7 +110,7 @@ class DialogInContents:
         return contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        """Return the parts, function results first: Gemini requires them directly behind the calls."""
+        """Return the parts, function results first: Gemini requires them directly after the calls."""
         encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
         for part in parts:
             if isinstance(part, Text) and part.text:
@@ -168,7 +168,7 @@ class DialogInContents:
         return encoded
 
     def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
-        """Return the media behind its name."""
+        """Return the media, preceded by its name."""
         name = part.name if isinstance(part, Document) else None
         return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 

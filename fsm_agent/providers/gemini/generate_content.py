@@ -43,7 +43,7 @@ class Gemini(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL.
+        """Return the path of requests, relative to the base URL.
 
         Raises:
             ConfigError: The model's name is invalid.

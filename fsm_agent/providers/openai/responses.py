@@ -43,7 +43,7 @@ class OpenAIResponses(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL."""
+        """Return the path of requests, relative to the base URL."""
         return "/responses"
 
     def headers(self, api_key: str | None) -> dict[str, str]:

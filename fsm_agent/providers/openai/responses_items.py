@@ -175,7 +175,7 @@ class InputItems:
                 raise misplaced(part, message.role)
         items = [_strip_refused(item) for head, parts in _group_by_item(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
-        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item behind it
+        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item that follows it
             items.pop()
         return items
 
