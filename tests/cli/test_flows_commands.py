@@ -138,7 +138,7 @@ def test_the_picture_has_every_state():
         (("run", "post:letters", "7"), 2, "no Letter: input: Input should be an object (given: 7)"),
         (("run", "post:letters", '{"about": 5}'), 2, "no Letter: about: Input should be a valid string (given: 5)"),
         (("run", "post:letters", "rain"), 2, "(given: 'rain'); JSON of this form would be right: {"),
-        (("run", "post:letters"), 2, "--run-id and --store name a run"),
+        (("run", "post:letters"), 2, "--run-id and --store of a run"),
         (("run", "post:letters", '{"about": "x"}', "--run-id", "a"), 2, "it names a run in a store"),
         (("run", "post:letters", "--run-id", "a", *STORE), 1, "there is no store at 'runs.db'"),
     ],

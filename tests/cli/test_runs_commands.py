@@ -511,5 +511,5 @@ class TestPrune:
 
     def test_without_a_limit_nothing_is_deleted(self, store):
         begin(store, "one")
-        assert "nothing says which" in refused("prune", code=2)
+        assert "neither age nor count is given" in refused("prune", code=2)
         assert "'30' is no span of time: 90s, 15m, 12h, 30d or 8w is" in refused("prune", "--older-than", "30", code=2)

@@ -258,8 +258,8 @@ class SendsTheFunctionBesideTheSchema(Faulty):
 
 
 class AsksInWordsSilently(Faulty):
-    def asked(self, request: Request, profile: Profile) -> RequestForm:
-        return super().asked(request.changed(mode="prompted"), profile)
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
+        return super().request_form(request.changed(mode="prompted"), profile)
 
 
 class DropsTheWords(Faulty):
