@@ -23,7 +23,7 @@ from support.terminal import ENVIRONMENT, LAUNCH, LEFT_IN_DISORDER, LIMIT_S, Ter
 
 FOLDER = TESTS / "cli" / "transcripts"
 COLUMNS = 80
-_CONTINUES = re.compile(r"(?:it goes on with|to go on): (fsm-agent [^\r\n]*)")
+_CONTINUES = re.compile(r"to continue: (fsm-agent [^\r\n]*)")
 _SECRETS = ("OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "HF_", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
 
 

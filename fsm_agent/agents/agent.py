@@ -13,7 +13,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_deps, check_prices, unknown_option
+from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
@@ -26,7 +26,7 @@ from fsm_agent.agents.persistence import (
     with_model,
     with_options,
 )
-from fsm_agent.agents.prompt_resolution import PromptResolver, check_parser_args
+from fsm_agent.agents.prompt_resolution import PromptResolver, check_deps, check_parser_args
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.context.masking import Masking

@@ -13,7 +13,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import remedy
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.mistakes import Rights, check, check_fields, shown
+from fsm_agent.mistakes import Rights, check, check_fields
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
@@ -57,26 +57,6 @@ def check_prices(agent: Any) -> None:
     prices = price_lists.PriceList(agent.prices, models)
     if agent.limits.cost_usd is not None:
         prices.check()
-
-
-def check_deps(deps: object, prompt: Prompt) -> None:
-    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
-
-    Raises:
-        UsageError: It names the first of these functions.
-    """
-    if deps is None:
-        if (needy := prompt.needs_deps) is not None:
-            kind = needy.deps_type
-            raise UsageError(
-                f"deps is None, and function {needy.name!r} takes Context[{kind}]: deps=… of call gives it one;"
-                f" one that can do without takes Context[{kind} | None]"
-            )
-    elif isinstance(deps, type) and (needy := prompt.needs_deps) is not None and needy.deps_type == deps.__name__:
-        raise UsageError(
-            f"deps is {shown(deps)}, a class, and function {needy.name!r} takes Context[{needy.deps_type}]: an object"
-            f" of it, {needy.deps_type}(…), would be right"
-        )
 
 
 def _check_world(world: Any) -> None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt
 
 
@@ -74,3 +75,23 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
     """
     if prompt.parser is None and prompt.output is str:
         raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")
+
+
+def check_deps(deps: object, prompt: Prompt) -> None:
+    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
+
+    Raises:
+        UsageError: It names the first of these functions.
+    """
+    if deps is None:
+        if (needy := prompt.needs_deps) is not None:
+            kind = needy.deps_type
+            raise UsageError(
+                f"deps is None, and function {needy.name!r} takes Context[{kind}]: deps=… of call gives it one;"
+                f" one that can do without takes Context[{kind} | None]"
+            )
+    elif isinstance(deps, type) and (needy := prompt.needs_deps) is not None and needy.deps_type == deps.__name__:
+        raise UsageError(
+            f"deps is {shown(deps)}, a class, and function {needy.name!r} takes Context[{needy.deps_type}]: an object"
+            f" of it, {needy.deps_type}(…), would be right"
+        )

@@ -33,7 +33,7 @@ _USE_RICH = "TYPER_USE_RICH"  # which Typer reads when it is imported
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Have Typer, while it is imported, write help and errors without boxes on a narrow terminal."""
+    """Make Typer, at import, write help and errors without boxes on a narrow terminal."""
     if _USE_RICH in os.environ or shutil.get_terminal_size().columns >= NARROW:
         yield
         return
@@ -45,14 +45,14 @@ def _readable() -> Iterator[None]:
 
 
 def _open_streams() -> None:
-    """Have the streams that are closed, as with ``>&-``, lead nowhere, so that no other file takes their place."""
+    """Open closed standard streams, as after ``>&-``, on the null device, so that no other file gets their number."""
     for name in ("stdin", "stdout", "stderr"):  # in this order each gets its own number, the lowest that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def main() -> None:
-    """Run the command: every end is an exit code, none a traceback."""
+    """Run the command; it always ends with an exit code, never with a traceback."""
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of any kind

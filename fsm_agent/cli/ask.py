@@ -54,7 +54,7 @@ def ask(
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' goes on with.")
+        Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' continues.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     approve: Approve = False,
@@ -70,7 +70,9 @@ def ask(
         functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
         if is_guess and (functions or (chosen is not None and chosen.offers)):
             screen.tell(GUESSES)
-        settings, limits = settings_of(model, base_url, setting, on_cut="accept")  # the person sees that it was cut
+        settings, limits = settings_of(
+            model, base_url, setting, on_cut="accept"
+        )  # a cut answer is visible to the person
         task = written_task(task, is_needed=chosen is None and not var)
         dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
         if run_id is not None and store is None:
@@ -95,16 +97,16 @@ def ask(
                 answer(lambda sink: agent.run(call, sink), screen, lines=lines, model=name, command=command)
             except (CallSuspended, KeyboardInterrupt) as end:
                 if run is not None:
-                    screen.tell(
-                        f"it goes on with: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}"
-                    )
+                    screen.tell(f"to continue: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}")
                 elif isinstance(end, CallSuspended):
-                    screen.tell("it is kept nowhere: ask again with --approve, or with --store runs.db to answer later")
+                    screen.tell(
+                        "the call was not kept: ask again with --approve, or with --store runs.db to answer later"
+                    )
                 raise
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:
-    """Return options as they are written in a shell, a blank before each; the limits of a run stay as they were."""
+    """Return options as written in a shell, each after a blank; limits are left out, since a run keeps its own."""
     options_set = [(name, value) for name, value in options.items() if value is not None and value != EMBEDDED]
     options_set += [("--function", value) for value in functions or ()]
     options_set += [

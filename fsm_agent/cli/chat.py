@@ -50,7 +50,7 @@ COMMANDS = {
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",
 }
-_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # else a small model rambles
+_EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences."  # otherwise a small model rambles
 
 
 class Chat:
@@ -80,7 +80,7 @@ class Chat:
         """Answer a line, or do as the command in it says; return False if it ends the chat.
 
         Raises:
-            CallSuspended: The turn waits for somebody who is not here.
+            CallSuspended: The turn waits for an answer from elsewhere.
             FsmAgentError: The store failed, or another OS process answers in the same conversation.
         """
         word, _, rest = line.strip().partition(" ")
@@ -184,7 +184,7 @@ def converse(chat: Chat, lines: Iterator[str]) -> None:
     """Take line after line.
 
     Raises:
-        CallSuspended: A turn waits for somebody who is not here.
+        CallSuspended: A turn waits for an answer from elsewhere.
     """
     for line in lines:
         try:
@@ -236,6 +236,6 @@ def chat(
                 converse(talk, chat_lines(screen))
             finally:
                 if store is not None:
-                    screen.tell(f"to go on: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                    screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
         if talk.has_failed and not sys.stdin.isatty():
             raise typer.Exit(FAILED)

@@ -38,7 +38,7 @@ COMMANDS = {
     "worker": CommandLocation(
         "runs.worker",
         "worker",
-        "Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors.",
+        "Advance the runs in a store that are due, until it is stopped; start one for each processor.",
     ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),
@@ -78,7 +78,7 @@ class LateCommands(TyperGroup):
         super().__init__(**{**attributes, "commands": stand_ins})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the name that was given, its command, and the words behind it."""
+        """Return the given name, its command, and the words after it."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         return name, stand_in and load_command(str(stand_in.name)), rest
 

@@ -1,7 +1,7 @@
 """Completions in a shell: names of models, runs, conversations, agents, flows, functions and prompts.
 
-They are looked up without running anybody's code and without the network: modules are read, not imported.  What cannot
-be looked up is no completion; nothing here raises.
+They are found without running user code and without the network: modules are parsed, not imported.  What cannot be
+found is not completed; nothing here raises.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Completer = Callable[[typer.Context, str], Iterable[str]]
 def join_at_colons(environment: MutableMapping[str, str]) -> None:
     """Join the words of a command line that bash has split at its colons, as in ``openai:gpt-5``.
 
-    The word to complete stays as bash has it, behind the last colon; what stands before is kept for the completers.
+    The word to complete stays as bash has it, after the last colon; the part before it is kept for the completers.
     """
     try:
         words, position = shlex.split(environment["COMP_WORDS"]), int(environment["COMP_CWORD"])
@@ -50,7 +50,7 @@ def join_at_colons(environment: MutableMapping[str, str]) -> None:
 
 
 def _goes_on(before: str, word: str) -> bool:
-    """Return whether a word was probably written behind the colon; of ``local:``, an option or nothing may follow."""
+    """Return whether the word after the colon probably belongs to it; ``local:`` may stand alone."""
     return before.endswith(_COLON) and word != "" and not word.startswith("-")
 
 
@@ -71,7 +71,7 @@ def _completer(find: Completer) -> Callable[[typer.Context, str], list[str]]:
 
 @_completer
 def models(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield providers; behind a colon, their models, as far as they are known without asking."""
+    """Yield providers; after a colon, their models, as far as they are known offline."""
     from fsm_agent.providers.catalog import PROVIDERS
 
     provider, colon, _ = incomplete.partition(_COLON)

@@ -98,12 +98,14 @@ def run(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a flow, or go on with a run; a person at the terminal approves the functions of its agents."""
+    """Run a flow, or continue a run; a person at the terminal approves the functions of its agents."""
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         if data is None and (run_id is None or store is None):
-            raise typer.BadParameter("without data, --run-id and --store name a run to go on with", param_hint="data")
+            raise typer.BadParameter(
+                "without data, --run-id and --store of a run to continue would be right", param_hint="data"
+            )
         if run_id is not None and store is None:
             raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
         if store is None:
@@ -116,7 +118,7 @@ def run(
             try:
                 _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
             except KeyboardInterrupt:
-                screen.tell(f"it goes on with: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
+                screen.tell(f"to continue: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
                 raise
 
 
@@ -130,7 +132,7 @@ def answer(
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
 ) -> None:
-    """Answer a question of a run; whoever goes on with it finds the answer."""
+    """Answer a question of a run; its driver, now or later, continues with the answer."""
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
@@ -140,13 +142,13 @@ def answer(
         ]:
             right = f"an older version asked it, perhaps, and fsm-agent flows run {flow} {where} asks anew"
             raise UsageError(f"{gone[0]!r} is asked by no state of the flow {found.name!r}: {right}")
-        key = option("state", _asked, waits, state)
+        key = option("state", _find_question, waits, state)
         asking, _ = state_at(found, key)
         if not isinstance(asking, WaitState):
             right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
             raise UsageError(f"{key!r} is asked by a function: {right} is right")
         runs.answer(run, outcomes_of(found, {key: asking.kinds.load(value)}, [key]), by=by)
-        screen.tell(f"it goes on with: fsm-agent flows run {flow} {where}")
+        screen.tell(f"to continue: fsm-agent flows run {flow} {where}")
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
@@ -190,7 +192,7 @@ def _waits(work: Work[Any, Any]) -> str:
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
 
 
-def _asked(waits: Any, state: str) -> str:
+def _find_question(waits: Any, state: str) -> str:
     """Return the key of the question that a state, or a key, names."""
     keys: list[str] = [question.key for question in waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
@@ -235,7 +237,7 @@ def _drive(
 
 
 def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
-    """Return the fields that are wrong, the value of each and what would be right, and the fields that there are."""
+    """Return the wrong fields with their values and what would be right, and the names of all fields."""
     message = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
     with suppress(PromptError):  # of a type without a schema
         form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")

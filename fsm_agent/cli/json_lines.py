@@ -21,7 +21,7 @@ from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended
 
 MAX_TEXT = 10_000  # characters of a text in an event
-MAX_LINE = 200_000  # characters of an event; a longer one is told by its type alone
+MAX_LINE = 200_000  # characters of an event; of a longer one only the type is written
 _EXACT = ("output", "text", "data")  # fields of the last line
 
 
@@ -29,7 +29,7 @@ class LineWriter:
     """The lines of one command, on stdout.
 
     Args:
-        is_on: Whether there are any; if not, everything here does nothing.
+        is_on: False: every method does nothing.
     """
 
     def __init__(self, is_on: bool = True) -> None:
@@ -49,7 +49,7 @@ class LineWriter:
         """Write the last line: a ``result``, ``suspended`` or a ``failure``."""
         if self._out is not None:
             exact = {name: _to_json_data(value) for name, value in fields.items() if name in _EXACT}
-            self._write(json.dumps({**_masked({"type": kind, **fields}), **exact}))
+            self._write(json.dumps({**_mask_fields({"type": kind, **fields}), **exact}))
             self.has_ended = True
 
     def _write(self, line: str) -> None:
@@ -60,7 +60,7 @@ class LineWriter:
 
 def event_line(event: Event) -> str:
     """Return an event as one line of JSON in ASCII."""
-    line = json.dumps(_masked(_fields(event)))
+    line = json.dumps(_mask_fields(_fields(event)))
     if len(line) <= MAX_LINE:
         return line
     return json.dumps({"type": _kind(event), "cut": f"{len(line)} characters"})
@@ -117,7 +117,7 @@ def _any(value: Any) -> Any:
     return to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
 
 
-def _masked(fields: dict[str, Any]) -> Any:
+def _mask_fields(fields: dict[str, Any]) -> Any:
     """Return fields as JSON data, cut and without what is secret."""
     return json.loads(masked_arguments(json.dumps(_cut(_to_json_data(fields)))))
 
@@ -128,6 +128,6 @@ def _cut(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut(item) for item in value]
     if isinstance(value, str):
-        shown = masked_arguments(value)  # before it is cut: what is left of a key would not be recognized
+        shown = masked_arguments(value)  # mask before cutting: a part of a key would not be recognized
         return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
     return value

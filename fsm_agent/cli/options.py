@@ -76,7 +76,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
-    module = _imported(module_name, named)
+    module = _import_module(module_name, named)
     if colon:
         target = within(module, path, named)
         found = [*target.values()] if isinstance(target, Mapping) else target
@@ -96,7 +96,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
 
 
-def _imported(name: str, named: str) -> Any:
+def _import_module(name: str, named: str) -> Any:
     with modules_here():
         return imported(name, named)
 

@@ -42,13 +42,13 @@ def list_prompts(
     debug: Debug = False,
 ) -> None:
     """List prompts: their variables, their outputs, their functions."""
-    with reporting(debug), _opened(directory, package, names) as prompts, Screen() as screen:
+    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
         rows = [_row(prompts, name) for name in prompts.names()]
         if as_json:
             screen.line(json_text(rows))
             return
         for row in rows:
-            screen.line(_head(row), "red" if "problems" in row else "")
+            screen.line(_format_signature(row), "red" if "problems" in row else "")
             for line in _details(row, ("functions", "hosted_tools")):
                 screen.line(f"  {line}")
         if not rows:
@@ -64,7 +64,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Check all prompts, and what their files name; exit with 1 if anything is wrong."""
-    with reporting(debug), _opened(directory, package, names) as prompts, Screen() as screen:
+    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
         count, problems = len(prompts.names()), prompts.problems()
         if not (count or problems):
             raise UsageError(f"there are no prompts in {_places(prompts)}: a file such as 'shop/count.jinja' is one")
@@ -93,13 +93,13 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a prompt: all that makes it, and its template."""
-    with reporting(debug), _opened(directory, package, names) as prompts, Screen() as screen:
+    with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
         prompt, file = prompts(name), prompts.file(name)
         row = _describe_prompt(prompt, file)
         if as_json:
             screen.line(json_text({**row, "template": prompt.template}))
             return
-        screen.line(_head(row), "bold")
+        screen.line(_format_signature(row), "bold")
         for line in _details(row, [key for key in row if key not in ("prompt", "variables", "output")]):
             screen.line(f"  {line}")
         screen.line()
@@ -107,7 +107,7 @@ def show(
 
 
 @contextmanager
-def _opened(directory: list[Path] | None, package: str | None, names: str | None) -> Iterator[Prompts]:
+def _open_prompts(directory: list[Path] | None, package: str | None, names: str | None) -> Iterator[Prompts]:
     """Yield the prompts that the options name; modules in the working directory are found, too."""
     if missing := [str(path) for path in directory or () if not path.is_dir()]:
         raise typer.BadParameter(f"{missing[0]!r} is no directory", param_hint="--directory")
@@ -163,7 +163,7 @@ def _named(item: Any) -> str:
     return str(getattr(item, "name", None) or getattr(item, "__name__", None) or item)
 
 
-def _head(row: Mapping[str, Any]) -> str:
+def _format_signature(row: Mapping[str, Any]) -> str:
     """Return a prompt as Python would write its signature."""
     if "problems" in row:
         return f"{row['prompt']}: {len(row['problems'])} problem(s), see 'prompts check'"

@@ -33,7 +33,7 @@ class Approver:
         self._screen = screen
 
     def __call__(self, call: FunctionCall) -> Verdict:
-        """Return the verdict; None: nobody is there."""
+        """Return the verdict; None if no person is at the terminal."""
         if not sys.stdin.isatty():
             return None
         request = whole_call(call)
@@ -70,7 +70,7 @@ def answer(
 
     Raises:
         CallFailed: There is no answer.
-        CallSuspended: The call waits for somebody.
+        CallSuspended: The call waits for an answer.
     """
     lines = lines or LineWriter(is_on=False)
     showing = Showing(screen, is_live=False if lines else None)
@@ -114,5 +114,5 @@ def _tell_waits(call: AgentCall, screen: Screen, command: str) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` in ASCII: a model's text never reaches a terminal as it is."""
+    """Return ``value`` as JSON in ASCII, so that no text of a model controls the terminal."""
     return json.dumps(value, indent=2)

@@ -29,13 +29,13 @@ _received: list[signal.Signals] = []
 
 
 def is_ending() -> bool:
-    """Return True if a signal has asked the whole command to end, which Ctrl-C may ask of a part of it."""
+    """Return True if a signal ends the whole command; Ctrl-C may end only a part of it."""
     return bool(_received)
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Have signals end the command as Ctrl-C does: the terminal is left in order, and a last line is written."""
+def _end_by_signals() -> Iterator[None]:
+    """Make signals end the command as Ctrl-C does, so that the terminal is restored and the last line written."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _received.append(signal.Signals(number))
@@ -68,7 +68,7 @@ def reporting(debug: bool, lines: LineWriter | None = None, *, has_set: bool = F
         typer.BadParameter: The command line is wrong.
     """
     try:
-        with _ended_by_signals():
+        with _end_by_signals():
             yield
     except (typer.Exit, typer.BadParameter):
         raise
@@ -97,7 +97,7 @@ def reporting(debug: bool, lines: LineWriter | None = None, *, has_set: bool = F
 def _tell(lines: LineWriter | None, error: str, status: int) -> None:
     """Write an error; the last line of JSON as well, unless the call itself has.
 
-    Where a stream takes nothing more, as of a full disk or a terminal that hung up, the other one still gets its line.
+    If one stream fails, as on a full disk or after a terminal hung up, the other still gets its line.
     """
     with suppress(OSError, ValueError):  # the latter: it is closed
         if lines and not lines.has_ended:
@@ -107,7 +107,7 @@ def _tell(lines: LineWriter | None, error: str, status: int) -> None:
 
 
 def error_text(error: Exception, *, has_set: bool = False) -> str:
-    """Return an error as people read it; limits, if the command has ``--set``, as they are written there."""
+    """Return an error for people; limits are spelled as options if the command has ``--set``."""
     if isinstance(error, FsmAgentError):
         message = in_options(str(error))
         return _LIMIT.sub(r"--set \1=", message) if has_set else message
@@ -118,7 +118,7 @@ def error_text(error: Exception, *, has_set: bool = False) -> str:
 
 
 def _line_of_user(error: Exception) -> str:
-    """Return the last line of the user's code that an exception came through, called by ours; empty: there is none."""
+    """Return the innermost line of the user's code in a traceback that our code called; empty if there is none."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
     for frame in traceback.extract_tb(error.__traceback__):

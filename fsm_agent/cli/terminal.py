@@ -1,7 +1,7 @@
 """The output of the command on a terminal.
 
 The answer goes to stdout; remarks on it, and the line that shows the state of a call, to stderr.  Text of models,
-functions and files is data: it is never markup, and none of its control characters reaches the terminal.
+functions and files is untrusted: it is never interpreted as markup, and its control characters are removed.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def folded(text: str, width: int | None, indent: str = "", hang: str = "") -> st
 
 def shown_call(call: FunctionCall) -> str:
     """Return a function call as one plain line of bounded length."""
-    return one_line(_written(call))
+    return one_line(_format_call(call))
 
 
 def whole_call(call: FunctionCall) -> str:
     """Return a function call as plain text, with every character of its arguments."""
-    return plain(_written(call))
+    return plain(_format_call(call))
 
 
-def _written(call: FunctionCall) -> str:
+def _format_call(call: FunctionCall) -> str:
     """Return a function call as Python writes it; as the model did, when its arguments are not a JSON object."""
     try:
         arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
@@ -204,7 +204,7 @@ class Screen:
         """Remove the live line."""
         if self._live is None:
             return
-        with _uninterrupted():
+        with _defer_interrupts():
             self._live.stop()
             self._live = None
 
@@ -215,11 +215,11 @@ class Screen:
         return self._live is not None
 
     def resume(self) -> None:
-        """Restore the live line, where there is one and nothing else stands in its place."""
+        """Restore the live line, if there is one and its place is free."""
         is_taken = self._is_inside_line and self.out.is_terminal
         if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
             return
-        with self.lock, _uninterrupted():
+        with self.lock, _defer_interrupts():
             if self._printed is not None:
                 self._printed.end_line()
             self._live = Live(
@@ -301,7 +301,7 @@ class Screen:
         return answer.decode(errors="replace")
 
     def _end_question(self) -> None:
-        """End the line of a question that nobody answered."""
+        """End the line of an unanswered question."""
         if self._is_asking:
             self._is_asking = False
             self.err.file.write("\n")
@@ -330,7 +330,7 @@ class Screen:
             self.end_line()
         self.pause()
         self._end_question()
-        _print(self.err, Text(_in_words(plain(text), self.err), style))
+        _print(self.err, Text(_break_lines(plain(text), self.err), style))
         if is_live:
             self.resume()
 
@@ -385,7 +385,7 @@ class _Printed:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text; what is no whole line waits as long as there is a live line."""
+        """Write a text; while there is a live line, an incomplete line is held back."""
         with self._screen.lock:
             lines, newline, rest = (self._begun + text).rpartition("\n")
             if self._screen.print_above(lines + newline):
@@ -396,7 +396,7 @@ class _Printed:
         return len(text)
 
     def flush(self) -> None:
-        """Show all, the beginning of a line in the place of the live line."""
+        """Show everything; an incomplete line takes the place of the live line."""
         with self._screen.lock:
             if self._begun:
                 self._screen.remove_line()
@@ -418,7 +418,7 @@ class _Printed:
 
 
 class _Warnings(logging.Handler):
-    """The warnings of the library, as remarks: they may come beside the live line."""
+    """Show warnings of the library as remarks, which may come while there is a live line."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
@@ -431,8 +431,8 @@ class _Warnings(logging.Handler):
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Have a Ctrl-C wait for the end of the block; a live line that is drawn in part could not be removed again.
+def _defer_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block: a live line that is only partly drawn could not be removed.
 
     Raises:
         KeyboardInterrupt: There was one.
@@ -454,18 +454,18 @@ def _uninterrupted() -> Iterator[None]:
 def error_line(text: Any) -> None:
     """Write an error on stderr."""
     console, lead = _console(sys.stderr), "fsm-agent: "
-    message = Text(_in_words(lead + plain(str(text)), console))
+    message = Text(_break_lines(lead + plain(str(text)), console))
     message.stylize("bold red", 0, len(lead))
     _print(console, message)
 
 
 def _print(console: Console, text: Text, end: str = "\n") -> None:
-    """Print, on a terminal without interruption: what an interrupted print has written is written once more."""
-    with _uninterrupted() if console.is_terminal else nullcontext():
+    """Print; on a terminal defer Ctrl-C, because rich would repeat the output of an interrupted print."""
+    with _defer_interrupts() if console.is_terminal else nullcontext():
         console.print(text, end=end, soft_wrap=True)
 
 
-def _in_words(text: str, console: Console) -> str:
+def _break_lines(text: str, console: Console) -> str:
     """Return lines that are broken between words where a terminal ends, but for those with a command to be copied."""
     if not console.is_terminal:
         return text
@@ -474,7 +474,7 @@ def _in_words(text: str, console: Console) -> str:
 
 
 def discard_output() -> None:
-    """Discard all further output to stdout, silently: its reader is gone."""
+    """Discard all further output to stdout silently, because its reader is gone."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -52,8 +52,8 @@ def overview(result: CallResult[Any]) -> Iterator[str]:
     record, usage = result.record, result.usage
     calls = Counter([call.name for call in result.function_calls])
     failed = Counter([call.name for call in result.function_calls if call.error is not None])
-    rounds = _counted(record.rounds, "round")
-    yield f"{rounds}, {_counted(calls.total(), 'function call')}"
+    rounds = _format_count(record.rounds, "round")
+    yield f"{rounds}, {_format_count(calls.total(), 'function call')}"
     for name, count in calls.items():
         often = f" {count} times" if count > 1 else ""
         yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
@@ -66,12 +66,12 @@ def overview(result: CallResult[Any]) -> Iterator[str]:
         yield f"cost: ${usage.cost_usd:.6f}"
 
 
-def _counted(number: int, thing: str) -> str:
+def _format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _tokens(usage: Usage) -> str:
-    return f"{_counted(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
+    return f"{_format_count(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
 
 
 class TerminalHook:

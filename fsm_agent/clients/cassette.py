@@ -173,7 +173,7 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         request.read()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
-        with self._masked(request), httpx.Client(**httpx_options(self._network, request.url)) as client:
+        with self._mask_logs(request), httpx.Client(**httpx_options(self._network, request.url)) as client:
             response = client.send(request, stream=True)
             body = bytearray()
             for data in response.iter_bytes():
@@ -184,7 +184,7 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         await request.aread()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
-        with self._masked(request):
+        with self._mask_logs(request):
             async with httpx.AsyncClient(**httpx_options(self._network, request.url)) as client:
                 response = await client.send(request, stream=True)
                 body = bytearray()
@@ -192,7 +192,7 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
                     _append(body, data)
                 return self._cassette.record(request, response, bytes(body))
 
-    def _masked(self, request: httpx.Request) -> AbstractContextManager[None]:
+    def _mask_logs(self, request: httpx.Request) -> AbstractContextManager[None]:
         """Mask logs, with the secrets of the network declared too."""
         secrets = self._network.secrets.union(_declared_secrets(request))
         request.extensions[EXTENSION] = lambda: secrets
@@ -285,13 +285,13 @@ def _differences(recorded: Mapping[str, str], sent: Mapping[str, str]) -> list[s
     paths = [*sent, *[path for path in recorded if path not in sent]]
     nothing = "nothing"
     return [
-        f"{path}: recorded {_shown(recorded.get(path, nothing))}, asked {_shown(sent.get(path, nothing))}"
+        f"{path}: recorded {_shorten(recorded.get(path, nothing))}, asked {_shorten(sent.get(path, nothing))}"
         for path in paths
         if recorded.get(path) != sent.get(path)
     ]
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 

@@ -14,10 +14,9 @@ from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.exchange import HttpExchange
+from fsm_agent.clients.exchange import HttpExchange, ResponseReader
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import Deadline
-from fsm_agent.clients.response_reader import ResponseReader
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
@@ -41,8 +40,8 @@ REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm
 class Client(Protocol):
     """A client of one model.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` bounds the request as a whole.  Without a ``takes_images`` that is False, the model takes images;
-    without a ``reports_logprobs`` that is False, it may be asked for log probabilities.
+    ``timeout_s`` bounds the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its
+    model takes no images, and ``reports_logprobs = False`` if it cannot report log probabilities.
     """
 
     @property
@@ -109,7 +108,9 @@ class HttpClient(Closing):
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )
-        check("network", network, isinstance(network, Network | None), "Network(read_s=60), say,", ConfigError)
+        check(
+            "network", network, isinstance(network, Network | None), "a Network such as Network(read_s=60)", ConfigError
+        )
         from fsm_agent.clients.httpx_clients import HttpxClients  # with httpx
 
         self._network = network or Network()
@@ -133,10 +134,10 @@ class HttpClient(Closing):
         return self._access.provider.profile_of(self._access.model).logprobs
 
     def check_available(self) -> None:
-        """Refuse to be used where the key, the address or the embedded engine is missing; no request is made.
+        """Check that the key, the address or the embedded engine is there, without sending a request.
 
         Raises:
-            ConfigError: It names what is missing.
+            ConfigError: One of them is missing; the error names it.
         """
         self._access.check()
 
@@ -188,7 +189,7 @@ class HttpClient(Closing):
     def _ask(self, request: Request, *, stream: bool, timeout_s: float | Deadline | None) -> Generator[Delta | Reply]:
         self._check_open()
         endpoint = self._access.locate()
-        ask = self._guided if _is_guided(request, endpoint) else self._ask_once
+        ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
         yield from ask(request, endpoint, timeout_s, is_stream=stream)
 
     def _ask_once(
@@ -211,19 +212,19 @@ class HttpClient(Closing):
                 failure.__cause__ = error
         finally:
             response.close()
-            del response.stream  # which holds the response
+            del response.stream  # breaks a cycle: it references the response
         try:
             yield from reader.end()
             yield reader.finish(failure)
         finally:
-            del failure  # raised, it holds this frame
+            del failure  # breaks a cycle: its traceback references this frame
 
     async def _aask(
         self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
     ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
         endpoint = await self._alocate()
-        ask = self._aguided if _is_guided(request, endpoint) else self._aask_once
+        ask = self._aask_in_steps if _needs_steps(request, endpoint) else self._aask_once
         async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
             async for item in items:
                 yield item
@@ -249,7 +250,7 @@ class HttpClient(Closing):
                 failure.__cause__ = error
         finally:
             await response.aclose()
-            del response.stream  # which holds the response
+            del response.stream  # breaks a cycle: it references the response
         try:
             for delta in reader.end():
                 yield delta
@@ -257,7 +258,7 @@ class HttpClient(Closing):
         finally:
             del failure
 
-    def _guided(
+    def _ask_in_steps(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> Generator[Delta | Reply]:
         """Make one reply of several requests, for a model that needs guidance."""
@@ -271,10 +272,10 @@ class HttpClient(Closing):
             ),
         )
 
-    def _aguided(
+    def _aask_in_steps(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
-        """`_guided` for asyncio."""
+        """`_ask_in_steps` for asyncio."""
         from fsm_agent.clients.local.functions.steps import Guided, adriven
 
         deadline = _deadline(timeout_s)
@@ -302,7 +303,7 @@ class HttpClient(Closing):
     def _send(self, exchange: HttpExchange) -> httpx.Response:
         try:
             return self._clients.for_threads(exchange.url).send(exchange)
-        except httpx.HTTPStatusError as error:  # of an event hook that calls `raise_for_status`
+        except httpx.HTTPStatusError as error:  # raised by an event hook that calls `raise_for_status`
             return error.response
         except httpx.TransportError as error:
             raise exchange.failure(error, has_begun=False) from error
@@ -340,14 +341,14 @@ class HttpClient(Closing):
 
 
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
-    """Log each option that was left out, once.
+    """Log a warning for each option that was left out, once per client.
 
     Args:
-        adapted: What was not as asked for; see `Reply.adapted`.
-        name: The client's.
-        warned: The options that have been logged.
+        adapted: The adaptations of the request; see `Reply.adapted`.
+        name: The client's name.
+        warned: The options that have been logged; new ones are added.
     """
-    from fsm_agent.providers.codec import LEFT_OUT  # loaded by now: somebody has written the request
+    from fsm_agent.providers.codec import LEFT_OUT  # already loaded: the request has been encoded
 
     for note in adapted:
         option = note.partition("=")[0].partition(" ")[0]
@@ -371,8 +372,8 @@ def client_for(
 ) -> HttpClient:
     """Return a client of ``provider:model``; ``local:`` and ``local:/path.gguf`` start their server on first use.
 
-    Arguments and errors are those of `HttpClient`.  ``wire`` names the one for all requests, of a provider with two; by
-    default, the one that can do what a request asks for is chosen.
+    Arguments and errors are those of `HttpClient`.  If the provider has two wires, ``wire`` names the
+    one for all requests; by default each request takes the first wire that can express it.
     """
     from fsm_agent.providers.catalog import split_model
 
@@ -389,7 +390,7 @@ def _unpickle(
     return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
 
 
-def _is_guided(request: Request, endpoint: Endpoint) -> bool:
+def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
     if endpoint.profile.function_calls != "guided":
         return False
     from fsm_agent.clients.local.functions.steps import needs_guidance
@@ -404,7 +405,7 @@ def _last(items: Sequence[Delta | Reply]) -> Reply:
 
 
 def _pieces(response: httpx.Response) -> Any:
-    """Return the body as it arrives, to be iterated over; as a whole if a mock or an event hook has read it."""
+    """Return an iterable over the body as it arrives; the whole body if a mock or an event hook has read it."""
     if response.is_closed:
         return httpx.ByteStream(response.content if response.is_stream_consumed else b"")
     return response.stream

@@ -41,11 +41,11 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
     model: str
     headers: Mapping[str, str]
     secrets: frozenset[str]  # never shown in messages
-    make_other: Callable[[], Endpoint] | None = None  # that over the provider's other wire
+    make_other: Callable[[], Endpoint] | None = None  # makes the endpoint over the provider's other wire
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint over the provider's other wire, whose codec few calls need."""
+        """The endpoint over the provider's other wire; made when first needed, because few calls need its codec."""
         return self.make_other() if self.make_other else None
 
     @cached_property
@@ -58,7 +58,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return {}
 
     def address(self, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
-        """Return the URL and the headers that all requests share; made once."""
+        """Return the URL and headers that all requests share, from a cache after the first call."""
         if (address := self._addresses.get(stream)) is not None:
             return address
         url = self.url(self.provider.codec.path(self.model, stream=stream))
@@ -110,7 +110,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _last(self) -> list[tuple[object, Endpoint]]:
-        """The settings of the last request, and the endpoint that they led to."""
+        """A cache of one entry: the settings of the last request, and their endpoint."""
         return []
 
     @property
@@ -142,7 +142,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             return self._endpoint(httpx.URL(server.base_url), server.model, server.api_key)
         settings = (*self._find_base_url(), self._find_key())
         for cached, endpoint in self._last[:]:
-            if cached == settings:  # nearly always
+            if cached == settings:  # the environment rarely changes between two requests
                 return endpoint
         text, source, key = settings
         endpoint = self._endpoint(_base_url(text, source, self.provider), self.model, key)
@@ -150,7 +150,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         return endpoint
 
     def check(self) -> None:
-        """Refuse what `locate` would refuse, without starting a server.
+        """Check what `locate` checks, without starting a server.
 
         Raises:
             ConfigError: The key, the base URL or the engine of embedded models is missing or wrong.
@@ -226,7 +226,7 @@ def _check_header(name: str, value: str) -> None:
     if not _TOKEN.fullmatch(name):
         raise ConfigError(f"{name!r} is no name for a header")
     if name.lower() in _OF_THE_CONNECTION:
-        raise ConfigError(f"the header {name!r} is not for a caller to give: the connection has its own")
+        raise ConfigError(f"the header {name!r} cannot be set: the connection sets it itself")
     if not (value.isascii() and value.isprintable()):
         raise ConfigError(f"the value of header {name!r} is not printable ASCII")
     if value != value.strip():
@@ -237,7 +237,7 @@ def _check_key(key: str, source: str) -> None:
     key = key.strip()
     if not (key and key.isascii() and key.isprintable()):
         wrong = "is empty" if not key else "holds something that is not printable ASCII"
-        raise ConfigError(f"the key in {source} {wrong}: was it copied whole?")
+        raise ConfigError(f"the key in {source} {wrong}: copy the whole key")
 
 
 def _secrets_in_base_url(text: str) -> list[str]:
@@ -260,7 +260,7 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
 def _url(text: str) -> httpx.URL | None:
     try:
         url = httpx.URL(text)
-        url.host.encode("idna")  # as every look-up of it will
+        url.host.encode("idna")  # every lookup does the same, and would fail later
     except (httpx.InvalidURL, UnicodeError):
         return None
     return url

@@ -1,11 +1,12 @@
-"""One request to a model: its content, its deadline, and the meaning of its failures.
+"""One request to a model and its response: what is sent, its deadline, the reading of its body, and its failures.
 
 Threads and asyncio share it; `HttpClient` moves the bytes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import EXTENSION, Secrets
@@ -14,46 +15,53 @@ from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.request import ABORT, DEADLINE, Deadline
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
 from fsm_agent.messages.hosted_tool import secrets_of
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import OutputMode, Reply
-from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.codec import Codec, Decoder
 from fsm_agent.providers.encoding import Once, as_json
+from fsm_agent.providers.streams import request_id
 from fsm_agent.runtime.abort import abort_in_force
 
 if TYPE_CHECKING:
     import ssl
+    import zlib
 
     import httpx
 else:
-    httpx, ssl = deferred("httpx"), deferred("ssl")
+    httpx, ssl, zlib = deferred("httpx"), deferred("ssl"), deferred("zlib")
 
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
+E = TypeVar("E", bound=ProviderError)
+
+# Accepted content types other than JSON: streams, and servers that declare none.
+READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
 
 
 class HttpExchange:
     """A request to a model as HTTP sends it, and the errors of its failures.
 
-    `encode` comes first: what is sent has no value before.
+    Call `encode` first: `url`, `headers`, `content`, `codec`, `adapted` and `output_mode` are unset before.
 
     Args:
-        endpoint: Its destination.
+        endpoint: The destination.
         request: The request, in the framework's terms.
         network: Timeouts and limits.
         deadline: The end of the whole exchange.
         is_stream: True to have the reply streamed.
 
     Attributes:
-        url: Where it goes.
-        headers: Those of the request, without ``content-length``.
-        content: Its body.
-        codec: The format in which it is written.
+        url: The URL.
+        headers: The headers, without ``content-length``.
+        content: The body.
+        codec: The codec that wrote the body.
         adapted: Parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Seconds for each piece of the steps connect, read, write and pool.
-        deadline: A deadline of its own, which `linger` moves.
-        abort: The means to end it from another thread.
+        deadline: A copy of the given deadline, which `linger` moves.
+        abort: Ends the request from another thread.
     """
 
     url: httpx.URL
@@ -100,7 +108,7 @@ class HttpExchange:
                 encoding=Once(provider.name),
             )
         except UsageError as refusal:
-            from fsm_agent.clients.wires import expressed  # seldom
+            from fsm_agent.clients.wires import expressed  # few requests need the other wire
 
             endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
@@ -121,7 +129,7 @@ class HttpExchange:
             raise self.late()
 
     def extensions(self) -> dict[str, Any]:
-        """Return the extensions of its `httpx.Request`: what a transport has to know."""
+        """Return the extensions of the `httpx.Request`, which transports read."""
         return {"timeout": self.limits, DEADLINE: self.deadline, ABORT: self.abort, EXTENSION: self.find_secrets}
 
     @property
@@ -140,7 +148,7 @@ class HttpExchange:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Bound the wait for the end of a complete stream by `Network.linger_s`, from the first call on."""
+        """Wait at most `Network.linger_s` for the end of a complete stream, counted from the first call."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
@@ -157,11 +165,11 @@ class HttpExchange:
         if self.deadline.is_over:
             return self.late()
         if isinstance(error, httpx.TimeoutException):
-            return self._too_slow(error, has_begun=has_begun)
+            return self._timeout_error(error, has_begun=has_begun)
         reason = str(error)[:MAX_SHOWN_CHARS] or type(error).__name__
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
-                # A certificate that is wrong now will be wrong in a minute.
+                # No retry for an untrusted certificate: it will not be trusted a minute later.
                 return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not _is_distrusted(error))
             case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
                 return BadReply(f"the reply of {self.shown_url!r} was cut off: {reason}", status=200)
@@ -171,7 +179,7 @@ class HttpExchange:
                 return BadReply(f"{self.shown_url!r} gave no HTTP reply: {reason}")
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
-    def _too_slow(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
+    def _timeout_error(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:
         match error:
             case httpx.ConnectTimeout():
                 return TimedOut(f"no connection to {self.shown_url!r} in {self.limits['connect']:g} s")
@@ -183,7 +191,7 @@ class HttpExchange:
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """Return the reply with what became of the request, and its opaque parts marked with the provider."""
+        """Return the reply with the adaptations of the request, and the provider's name on its opaque parts."""
         settings = self._request.settings
         if settings.hosted_tools or settings.extra_body:
             reply = self.codec.attributed(reply, self._request)
@@ -198,7 +206,7 @@ class HttpExchange:
         return reply
 
     def late(self) -> TimedOut:
-        """Return the error of a passed deadline."""
+        """Return the error for a deadline that has passed."""
         return TimedOut(f"no whole reply of {self.shown_url!r} in {self.deadline.timeout_s:g} s")
 
     def mask(self, text: str) -> str:
@@ -227,3 +235,156 @@ def _is_distrusted(error: BaseException) -> bool:
             return True
         cause = cause.__cause__ or cause.__context__
     return False
+
+
+class ResponseReader:
+    """Reads the body of one response.
+
+    Args:
+        exchange: The request.
+        response: The response, whose head has arrived.
+
+    Raises:
+        ProviderError: The status or headers rule out a reply, whatever the body.
+    """
+
+    def __init__(self, exchange: HttpExchange, response: httpx.Response) -> None:
+        exchange.begin_body()
+        self._exchange = exchange
+        self._status = status = response.status_code
+        self._headers = headers = _headers(response)
+        self._size_bytes = 0
+        self._max_bytes = exchange.network.max_reply_bytes
+        self._pieces: list[bytes] = []
+        self._excess: BadReply | None = None
+        self._succeeded = 200 <= status < 300
+        self._check_head()
+        self._inflater = self._make_inflater()
+        self._decoder: Decoder | None = None
+        if exchange.is_stream and self._succeeded:
+            self._decoder = exchange.codec.decoder(headers)
+
+    def _check_head(self) -> None:
+        if 300 <= self._status < 400:
+            target = self._mask_text(self._headers.get("location", "nowhere").partition("?")[0])
+            message = (
+                f"{self._exchange.shown_url!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
+            )
+            raise self._error(ProviderError, message, retryable=False)
+        media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
+            shown = self._mask_text(media_type)
+            message = f"{self._exchange.shown_url!r} answered with {shown!r}, not JSON: is the base URL right?"
+            raise self._error(BadReply, message)
+
+    def _make_inflater(self) -> Any:
+        """Return a decompressor whose output can be bounded; None if the body is not compressed."""
+        encoding = self._headers.get("content-encoding", "").strip().lower()
+        if encoding in ("", "identity"):
+            return None
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            return zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects gzip and zlib by the first bytes
+        shown = self._mask_text(encoding)
+        message = f"{self._exchange.shown_url!r} answered in encoding {shown!r}, which the request did not accept"
+        raise self._error(BadReply, message, retryable=False)
+
+    def _mask_text(self, text: str) -> str:
+        return self._exchange.mask(text)[:MAX_SHOWN_CHARS]
+
+    def _error(self, kind: type[E], message: str, *, retryable: bool | None = None) -> E:
+        id = request_id(self._headers)
+        return kind(message, status=self._status, request_id=id and self._mask_text(id), retryable=retryable)
+
+    @property
+    def is_done(self) -> bool:
+        """True after the provider's end of the stream, though the connection may stay open."""
+        return self._decoder is not None and self._decoder.is_done
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the stream is invalid already: `finish` will raise, whatever follows."""
+        return self._excess is not None or (self._decoder is not None and self._decoder.has_failed)
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; return the deltas they complete, [] if the reply is not a stream.
+
+        Raises:
+            ProviderError: The deadline has passed, or the reply is damaged or, if not a stream, too long.
+        """
+        exchange = self._exchange
+        if exchange.deadline.is_over and not self.is_done:
+            raise exchange.late()
+        if self._inflater is not None:
+            data = self._inflate(data)
+        self._size_bytes += len(data)
+        if self._size_bytes > self._max_bytes:
+            message = f"the reply of {exchange.shown_url!r} is longer than {self._max_bytes} bytes"
+            self._excess = self._error(BadReply, message, retryable=False)
+            if self._decoder is None:
+                raise self._excess
+            data = data[: self._max_bytes - self._size_bytes]
+        if self._decoder is None:
+            self._pieces.append(data)
+            return []
+        return self._decoder.feed(data)
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return the last deltas of a stream."""
+        return [] if self._decoder is None or self._excess else self._decoder.end()
+
+    def _inflate(self, data: bytes) -> bytes:
+        room = self._max_bytes - self._size_bytes
+        try:
+            inflated = bytes(self._inflater.decompress(data, room + 1))
+        except zlib.error as error:
+            raise self._damage_error(str(error)) from error
+        if self._inflater.unused_data:  # zlib would collect it without bound, and copy it with every piece
+            raise self._damage_error("more bytes follow its end")
+        return inflated
+
+    def _damage_error(self, reason: str) -> BadReply:
+        return self._error(BadReply, f"the compressed reply of {self._exchange.shown_url!r} is damaged: {reason}")
+
+    def finish(self, failure: ProviderError | None) -> Reply:
+        """Return the reply, at the end of the bytes.
+
+        Args:
+            failure: The failure that cut the bytes off, if any.  It is ignored if the reply is complete.
+
+        Raises:
+            ProviderError: The reply is an error, invalid or incomplete.
+        """
+        exchange = self._exchange
+        if self._excess:
+            raise self._excess
+        try:
+            if self._decoder is not None:
+                return exchange.completed(self._decoder.finish())
+            body = b"".join(self._pieces)
+            reply = exchange.codec.decode(self._status, self._headers, body)
+            if self._inflater is not None and not self._inflater.eof:
+                raise self._damage_error("its checksum is missing")
+            return exchange.completed(reply)
+        except ProviderError as error:
+            exchange.mask_in(error)
+            if failure is None or not self._succeeded:
+                raise
+        try:
+            raise failure
+        finally:
+            del failure  # breaks a cycle: its traceback references this frame
+
+
+def _headers(response: httpx.Response) -> dict[str, str]:
+    """Return headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
+    raw = response.headers.raw
+    texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+    headers = dict(zip(map(str.lower, texts[::2]), texts[1::2], strict=True)) if len(texts) == 2 * len(raw) else {}
+    if len(headers) < len(raw):  # a name is repeated
+        headers = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    if response.is_stream_consumed:
+        headers.pop("content-encoding", None)
+    return headers

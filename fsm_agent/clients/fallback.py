@@ -52,7 +52,7 @@ class FallbackClient(Closing):
 
     Args:
         clients: The clients in order, or models as ``provider:model``.  They are closed with this one.
-        moves_on: Predicate of errors after which the next client is tried.
+        moves_on: Return True for errors after which the next client is tried.
         try_timeout_s: Timeout of each try; ``timeout_s`` of a request bounds all of them together.
 
     Raises:
@@ -70,7 +70,7 @@ class FallbackClient(Closing):
             raise ConfigError(f"clients {clients!r:.80} is one model: a list of them would be right")
         self._clients = tuple([_client(client) for client in clients])
         if not self._clients:
-            raise ConfigError("clients is empty: there is nobody to ask")
+            raise ConfigError("clients is empty: a list of one client or more would be right")
         self._moves_on = moves_on
         self._try_timeout_s = try_timeout_s
 

@@ -1,9 +1,9 @@
 """The httpx clients of an `HttpClient`: one for all threads and one for each event loop, made at first use.
 
-Each is the user's own, or else one over a pool of this package; over httpx's own transport if the requests go through a
-proxy, or HTTP/2 is wanted.  The client of a loop ends with it: an asynchronous generator holds it, which `asyncio.run`
-and its like close before the loop.  After `os.fork` the child makes its own, and leaves the inherited ones alone:
-connections and locks are the parent's.  A client of the user's is closed by the user.
+Each is the user's own, or a client over a pool of this package.  Requests through a proxy or over HTTP/2 take httpx's
+own transport instead.  The client of a loop is closed with it: an asynchronous generator references it, and
+`asyncio.run` closes all generators before the loop.  After `os.fork` the child makes new clients and does not touch the
+inherited ones, whose connections and locks belong to the parent.  The user closes the user's own clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEPT = 100  # unused connections there
 
 
 class _NoCookies(httpx.Cookies):
-    """Cookies that are never kept: nothing sends them, and to look for them costs more than all else in httpx."""
+    """A cookie jar that stays empty: no provider needs cookies, and looking for them is httpx's slowest step."""
 
     def extract_cookies(self, response: httpx.Response) -> None:
         pass
@@ -77,10 +77,10 @@ class ThreadClient:
         """
         with masked_logs(exchange.find_secrets):
             if self._is_pooled:
-                return self._client.send(_request(exchange), stream=True)
+                return self._client.send(_own_request(exchange), stream=True)
             watch = Watch(exchange.limits, exchange.deadline, exchange.abort, self._watches)
             try:
-                request = _built(self._client, exchange, timeout=watch.timeouts, trace=watch.trace)
+                request = _build_request(self._client, exchange, timeout=watch.timeouts, trace=watch.trace)
                 response = self._client.send(request, stream=True, follow_redirects=False)
             except BaseException:
                 watch.end()
@@ -121,8 +121,8 @@ class LoopClient:
         """Send a request; the response must be closed."""
         with masked_logs(exchange.find_secrets):
             if self._is_pooled:
-                return await self._client.send(_request(exchange), stream=True)
-            request = _built(self._client, exchange, timeout=exchange.limits, trace=self._watch.trace)
+                return await self._client.send(_own_request(exchange), stream=True)
+            request = _build_request(self._client, exchange, timeout=exchange.limits, trace=self._watch.trace)
             sending = self._client.send(request, stream=True, follow_redirects=False)
             response = await self._watch.wait(sending, exchange.deadline)
         self._watch.follow(response, exchange.deadline)
@@ -135,7 +135,7 @@ class LoopClient:
             await self._client.aclose()
 
 
-def _request(exchange: HttpExchange) -> httpx.Request:
+def _own_request(exchange: HttpExchange) -> httpx.Request:
     """Return the request for a client of ours, which has nothing to add to it."""
     content = httpx.ByteStream(exchange.content)
     return httpx.Request(
@@ -143,7 +143,9 @@ def _request(exchange: HttpExchange) -> httpx.Request:
     )
 
 
-def _built(client: httpx.Client | httpx.AsyncClient, exchange: HttpExchange, **extensions: Any) -> httpx.Request:
+def _build_request(
+    client: httpx.Client | httpx.AsyncClient, exchange: HttpExchange, **extensions: Any
+) -> httpx.Request:
     """Return the request with what the client adds to it."""
     request = client.build_request(
         "POST",

@@ -22,7 +22,7 @@ _MIN_NAP_S = 1e-6  # the resolution of a float of Unix time
 
 
 class SteadyClock(SystemClock):
-    """The system's monotonic clock: `now` is of use for differences only."""
+    """The system's monotonic clock; only differences between readings have a meaning."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -62,7 +62,7 @@ class RateLimit:
             raise ConfigError(f"a RateLimit without {', '.join(limits)} limits nothing: give one of them")
         for name, limit in self._limits.items():
             if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-                raise ConfigError(f"{name}={limit!r} is no limit: a whole number from 1 is")
+                raise ConfigError(f"{name}={limit!r} is no limit: a whole number from 1 on would be right")
         self._clock = clock or SteadyClock()
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None

@@ -70,7 +70,7 @@ class RateLimitedClient(Closing):
             ProviderError: The request failed, or had no turn in time.
         """
         with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
-            return self._charged(reservation, self._client.complete(request, timeout_s=reservation.time_left()))
+            return self._charge(reservation, self._client.complete(request, timeout_s=reservation.time_left()))
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
         """Yield the reply as it arrives, when its turn has come."""
@@ -79,12 +79,12 @@ class RateLimitedClient(Closing):
             closing(self._client.stream(request, timeout_s=reservation.time_left())) as items,
         ):
             for item in items:
-                yield self._charged(reservation, item) if isinstance(item, Reply) else item
+                yield self._charge(reservation, item) if isinstance(item, Reply) else item
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio."""
         async with self._limit.areserve(self._estimate(request), timeout_s=timeout_s) as reservation:
-            return self._charged(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))
+            return self._charge(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """`stream` for asyncio."""
@@ -93,12 +93,12 @@ class RateLimitedClient(Closing):
             aclosing(self._client.astream(request, timeout_s=reservation.time_left())) as items,
         ):
             async for item in items:
-                yield self._charged(reservation, item) if isinstance(item, Reply) else item
+                yield self._charge(reservation, item) if isinstance(item, Reply) else item
 
     def _estimate(self, request: Request) -> int:
         return estimated_tokens(request) if self._limit.counts_tokens else 0
 
-    def _charged(self, reservation: Reservation, reply: Reply) -> Reply:
+    def _charge(self, reservation: Reservation, reply: Reply) -> Reply:
         reported = reply.usage.total_tokens
         self._limit.charge(reservation, reported or reservation.tokens + _tokens(_chars(reply.message)))
         return reply

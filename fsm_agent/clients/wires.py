@@ -16,10 +16,10 @@ from fsm_agent.providers.hosted_tools import without_hints
 def expressed(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
 ) -> tuple[Endpoint, Request, dict[str, Any], tuple[str, ...]]:
-    """Return the endpoint that expresses a request which the first wire does not, what it expresses, and notes.
+    """Return an endpoint for a request that the first wire refuses, the request as sent there, its body, and notes.
 
-    That is the other wire of the provider, or else the request without the tools of the provider that are hints and
-    that this model lacks.
+    Try the other wire of the provider first.  If it refuses too, leave out the hosted tools that this model lacks, if
+    they are hints.
 
     Args:
         endpoint: The endpoint of the first wire.
@@ -40,7 +40,7 @@ def expressed(
         if not notes:
             raise
     try:
-        return endpoint, rest, _encoded(endpoint, rest, is_stream), notes
+        return endpoint, rest, _encode(endpoint, rest, is_stream), notes
     except UsageError as error:
         other, body, note = over_the_other(endpoint, rest, is_stream, error)
         return other, rest, body, (note, *notes)
@@ -65,9 +65,9 @@ def over_the_other(
         raise refusal
     wire = other.provider.codec.name
     try:
-        body = _encoded(other, request, is_stream)
+        body = _encode(other, request, is_stream)
     except UsageError as error:
-        if str(error) == str(refusal):  # it is not about the wire
+        if str(error) == str(refusal):  # both wires refuse it for the same reason
             raise refusal from None
         raise _neither(endpoint, other, request, (refusal, error)) from None
     if endpoint.provider.is_wire_fixed:
@@ -75,7 +75,7 @@ def over_the_other(
     return other, body, f"the wire {wire!r} was chosen: {refusal}"
 
 
-def _encoded(endpoint: Endpoint, request: Request, is_stream: bool) -> dict[str, Any]:
+def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> dict[str, Any]:
     provider = endpoint.provider
     encoding = Once(provider.name)
     return provider.codec.encode(
@@ -95,7 +95,7 @@ def _neither(
             missing.append(f"neither wire takes {need}")
         elif len(taking) == 1:
             missing.append(f"only {taking[0]!r} takes {need}")
-    if len(missing) < 2:  # it is more than settings
+    if len(missing) < 2:  # settings alone do not explain the refusals
         missing = [f"{name!r}: {refusal}" for name, refusal in zip(wires, refusals, strict=True)]
     name = f"{endpoint.provider.name}:{endpoint.model}"
     return UsageError(f"no wire of {name!r} takes all that is asked for: {'; '.join(missing)}")
@@ -114,7 +114,7 @@ def _needs(settings: Settings) -> Iterator[tuple[str, Settings]]:
 def _takes(endpoint: Endpoint, request: Request, settings: Settings) -> bool:
     plain = {"messages": (Message.of("user", "?"),), "functions": (), "tool_choice": "auto", "output": TEXT}
     try:
-        _encoded(endpoint, request.changed(**plain, settings=settings), False)
+        _encode(endpoint, request.changed(**plain, settings=settings), False)
     except UsageError:
         return False
     return True

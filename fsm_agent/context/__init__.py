@@ -1,6 +1,6 @@
-"""What chooses and shortens what the model is shown: old results masked, windows, custom processors.
+"""Selection and shortening of the messages in a request: masking of old results, windows, custom processors.
 
-A view is made for one request; the dialog itself stays whole.  Nothing here sends a request to a model.
+Each request has its own view; the dialog itself stays whole.  Nothing here sends a request to a model.
 """
 
 from typing import TYPE_CHECKING

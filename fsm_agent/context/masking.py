@@ -30,7 +30,7 @@ NOTHING_MASKED = ObservationsMasked(count=0, tokens_saved=0)
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has: one for every four characters, rounded up."""
+    """Return an estimate of the tokens in a text: one for every four characters, rounded up."""
     return -(-len(text) // 4)
 
 
@@ -48,12 +48,12 @@ def context_release() -> Function:
 class Masking(Value, frozen=True):
     """The age and size at which the result of a function is masked.
 
-    A result is masked when it is of a round before the newest ``keep_rounds`` ones, or of one that was released,
-    and has more than ``min_tokens``.  Errors are always shown.
+    A result with more than ``min_tokens`` is masked once its round is older than the newest ``keep_rounds`` rounds, or
+    was released.  Errors are always shown.
 
     Attributes:
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
-        min_tokens: A result of up to this many is shown whatever its age.  Its text counts, its attachments do not.
+        min_tokens: Results of up to this many tokens are always shown.  Attachments do not count.
     """
 
     keep_rounds: int = 2
@@ -70,7 +70,7 @@ class MaskedView(Value, frozen=True):
     """A dialog as a request shows it.
 
     Attributes:
-        messages: As many as in the dialog, with notes in place of masked results; the dialog's own sequence when none
+        messages: All messages of the dialog, with notes in place of masked results; the dialog's own sequence if none
             is masked.
         calls: Ids of the function calls whose results are masked.
         masked: The number of masked results, and the tokens that the notes save.
@@ -81,21 +81,21 @@ class MaskedView(Value, frozen=True):
     masked: ObservationsMasked = NOTHING_MASKED
 
     def since(self, before: ObservationsMasked = NOTHING_MASKED) -> ObservationsMasked | None:
-        """Return what has been masked since `masked` was ``before``; None: nothing."""
+        """Return what has been masked since `masked` was ``before``; None if nothing."""
         count = self.masked.count - before.count
         return ObservationsMasked(count, self.masked.tokens_saved - before.tokens_saved) if count else None
 
 
 class Masker:
-    """The maker of one agent call's views.
+    """Makes the views of one agent call.
 
-    Its memory only saves time: a view depends on the messages and the released rounds alone.  A view costs a copy of
-    the list, and otherwise only the messages since the previous one; a masked message is the same object in all views.
-    Not thread-safe.
+    Its state only saves time: a view depends on the messages and the released rounds alone.  Each view copies the list
+    and inspects only the messages since the previous one.  A masked message is the same object in all views.  Not
+    thread-safe.
 
     Args:
-        masking: When a result is masked.
-        seeded_with: How many messages the dialog had before the call; results among them are of no round.
+        masking: The conditions.
+        seeded_with: The number of messages before the call; their results belong to no round, and are never masked.
     """
 
     __slots__ = ("_large", "_masking", "_read", "_released", "_rounds", "_seeded_with", "_view", "_with_notes")
@@ -108,7 +108,7 @@ class Masker:
     def _forget(self) -> None:
         self._read: list[Message] = []  # the dialog at the latest view
         self._with_notes: list[Message] = []  # the same with notes
-        self._large: list[tuple[int, int]] = []  # index and round of those that may be masked one day
+        self._large: list[tuple[int, int]] = []  # index and round of results that are large enough to be masked later
         self._rounds = 0
         self._released: Set[int] = frozenset()
         self._view = MaskedView(())
@@ -118,11 +118,12 @@ class Masker:
 
         Args:
             messages: The dialog.
-            released: Rounds whose results are masked whatever their age, counted from 1 by the messages that
-                call functions.
+            released: Rounds whose results are masked at any age.  Messages that call functions count rounds from 1.
         """
         dialog = list(messages)
-        if dialog[: len(self._read)] != self._read or not self._released <= released:  # another branch of the past
+        if (
+            dialog[: len(self._read)] != self._read or not self._released <= released
+        ):  # the dialog was forked or rewound
             self._forget()
         for index in range(len(self._read), len(dialog)):
             self._add(dialog[index], index)

@@ -1,4 +1,4 @@
-"""Show the part of a long dialog that matters for the present task."""
+"""Show the part of a long dialog that is relevant to the current task."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fsm_agent.messages.message import Message
 
 
 class KeepRelevant(Value, frozen=True):
-    """A processor that shows the ``n`` most relevant groups of messages, beside those that are pinned, in their order.
+    """A processor that shows the ``n`` most relevant groups of messages and the pinned ones, in their order.
 
     A group is a message, or a round of function calls with all its results; it is as relevant as its most relevant
-    message.  Pinned are the system messages at the beginning, the first and the newest message of a user, and the
-    newest group.
+    message.  The system messages at the beginning, the first and the newest user message, and the newest group are
+    pinned.
 
     Args:
         n: The number of groups.
-        score: Tells how relevant a message is for the text of the newest message of a user: a number, the higher the
-            more relevant.  It must be pure, and is called for each message in each request: cache what takes long.
+        score: Returns how relevant a message is to the text of the newest user message; higher is more relevant.  It
+            must be pure, and is called for each message in each request: cache slow computations.
     """
 
     n: int

@@ -1,4 +1,4 @@
-"""Shorten results of functions in requests: long ones, and those that say the same again."""
+"""Shorten results of functions in requests: long ones, and repeated ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _STARTS = 60  # characters of that result
 
 
 class TruncateResults(Value, frozen=True):
-    """A processor that shows head and tail of results with more than ``max_chars`` characters.
+    """A processor that shows the head and tail of results with more than ``max_chars`` characters.
 
-    Between them it says how many characters are left out.  The dialog keeps the whole text.
+    A note between them states how many characters are left out.  The dialog keeps the whole text.
     """
 
     max_chars: int = 4000
@@ -30,9 +30,9 @@ class TruncateResults(Value, frozen=True):
 
 
 class SendOnce(Value, frozen=True):
-    """A processor that shows equal results of a function once: each later one is a note that names the first.
+    """A processor that shows equal results of a function once; a note replaces each later one.
 
-    The dialog keeps them all.  Results that are shorter than the note, and those with attachments, are shown again.
+    The dialog keeps them all.  Results that are shorter than the note, or have attachments, are not replaced.
     """
 
     def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -52,7 +52,7 @@ class SendOnce(Value, frozen=True):
 
 
 def with_results(messages: Sequence[Message], text: Callable[[FunctionResult], str]) -> Sequence[Message]:
-    """Return the messages with other texts for results of functions; the same sequence if there are no others."""
+    """Return the messages with the texts of function results replaced; the same sequence if no text differs."""
     changed = list(messages)
     for index, message in enumerate(changed):
         if message.role != "tool":
@@ -69,13 +69,13 @@ def _with_text(result: FunctionResult, text: Callable[[FunctionResult], str]) ->
 
 
 def truncated(text: str, max_chars: int) -> str:
-    """Return head and tail of a text of over ``max_chars`` characters, with the number of those left out between."""
+    """Return a text; if it exceeds ``max_chars`` characters, its head and tail with a note on the rest between them."""
     check_chars(max_chars)
     if len(text) <= max_chars:
         return text
     room = max_chars - len(LEFT_OUT.format(count=len(text)))
     head, tail = room - room // 2, len(text) - room // 2
-    if "\ud800" <= text[head - 1] <= "\udbff":  # half of a surrogate pair, whose other half would be left out
+    if "\ud800" <= text[head - 1] <= "\udbff":  # do not cut a surrogate pair in two
         head -= 1
     if "\udc00" <= text[tail] <= "\udfff":
         tail += 1

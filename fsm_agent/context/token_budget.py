@@ -1,4 +1,4 @@
-"""Fit requests into a number of tokens, by one means after another."""
+"""Fit requests into a number of tokens by applying one processor after another."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PASSES: tuple[Processor, ...] = (TruncateResults(4000), SendOnce(), KeepLastN(8)
 class TokenBudget(Fitting, frozen=True, kw_only=True):
     """A processor that fits the messages of a request into ``hard - reserve`` tokens.
 
-    If there are more, the passes are applied in their order, each once, until the messages fit.  A pass is kept if it
-    leaves fewer tokens, and all system messages at the beginning.  What does not fit then is not sent: the call fails
-    as if the model had refused it, with `ContextTooLong`.
+    If there are more, the passes are applied in order, each once, until the messages fit.  The result of a pass is kept
+    if it has fewer tokens and still begins with all system messages.  A request that does not fit in the end is not
+    sent: the call fails with `ContextTooLong`, as if the model had refused it.
 
     Attributes:
-        hard: The tokens that the model takes.
-        reserve: Those of them that are left for its reply, schemas of functions and a refused answer.
-        soft: From more than this on, observers are told of each request with `ContextMeasured`; None: from more than
-            ``hard - reserve`` on.
-        passes: Processors.
-        tokenizer: Returns the number of tokens in a text, in place of an estimate: ``lambda text:
-            len(encoding.encode(text))``.  It must be pure, and is called for each text in each request: cache it.
+        hard: The context window of the model, in tokens.
+        reserve: Tokens of it that are left for the reply, schemas of functions and a refused answer.
+        soft: Emit `ContextMeasured` for each request above this; None: above ``hard - reserve``.
+        passes: The processors.
+        tokenizer: Returns the number of tokens in a text; an estimate by default.  ``lambda text:
+            len(encoding.encode(text))`` is exact.  It must be pure, and is called for each text in each request: cache
+            its results.
     """
 
     hard: int

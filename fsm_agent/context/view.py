@@ -1,7 +1,7 @@
 """Combine masking and processors into the view of a dialog.
 
-A model is shown the whole dialog, unless the agent masks old results or has processors.  A view is made for one request
-and discarded: the dialog itself stays whole.
+Without masking and processors the model sees the whole dialog.  A view is made for one request and then discarded; the
+dialog itself stays whole.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fsm_agent.messages.message import Message
 
 
 class ByRecord(Value, frozen=True):
-    """A processor in whose place others stand, chosen for each request.
+    """A processor that chooses other processors for each request and applies them.
 
     Args:
-        choose: Returns them for the record of the call as it is then: its rounds, usage, phase.  Pure.
+        choose: Returns the processors for the current record of the call: its rounds, usage, phase.  Pure.
     """
 
     choose: Callable[[CallRecord], Sequence[Processor]]
@@ -32,7 +32,7 @@ class ByRecord(Value, frozen=True):
             raise UsageError(f"ByRecord({self.choose!r:.80}): a function of a CallRecord would be right")
 
     def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Refuse to process messages that no call is asked about.
+        """Raise: without a call there is no record to choose by.
 
         Raises:
             UsageError: Always.
@@ -43,22 +43,22 @@ class ByRecord(Value, frozen=True):
         """Return the processors for a request.
 
         Raises:
-            UsageError: They are no list of processors.
+            UsageError: `choose` returned no list of processors.
         """
         chosen = self.choose(r)
         if not (isinstance(chosen, list | tuple) and all(map(callable, chosen))):
-            right = "a list of processors, [KeepLastN(20)], say, would be right"
+            right = "a list of processors such as [KeepLastN(20)] would be right"
             raise UsageError(f"{self.choose!r:.200} of ByRecord returned {chosen!r:.80}: {right}")
         return chosen
 
 
 class Fit(Value, frozen=True):
-    """The messages of a request that were fitted into a `TokenBudget`.
+    """The result of fitting a request into a `TokenBudget`.
 
     Attributes:
-        messages: Those that are left.
+        messages: The messages that are left.
         measured: The tokens before and after, and the passes that were kept.
-        refusal: The error, if it does not fit all the same.
+        refusal: The error, if the messages still do not fit.
     """
 
     messages: Sequence[Message]
@@ -71,15 +71,15 @@ class Fitting(Value, frozen=True):
 
     @abstractmethod
     def fit(self, messages: Sequence[Message]) -> Fit:
-        """Return the messages that are left, and how they came to fit."""
+        """Return the messages that are left, with measurements and perhaps a refusal."""
 
 
 class View:
     """The views of one agent call: first old results are masked, then the processors select.
 
     Args:
-        masking: When a result is old and large enough; None: never.
-        processors: Each takes messages and returns those to be shown; pure.
+        masking: The conditions for masking a result; None: nothing is masked.
+        processors: Pure functions from messages to the messages to show.
     """
 
     __slots__ = ("_fits", "_masker", "_masking", "_processors", "_reported", "_view")
@@ -96,7 +96,7 @@ class View:
         """Return the messages of the record's dialog that are shown."""
         messages: Sequence[Message] = r.dialog
         if self._masking is not None:
-            self._view = self._of(r).view(messages, frozenset(r.released))
+            self._view = self._masker_of(r).view(messages, frozenset(r.released))
             messages = self._view.messages
         fits: list[Fit] = []
         for listed in self._processors:
@@ -111,23 +111,23 @@ class View:
 
     @property
     def refusal(self) -> ErrorReport | None:
-        """The reason why the latest view cannot be sent: it is beyond a `TokenBudget`; None: it can."""
+        """The error if the latest view exceeds a `TokenBudget`; None if it can be sent."""
         return next((fit.refusal for fit in self._fits if fit.refusal is not None), None)
 
     def masked_calls(self, r: CallRecord) -> frozenset[str]:
         """Return the ids of the calls whose results are not shown."""
         if self._masking is None:
             return frozenset()
-        return frozenset(self._of(r).view(r.dialog, frozenset(r.released)).calls)
+        return frozenset(self._masker_of(r).view(r.dialog, frozenset(r.released)).calls)
 
     def news(self) -> list[ObservationsMasked | ContextMeasured]:
-        """Return what the latest request masks and no earlier one did, and its size if that is to be told."""
+        """Return what the latest request newly masks, and its size if it exceeds a soft limit."""
         before, self._reported = self._reported, self._view.masked
         masked = self._view.since(before)
         news: list[ObservationsMasked | ContextMeasured] = [] if masked is None else [masked]
         return [*news, *[fit.measured for fit in self._fits if fit.measured.before > fit.measured.soft]]
 
-    def _of(self, r: CallRecord) -> Masker:
+    def _masker_of(self, r: CallRecord) -> Masker:
         if self._masker is None:
             assert self._masking is not None
             self._masker = Masker(self._masking, r.seeded_with)

@@ -1,7 +1,7 @@
 """Limit the part of a long dialog that is sent to the model.
 
 A window is a pure function from messages to messages: the dialog stays whole, only the request is shorter.  It never
-splits a round (a message that calls functions, and the results), for no provider would accept the request.
+splits a round, that is, a message that calls functions and its results: every provider would refuse the request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, I
 
 Processor: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 
-ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels; pages of documents cost as much each
+ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
 
 
 def message_tokens(message: Message, tokens: Callable[[str], int] = estimated_tokens) -> int:
-    """Return about how many tokens a message has; parts that only one wire understands count nothing."""
+    """Return an estimate of the tokens in a message; opaque parts count nothing."""
     return sum([_part_tokens(part, tokens) for part in message.parts])
 
 
@@ -38,11 +38,11 @@ def _part_tokens(part: Part, tokens: Callable[[str], int]) -> int:
 
 
 class KeepLastN(Value, frozen=True):
-    """A window of the newest ``n`` messages, beside those that are pinned.
+    """A window of the newest ``n`` messages and the pinned ones.
 
-    Pinned are the system messages at the beginning, the first message of a user and, when the newest messages begin
-    within the rounds of functions of a later task, the user's message that these follow.  A round counts all its
-    messages.  One that does not fit is left out, with all that is older; the newest one is always sent.
+    The system messages at the beginning and the first user message are pinned.  If the window begins within the rounds
+    of a later task, the user message of that task is pinned too.  Each message of a round counts.  The first round that
+    does not fit is left out with everything older; the newest round is always sent.
     """
 
     n: int
@@ -55,9 +55,9 @@ class KeepLastN(Value, frozen=True):
 
 
 class TokenWindow(Value, frozen=True):
-    """A window of the newest messages that together have up to ``max_tokens``, by estimate, beside those pinned.
+    """A window of the newest messages that have at most ``max_tokens`` together, by estimate, and the pinned ones.
 
-    The same ones are pinned as in `KeepLastN`, and the newest round is always sent; the pinned ones come on top.
+    It pins the same messages as `KeepLastN`, which do not count, and always sends the newest round.
     """
 
     max_tokens: int
@@ -70,10 +70,10 @@ class TokenWindow(Value, frozen=True):
 
 
 def check_size(window: str, name: str, value: int) -> None:
-    """Refuse a size of a window that is no whole number from 1 on.
+    """Check that a size of a window is a whole number from 1 on.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{window}({name}={value!r}): a whole number from 1 on would be right")
@@ -99,7 +99,7 @@ def _window(dialog: Sequence[Message], room: int, size: Callable[[Sequence[Messa
 
 
 def group_start(messages: list[Message], end: int) -> int:
-    """Return the index at which the message or the round begins that ends before ``end``."""
+    """Return the index of the first message of the group that ends before ``end``."""
     start = end - 1
     while start > 0 and messages[start].role == "tool":
         start -= 1
@@ -123,10 +123,10 @@ def _newest_task(messages: list[Message], start: int) -> list[int]:
 
 
 def applied(processors: Iterable[Processor], messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages as the processors, one after another, leave them.
+    """Apply the processors, one after another.
 
     Raises:
-        UsageError: One returns what no provider would accept: no messages, or a round that is not whole.
+        UsageError: One returns what every provider would refuse: no messages, or an incomplete round.
     """
     for processor in processors:
         view = processor(messages)
@@ -139,7 +139,7 @@ def applied(processors: Iterable[Processor], messages: Sequence[Message]) -> Seq
 
 
 def broken_round(messages: Sequence[Message]) -> str:
-    """Return the problem with the rounds in these messages; "" when each call has one result, directly behind."""
+    """Return the problem with the rounds in these messages; "" if each call is followed by exactly one result."""
     if not messages:
         return "left no message"
     open_calls: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Diagrams of the machine of an agent call, and of its runs.
 
-Both are drawn from `ROWS`.  Dashed is the exception branch: its messages are sent to the model and pruned from the
-dialog.  ``diagrams/agent_call.*`` are written by `write_lifecycle`.
+Both are drawn from `ROWS`.  Dashed lines are the exception branch, whose messages are sent to the model and pruned from
+the dialog.  `write_lifecycle` writes ``diagrams/agent_call.*``.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class _Stay:
 
     @property
     def note(self) -> tuple[str, ...]:
-        lines = [_counted(self.visits, "visit")] if self.visits else []
+        lines = [_format_count(self.visits, "visit")] if self.visits else []
         if self.spent_s is not None:
-            lines.append(_duration(self.spent_s))
+            lines.append(_format_duration(self.spent_s))
         if self.usage.total_tokens:
             lines.append(f"{self.usage.input_tokens or 0:,} + {self.usage.output_tokens or 0:,} tokens")
         return tuple(lines)
@@ -72,8 +72,8 @@ class _Stay:
 def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> Diagram:
     """Return the machine of an agent call: its states, and every row as ``trigger [guard]`` on an edge.
 
-    Rows between the same two states share an edge.  ``[else]`` is a row that is taken when those with the same trigger
-    before it are not.
+    Rows between the same two states share an edge.  ``[else]`` marks a row that is taken if no earlier row with
+    the same trigger is.
 
     Args:
         rows: The table.
@@ -89,19 +89,18 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> D
 def trace_diagram(
     trace: Sequence[Stepped], *, title: str = "A run of an agent call", shows_unvisited: bool = True
 ) -> Diagram:
-    """Return one run on the map of all: how often each way was taken, and the time and tokens of each state.
+    """Return one run drawn on the whole machine: how often each edge was taken, and the time and tokens of each state.
 
-    Notes count visits, the time from entering to leaving, and tokens (input + output) of the replies waited
-    for there.  The state in which the run stands or has ended has a thick border, and why it failed is the
-    caption.
+    Notes on states show visits, the time spent there, and the tokens (input + output) of the replies awaited there.
+    The current or final state has a thick border; the caption shows why a run failed.
 
     Args:
-        trace: Steps in the order taken; of several runs, one after the other, they add up.
+        trace: The steps in order.  The steps of several runs, one after the other, add up.
         title: The title above the diagram.
-        shows_unvisited: Whether states and ways outside of the run are drawn, in gray.
+        shows_unvisited: Draw the states and edges outside the run too, in gray.
 
     Raises:
-        UsageError: These are no steps of an agent call.
+        UsageError: The trace is not that of an agent call.
     """
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
     check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace,")
@@ -116,7 +115,7 @@ def trace_diagram(
         for name, stay in stays.items()
         if stay.visits or shows_unvisited
     ]
-    labels = _taken_labels(trace)
+    labels = _labels_of_taken(trace)
     ways = dict.fromkeys((arrow.source, arrow.to) for arrow in _arrows(ROWS)) | dict.fromkeys(taken)
     edges = [
         replace(_edge(source, to, labels.get((source, to), ())), times=taken[source, to])
@@ -130,7 +129,7 @@ def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
     """Write ``agent_call.mmd``, ``.dot`` and ``.svg`` into ``directory``.
 
     Raises:
-        ConfigError: `dot` is not installed; the other two are written.
+        ConfigError: `dot` is not installed; the other two files have been written.
         UsageError: There is no such directory.
     """
     return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
@@ -161,7 +160,7 @@ def _node(name: str) -> Node:
 
 
 def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
-    # A usable reply to the exception branch goes into the dialog; the other messages of the branch do not.
+    # Only a usable reply leaves the exception branch for the dialog; its other messages are pruned.
     branch, unused = State.PARSE_EXCEPTION, (State.BACKOFF, State.FAILED)
     is_dashed = to == branch or (source == branch and to in unused)
     weight = _WEIGHTS.get((source, to), 1)
@@ -169,7 +168,7 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 
 
 def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
-    """Return the stays by name of the state, in the order of the lifecycle; unknown names come last."""
+    """Return the stays by state, in the order of the lifecycle; unknown states come last."""
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
     lingering = {(arrow.source, arrow.trigger) for arrow in _arrows(ROWS) if arrow.stays}
     before: Stepped | None = None
@@ -189,8 +188,8 @@ def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
     return stays
 
 
-def _taken_labels(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
-    """Return the lines of the ways taken, in the order first taken."""
+def _labels_of_taken(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
+    """Return the lines of the labels of the edges taken, in the order first taken."""
     label_of = {(arrow.source, arrow.trigger, arrow.to, arrow.guard): arrow.label for arrow in _arrows(ROWS)}
     labels: dict[tuple[str, str], list[str]] = {}
     for taken, times in Counter((str(s.source), s.trigger, str(s.to), s.guard) for s in trace).items():
@@ -202,9 +201,9 @@ def _taken_labels(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
 
 def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) -> tuple[str, ...]:
     verb = "ended" if current in FINAL else "waits"
-    spent = _duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
-    tokens = _counted(sum(stay.usage.total_tokens for stay in stays.values()), "token")
-    lines = [f"{verb} in {current} after {_counted(len(trace), 'step')}, {spent}, {tokens}"]
+    spent = _format_duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
+    tokens = _format_count(sum(stay.usage.total_tokens for stay in stays.values()), "token")
+    lines = [f"{verb} in {current} after {_format_count(len(trace), 'step')}, {spent}, {tokens}"]
     if trace and current == State.FAILED:
         last = trace[-1]
         why = f"{last.trigger}: {last.detail}" if last.detail else last.trigger
@@ -213,12 +212,12 @@ def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) ->
 
 
 def _elapsed_s(since_s: float, at_s: float) -> float:
-    """Return the time between, or 0: clocks may be set back, and numbers in a file may be anything."""
+    """Return the difference, or 0 if it is not plausible: a clock was set back, or a file holds any number."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -230,5 +229,5 @@ def _duration(seconds: float) -> str:
     return f"{hours:,} h {minutes} min"
 
 
-def _counted(number: int, thing: str) -> str:
+def _format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number != 1 else ''}"

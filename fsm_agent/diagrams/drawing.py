@@ -1,8 +1,7 @@
 """Draw a graph of states as Mermaid, DOT, SVG or PNG.
 
-Names and texts of a diagram are data, whatever their source: models and users contribute to the trace of a call.  Each
-is made printable, of bounded length, and escaped for its target language, so no text ends a label, starts a tag or adds
-a node.
+Names and texts in a diagram are untrusted data: models and users contribute to the trace of a call.  Each is made
+printable, truncated, and escaped for its target language, so that no text ends a label, starts a tag or adds a node.
 
 Colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/,
 2008-09-30).  Nodes carry both a fill and a text color, and lines a medium one, so that they can be read on
@@ -45,8 +44,8 @@ _COLORS: dict[str, tuple[str, str, str]] = {  # fill, line, text
     "faded": ("#F6F8FA", "#AFB8C1", "#6E7781"),
 }
 _FONT = "Helvetica,Arial,sans-serif"
-_LINE = 100  # characters of a line of a label; what is beyond is cut
-_FOLD = 20  # characters after which the label of an edge goes on in the next line
+_LINE = 100  # characters in a line of a label; longer ones are truncated
+_FOLD = 20  # characters in a line of an edge's label
 _CONFIG = ("config:", "  flowchart:", "    wrappingWidth: 600")  # pixels; the lines of labels are short enough
 _SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that may have a special meaning
 _INSTALL = (
@@ -63,7 +62,7 @@ class Node:
     tone: Tone = "plain"
     is_start: bool = False
     is_final: bool = False
-    is_current: bool = False  # the state in which a run stands or has ended
+    is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
     box: str = ""  # id of the box that it is in; empty: none
@@ -80,7 +79,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A way from one state to another, or back to itself."""
+    """A transition from one state to another, or back to itself."""
 
     source: str
     target: str
@@ -147,12 +146,12 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Draw ``diagram`` into a file, which is either written whole or left as it was.
+    """Draw ``diagram`` into a file, atomically: on an error the file keeps its old contents.
 
     Args:
         diagram: What to draw.
-        path: The file; its directory has to be there.
-        format: What `render` takes; None: by the suffix of ``path``.
+        path: The file; its directory must exist.
+        format: A format of `render`; None: chosen by the suffix of ``path``.
 
     Returns:
         ``path``.
@@ -172,10 +171,10 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     if isinstance(drawn, str):
         drawn = (f"```mermaid\n{drawn}```\n" if suffix == ".md" and format == "mermaid" else drawn).encode()
     try:
-        if path.exists() and not path.is_file():  # a device, such as /dev/null, is written to and never replaced
+        if path.exists() and not path.is_file():  # never replace a device such as /dev/null
             path.write_bytes(drawn)
             return path
-        target = path.resolve()  # what a link leads to
+        target = path.resolve()  # replace the target of a symbolic link, not the link
         with tempfile.TemporaryDirectory(prefix=".drawing-", dir=target.parent) as directory:
             fresh = Path(directory, target.name)
             fresh.write_bytes(drawn)
@@ -197,7 +196,7 @@ def one_line(text: str, length: int = _LINE) -> str:
     return line if len(line) <= length and len(text) <= 2 * length else line[: length - 1] + "…"
 
 
-def _folded(edge: Edge, indent: str = "") -> list[str]:
+def _fold_lines(edge: Edge, indent: str = "") -> list[str]:
     fold = textwrap.TextWrapper(_FOLD, subsequent_indent=indent, break_on_hyphens=False)
     return [part for line in edge.lines for part in fold.wrap(one_line(line))]
 
@@ -232,9 +231,9 @@ def _mermaid(diagram: Diagram) -> str:
             arrows.append((f"start_{names[node.id]} --> {names[node.id]}", f"stroke:{color},stroke-width:2px"))
     looping = {edge.source for edge in diagram.edges if edge.source == edge.target and edge.lines}
     for edge in diagram.edges:
-        is_long = edge.source in looping and edge.source != edge.target  # past the label of the loop
+        is_long = edge.source in looping and edge.source != edge.target  # so that it clears the label of the loop
         arrow = ("-..->" if is_long else "-.->") if edge.is_dashed else ("--->" if is_long else "-->")
-        label = f"|{_mermaid_label(_folded(edge))}|" if edge.lines else ""
+        label = f"|{_mermaid_label(_fold_lines(edge))}|" if edge.lines else ""
         look = f"stroke:{_line_color(edge, by_id[edge.target])},stroke-width:{3 if edge.times else 2}px"
         look += ",stroke-dasharray:7 5" if edge.is_dashed else ""
         arrows.append((f"{names[edge.source]} {arrow}{label} {names[edge.target]}", look))
@@ -336,7 +335,7 @@ def _dot_edge(edge: Edge, target: Node) -> dict[str, str]:
     is_loop = edge.source == edge.target
     if edge.lines:
         below = [""] * 3 if is_loop else []  # lifts the label over the lines that leave to the side
-        attributes["label"] = _dot_text([f" {line} " for line in _folded(edge, "   ")] + below, r"\l")
+        attributes["label"] = _dot_text([f" {line} " for line in _fold_lines(edge, "   ")] + below, r"\l")
     if edge.is_dashed:
         attributes["style"] = "dashed"
     if edge.times:

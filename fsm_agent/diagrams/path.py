@@ -1,8 +1,8 @@
-"""The path of a run through its states, told from its triggers: a journal has no more, and this needs no agent.
+"""Reconstruct the states of a run from its triggers, which is all that a journal holds, without the agent's code.
 
-Each row of the table leads from a state to a state.  Where rows of one trigger lead to several, what the run waited for
-next, by the key of the next answer, or the state that it came to decides.  One thing neither tells: whether functions
-were still pending when something came that nobody had asked for, such as a cancellation.  Then they are taken to be.
+Each row of the table leads from one state to another.  If rows with the same trigger lead to several states, the key of
+the next answer decides, since it shows what the run waited for, or else the known last state.  One case is ambiguous:
+whether functions were still pending when an unrequested outcome came, such as a cancellation.  They are assumed to be.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _WAYS = _ways()
 
 
 def path(steps: Sequence[Stepped], state: str | None = None) -> list[Stepped] | None:
-    """Return steps with the states that they led from and to, and with their guards where only one can have let them.
+    """Return steps with their source and target states, and with their guards where those are unambiguous.
 
     Args:
-        steps: All steps of an agent call from its start, of which the trigger and the key are known.
-        state: The state after the last of them; None: not known.
+        steps: All steps of an agent call from its start; only trigger and key have to be set.
+        state: The state after the last step; None: unknown.
 
     Returns:
-        None if no agent call takes such steps.
+        None if no agent call can take these steps.
     """
-    behind = _possible_behind(steps, state)
+    behind = _possible_states_after(steps, state)
     if behind is None:
         return None
     taken: list[Stepped] = []
@@ -65,18 +65,18 @@ def path(steps: Sequence[Stepped], state: str | None = None) -> list[Stepped] | 
         to = _likeliest([way.to for way in ways], is_branch)
         guards = [way.guard for way in ways if way.to == to]
         taken.append(step.changed(source=str(now), to=str(to), guard=guards[0] if len(guards) == 1 else ""))
-        if now in ASKING:  # a backoff leads back to the branch that it came from
+        if now in ASKING:  # remember it: a backoff returns to the branch that it came from
             is_branch = now is State.PARSE_EXCEPTION
         now = to
     return taken
 
 
-def _possible_behind(steps: Sequence[Stepped], state: str | None) -> list[set[State]] | None:
-    """Return for each step the states in which the run may have been after it."""
+def _possible_states_after(steps: Sequence[Stepped], state: str | None) -> list[set[State]] | None:
+    """Return the possible states after each step; None if there is no possible path."""
     before: set[State] = {State.SEEDED}
     sources: list[set[State]] = []
     for step in steps:
-        here = before & _waiting(step.key)
+        here = before & _states_waiting_for(step.key)
         sources.append({way.source for way in _WAYS.get(step.trigger, ()) if way.source in here})
         before = {way.to for way in _WAYS.get(step.trigger, ()) if way.source in here}
     last = before & {State(state)} if state in {*LIVE, *FINAL} else before
@@ -87,13 +87,13 @@ def _possible_behind(steps: Sequence[Stepped], state: str | None) -> list[set[St
     return behind[::-1] if all(behind) else None
 
 
-def _waiting(key: str) -> set[State]:
-    """Return the states in which a key is an effect's; all, for outcomes that answer none."""
+def _states_waiting_for(key: str) -> set[State]:
+    """Return the states with an effect of this key; all states, for outcomes that answer no effect."""
     return {*_WAITS.get(key.partition(":")[0], LIVE)}
 
 
 def _likeliest(states: list[State], is_branch: bool) -> State:
-    """Return the state that was come to, of those that are possible: the next step is not known."""
+    """Return the likeliest of the possible target states."""
     if State.PARSE_EXCEPTION in states and State.CALLING in states:
         return State.PARSE_EXCEPTION if is_branch else State.CALLING
     live = [state for state in states if state in LIVE]

@@ -127,7 +127,7 @@ def seed_of(header: Header) -> Seed:
         seed: Seed = from_json(bytes(header.seed), Seed)
     except ValueError as error:
         what = f"the header of the journal holds no agent call, but a run of {header.agent!r}"
-        right = "that of a flow goes on with fsm-agent flows run, or resume of the flow"
+        right = "fsm-agent flows run continues that of a flow, or resume of the flow"
         raise JournalError(f"{what}: {right} ({error})") from None
     return seed
 

@@ -29,7 +29,7 @@ from fsm_agent.messages.message import (
 from fsm_agent.mistakes import check, shown, wrong
 
 MAX_MESSAGES = 100_000
-_MAX_WORD = 40  # characters of a word for which a similar one is looked up
+_MAX_WORD = 40  # characters; for longer words no similar one is suggested
 _ROLES: Mapping[str, Role] = {
     **{"system": "system", "developer": "system"},
     **{"user": "user", "assistant": "assistant", "tool": "tool"},
@@ -45,14 +45,14 @@ _RIGHT = "Message.of('user', '…') or {'role': 'user', 'content': '…'}"
 
 
 def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] = ()) -> list[Message]:
-    """Return messages, those that are dictionaries converted.
+    """Return the messages, with dictionaries converted.
 
     Args:
         items: The messages, from the oldest to the newest.
-        before: Those that they are appended to, which may hold the calls that the first of them answer.
+        before: The messages that they are appended to; results at the beginning may answer calls of these.
 
     Raises:
-        UsageError: One is no message; it names its index and its key.
+        UsageError: One is not a message; the error names its index and key.
     """
     check(
         "messages",
@@ -91,16 +91,16 @@ class _Reader:
         if not isinstance(item, Message):
             if not isinstance(item, Mapping):
                 raise wrong("a message of a dialog", item, f"{_RIGHT} as messages[{index}]")
-            item = self._made(f"messages[{index}]", item, self._start + index)
+            item = self._convert(f"messages[{index}]", item, self._start + index)
         self._follow(item)
         return item
 
     def check_end(self) -> None:
-        """Refuse a list that ends between the results of a round; it may end with the calls."""
+        """Check that the list does not end between the results of a round; it may end with the calls."""
         if self._open and self._has_results:
             raise UsageError(f"the messages end before the call {next(iter(self._open))!r} has its result")
 
-    def _made(self, where: str, item: ChatDict, index: int) -> Message:
+    def _convert(self, where: str, item: ChatDict, index: int) -> Message:
         role = self._role(where, item)
         if self._open and role != "tool":
             id = next(iter(self._open))
@@ -119,7 +119,7 @@ class _Reader:
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
-        """Take note of the calls of a message, or of the results that it holds."""
+        """Record the calls of a message as open, or close those that it holds results of."""
         self._has_results = message.role == "tool"
         if not self._has_results:
             self._open = {call.provider_id or call.id: call for call in message.function_calls}
@@ -153,7 +153,7 @@ class _Reader:
 
 
 def _last_round(messages: Sequence[Message]) -> int:
-    """Return how many messages the round has that ends a dialog: calls, and the results that there are."""
+    """Return the number of messages in the last round of a dialog: the calls, and the results so far."""
     count = 0
     while count < len(messages) and messages[-1 - count].role == "tool":
         count += 1
@@ -171,7 +171,7 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
 
 
 def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
-    """Return what a model said beside its content."""
+    """Return the parts of a model's message outside its ``content``: reasoning and refusal."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
             check(f"{where}.{key}", value, isinstance(value, str), "a text")
@@ -234,7 +234,7 @@ def _image(where: str, part: ChatDict) -> Part:
     if isinstance(image, Mapping):
         path, url = f"{where}.image_url.url", image.get("url")
     check(path, url, _is_address(url), "an http(s) URL, or 'data:image/png;base64,…'")
-    return _made(path, lambda: Image.of(str(url)))
+    return _convert(path, lambda: Image.of(str(url)))
 
 
 def _file(where: str, part: ChatDict) -> Part:
@@ -243,15 +243,15 @@ def _file(where: str, part: ChatDict) -> Part:
     data, name = (file or {}).get("file_data"), (file or {}).get("filename")
     check(f"{where}.file.file_data", data, _is_address(data), "'data:application/pdf;base64,…'")
     check(f"{where}.file.filename", name, name is None or isinstance(name, str), "a text")
-    return _made(f"{where}.file.file_data", lambda: Document.of(str(data), name=name))
+    return _convert(f"{where}.file.file_data", lambda: Document.of(str(data), name=name))
 
 
 def _is_address(value: object) -> bool:
-    """Return whether a text is no path: nothing is read from a disk."""
+    """Return True for a URL; paths are refused, because nothing is read from a disk."""
     return isinstance(value, str) and value[:8].lower().startswith(("http://", "https://", "data:"))
 
 
-def _made(where: str, make: Callable[[], Part]) -> Part:
+def _convert(where: str, make: Callable[[], Part]) -> Part:
     try:
         return make()
     except UsageError as error:

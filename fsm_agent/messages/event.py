@@ -1,7 +1,7 @@
 """Events: what an observer of an agent call sees.
 
-Facts for people and programs that observe a call; the machine never reads one.  New kinds come with time: a consumer
-that matches on types should ignore those that it does not know.
+They are for people and programs that observe a call; the machine never reads them.  New kinds will be added: ignore the
+types that you do not know.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ Delta: TypeAlias = (
 
 
 class PartialOutput(Value, frozen=True):
-    """The output in the reply so far, as far as it is there and valid: JSON data, not an instance of the type.
+    """The valid part of the output so far: JSON data, not an instance of the type.
 
-    Each one of a request extends the one before; the next request, after a refused answer, say, begins anew.
+    Within one request each event extends the one before.  The next request, as after a refused answer, begins anew.
     """
 
     number: int  # of the request, as in `RequestStarted`
@@ -79,13 +79,13 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model, with so many messages; ``number`` counts the requests of this call."""
+    """A request is sent to the model; ``number`` counts the requests of this call, ``messages`` its messages."""
 
     hidden = ("shown",)
 
     number: int  # from 1; each attempt at a request counts
     messages: int
-    shown: Sequence[Message] = ()  # these messages: what masking, processors and the exception branch leave and add
+    shown: Sequence[Message] = ()  # the messages themselves, after masking, processors and the exception branch
 
 
 class ReplyCompleted(Value, frozen=True):
@@ -117,22 +117,22 @@ class Stepped(Value, frozen=True):
     to: str
     key: str  # of the effect that was answered; "" for an unrequested outcome
     at_s: float  # Unix time
-    guard: str = ""  # the one that let the row be taken; "" for a row without
-    detail: str = ""  # why, when the row is an error's
+    guard: str = ""  # the guard of the row; "" if it has none
+    detail: str = ""  # the reason, if the row handles an error
     usage: Usage | None = None  # of the interpreted reply
-    served_by: str | None = None  # name of the one that answered, of several clients
+    served_by: str | None = None  # name of the client that answered, if there are several
 
 
 class LoopDetected(Value, frozen=True):
-    """The model requests exactly the same again and again; ``action`` is the value of `Limits.on_loop`."""
+    """The model keeps requesting exactly the same calls; ``action`` is the value of `Limits.on_loop`."""
 
-    name: str  # of the function; of all, when a reply requests several
-    count: int  # of the rounds in a row that request it
+    name: str  # of the function, or of all functions of the reply
+    count: int  # consecutive rounds that request it
     action: str
 
 
 class FunctionStarted(Value, frozen=True):
-    """A function is being run now."""
+    """A function starts to run."""
 
     id: str
     name: str
@@ -157,7 +157,7 @@ class FunctionEnded(Value, frozen=True):
     text: str
     is_error: bool
     duration_s: float
-    traceback: str = ""  # of the exception that it raised, if it did, from the first line of its own code
+    traceback: str = ""  # of the exception that it raised, from its own first frame on
 
 
 class ResultProcessed(Value, frozen=True):
@@ -188,16 +188,16 @@ class ResultCached(Value, frozen=True):
 
 
 class ObservationsMasked(Value, frozen=True):
-    """So many more results of functions are masked from this request on."""
+    """``count`` more results of functions are masked from this request on."""
 
     count: int
     tokens_saved: int
 
 
 class ContextMeasured(Value, frozen=True):
-    """The dialog is beyond the ``soft`` limit of a `TokenBudget`: the tokens of the request that follows.
+    """The dialog exceeds the ``soft`` limit of a `TokenBudget`.
 
-    ``passes`` are the processors that shortened it from ``before`` to ``tokens``.
+    ``passes`` are the processors that shortened it from ``before`` tokens to ``tokens``, those of the next request.
     """
 
     before: int
@@ -210,7 +210,7 @@ class Suspended(Value, frozen=True):
     """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
 
     keys: tuple[str, ...]
-    wake_at_s: float | None = None  # Unix time at which it goes on by itself; None: never
+    wake_at_s: float | None = None  # Unix time at which it continues by itself; None: never
 
 
 class Done(Value, Generic[Out], frozen=True):
@@ -220,9 +220,9 @@ class Done(Value, Generic[Out], frozen=True):
 
 
 class Inside(Value, frozen=True):
-    """An event of a process inside of the one that is driven."""
+    """An event of a process inside the one that is driven."""
 
-    path: str  # the names of the processes that lead to it, from the outside, joined by slashes
+    path: str  # the names of the enclosing processes, outermost first, joined by slashes
     event: Event
 
 

@@ -140,14 +140,14 @@ HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 
 
 def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hosted_tools") -> None:
-    """Refuse a value that is no tuple of tools, or holds one twice.
+    """Check that a value is a tuple of tools without duplicates.
 
     Args:
         tools: The value.
         owner: The name of the argument, for errors.
 
     Raises:
-        UsageError: The problem; never with its contents, which may be secret.
+        UsageError: It is not.  The error does not show the contents, which may be secret.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"{owner} is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")

@@ -107,18 +107,18 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     """
 
     media_type: str = PDF
-    name: str | None = None  # of the file, for the model
+    name: str | None = None  # of the file; the model sees it
 
     @classmethod
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
         """Return a document from a path, its bytes, an http(s) URL or a data URL.
 
-        The bytes tell a PDF from text; a data URL or the suffix of the name tells Markdown, CSV, HTML, XML, JSON from
-        other text.  The target of a URL is taken for a PDF unless its suffix says otherwise.
+        The bytes distinguish a PDF from text; a data URL or the suffix of the name distinguishes Markdown, CSV, HTML,
+        XML and JSON from other text.  A URL is taken to lead to a PDF unless its suffix says otherwise.
 
         Args:
             source: The document, or where it is.
-            name: The file's name, for the model; None: that of the path.
+            name: The file's name, which the model sees; None: the name in the path.
 
         Raises:
             UsageError: The source is none of these, or holds neither a PDF nor text.
@@ -188,7 +188,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 
     wire: str  # the codec's name
     data: Any  # JSON
-    provider: str | None = None  # its source, which is not compared; None: any provider may have it
+    provider: str | None = None  # where it came from; not compared; None: send it to any provider of this wire
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Opaque):
@@ -224,13 +224,13 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     signature: str | None = None  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = False
     version: str = ""  # of the function
-    was_run: bool = False  # otherwise it was settled at once
-    is_cached: bool = False  # not run: the result of an earlier run was still good
-    is_repeated: bool = False  # it would have been run for nothing: see `Function.repeatable`
-    fingerprint: str = ""  # equal for equal names and arguments
+    was_run: bool = False  # False: it was settled without running the function
+    is_cached: bool = False  # not run: a cached result was still valid
+    is_repeated: bool = False  # not run: an equal call ran before; see `Function.repeatable`
+    fingerprint: str = ""  # identifies name and arguments
     result: str | None = None  # the text for the model
     error: str | None = None  # why there is no result; the text for the model instead
-    attachments: tuple[Attachment, ...] = ()  # returned beside the text
+    attachments: tuple[Attachment, ...] = ()  # returned with the text
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -302,7 +302,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def text(self) -> str:
-        """All text (and, of a function, its result), joined with nothing between."""
+        """All text, and the text of function results, concatenated."""
         return "".join([part.text for part in self.parts if isinstance(part, _WORDED)])
 
     @property
@@ -317,12 +317,12 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
 
 
 def check_messages(messages: Sequence[Any]) -> None:
-    """Refuse messages that do not hold what they declare; whatever else there is, is left alone.
+    """Check that the parts of messages have the declared types; items that are no `Message` are not checked.
 
-    A message is checked not when it is made, as models and functions make most of them, but when it is given.
+    Messages are checked when a caller passes them, not when they are made: models and functions make most of them.
 
     Raises:
-        UsageError: It names the index of the first, and what is wrong with it.
+        UsageError: A message is wrong; the error names the index of the first, and the problem.
     """
     check_roles(messages)
     for index, message in enumerate(messages):
@@ -336,10 +336,10 @@ def check_messages(messages: Sequence[Any]) -> None:
 
 
 def check_roles(messages: Sequence[Any]) -> None:
-    """Refuse messages of roles that there are not.
+    """Check the roles of messages.
 
     Raises:
-        UsageError: It names the index of the first, and what would be right.
+        UsageError: A role does not exist; the error names the index of the first, and what would be right.
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:

@@ -1,4 +1,4 @@
-"""Payloads: what an agent is asked, in texts, images and documents."""
+"""Payloads: tasks of texts, images and documents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Payload(Value, frozen=True):
     """A task of texts, images and documents, in this order: ``Payload.text("What is this?").with_image("cat.png")``.
 
-    An agent takes one as it takes text.  Each method returns a new payload and leaves this one as it was.  Files are
-    read at once.  A model that takes no images is sent the rest, with a warning in the log; a `Message` with images, in
-    contrast, is sent as it is or refused.
+    Pass one to an agent in place of a text.  Each method returns a new payload and leaves this one unchanged.  Files
+    are read immediately.  If the model takes no images, they are left out with a warning in the log; a `Message` with
+    images, in contrast, is sent unchanged or refused.
     """
 
     parts: tuple[Text | Image | Document, ...] = ()
@@ -32,7 +32,7 @@ class Payload(Value, frozen=True):
         return self._with(_text(text))
 
     def prepend_text(self, text: str) -> Self:
-        """Return a payload with a text in front of all else."""
+        """Return a payload with a text at its beginning."""
         return type(self)((_text(text), *self.parts))
 
     def with_image(self, source: str | pathlib.Path) -> Self:
@@ -86,15 +86,15 @@ class Payload(Value, frozen=True):
 
     @property
     def without_images(self) -> Self:
-        """The payload without what only a model that takes images can see: these, and PDFs, whose pages are images."""
+        """The payload without images and PDFs, whose pages a model sees as images."""
         return type(self)(tuple([part for part in self.parts if not _is_seen(part)]))
 
     @property
     def message(self) -> Message:
-        """The user's message; texts that follow each other are one, each on a line of its own.
+        """The user's message; adjacent texts are joined by line breaks.
 
         Raises:
-            UsageError: There is nothing in it.
+            UsageError: The payload is empty.
         """
         joined: list[Text | Image | Document] = []
         for part in self.parts:

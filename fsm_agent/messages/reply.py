@@ -33,7 +33,7 @@ class Usage(Value, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    cost_pico_usd: int | None = None  # in millionths of a millionth of a dollar; None: nobody asked for the cost
+    cost_pico_usd: int | None = None  # in 1e-12 dollars; None: costs are not tracked
 
     def __add__(self, other: Usage) -> Usage:
         if self is UNUSED:
@@ -50,7 +50,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
     def problem(self) -> str | None:
-        """Return what is wrong with counts that nobody can have used, lest budgets be reckoned with them."""
+        """Return the problem with impossible counts, which must not be charged to budgets; None if all are possible."""
         counts = (
             (self.input_tokens, "input_tokens"),
             (self.output_tokens, "output_tokens"),
@@ -71,13 +71,13 @@ class Usage(Value, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost in US dollars; None: nobody asked for it, with `Limits.cost_usd` or ``prices`` of the agent."""
+        """The cost in US dollars; None unless `Limits.cost_usd` or ``prices`` of the agent is set."""
         return None if self.cost_pico_usd is None else self.cost_pico_usd / 10**12
 
 
 UNUSED = Usage()
-MOST_TOKENS = 10**12  # that a provider is believed to have counted for one reply
-MOST = 10**18  # of anything that is counted here: in pico-dollars a million dollars
+MOST_TOKENS = 10**12  # the largest plausible count of one reply
+MOST = 10**18  # the largest valid value of any field: a million dollars in pico-dollars
 
 
 class TokenLogprob(Value, frozen=True):
@@ -94,13 +94,13 @@ class Reply(Value, frozen=True, kw_only=True):
     message: Message  # of the assistant
     usage: Usage = UNUSED
     finish: Finish | None = None
-    finish_raw: str | None = None  # the provider's own word
+    finish_raw: str | None = None  # as the provider spells it
     refusal: str | None = None  # the model's text when it declined
     logprobs: tuple[TokenLogprob, ...] = ()
     model: str | None = None  # the one that answered
     response_id: str | None = None
     request_id: str | None = None  # for enquiries to the provider
-    # Options of the request that this model lacks, and their substitutes; options of the reply that are missing.
+    # Notes: options of the request that this model lacks, with their substitutes, and missing fields of the reply.
     adapted: tuple[str, ...] = ()
     served_by: str | None = None  # name of the client that answered, when one was chosen out of several
     output_mode: OutputMode | None = None  # how the output was asked for; None: it is text, or the client does not say

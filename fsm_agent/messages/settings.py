@@ -16,10 +16,10 @@ from fsm_agent.mistakes import Rights, wrong
 class Settings(Value, frozen=True, kw_only=True):
     """Options of a request to the model.  None: the provider's default.
 
-    ``cache`` is how long Anthropic shall cache the prefix of a request for the next one: without it, it caches nothing.
-    OpenAI and Gemini cache by themselves and take no such option.  Further options of OpenAI belong in ``extra_body``:
-    ``prompt_cache_key``, and ``prompt_cache_options``, whose lifetimes (30 minutes, 12 hours) differ, and which only
-    GPT-5.6 and later models take (the types of its SDK, November 2026).
+    ``cache`` is how long Anthropic caches the prefix of a request for the next one; without it, nothing is cached.
+    OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in ``extra_body``:
+    ``prompt_cache_key``, and for GPT-5.6 and later ``prompt_cache_options``, with lifetimes of 30 minutes or 12 hours
+    (the types of its SDK, November 2026).
     """
 
     temperature: float | None = None  # 0: always the likeliest token
@@ -63,7 +63,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
-_RIGHTS: Rights = (  # which numbers make sense is for the provider to decide
+_RIGHTS: Rights = (  # types only: the provider decides which numbers are valid
     ("temperature", is_finite, "a number"),
     ("top_p", is_finite, "a number"),
     ("max_tokens", is_whole, "a whole number"),

@@ -36,7 +36,7 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
         what: The word for them, in messages.
 
     Raises:
-        UsageError: The source is none of these, or no regular file of at most `MAX_FILE_BYTES`.
+        UsageError: The source is none of these, or not a regular file of at most `MAX_FILE_BYTES`.
     """
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -56,7 +56,7 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
 
 
 def _read_file(path: pathlib.Path) -> bytes:
-    if path.exists() and not (path.is_file() or path.is_dir()):  # one that has no end, or waits for a writer
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a device or a pipe, which may never end
         raise ValueError("it is no regular file")
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
@@ -71,7 +71,7 @@ def shown(source: object) -> str:
 
 
 def described(source: object, data: bytes) -> str:
-    """Return a few words about bytes of another kind than expected: how many, how they begin, and their file."""
+    """Return a description of unexpected bytes: their number, their beginning, and their file."""
     is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
     return f"these {len(data)} bytes ({data[:8]!r}…){f' of {shown(source)}' if is_file else ''}"
 

@@ -37,8 +37,8 @@ def overview(messages: Iterable[Message]) -> str:
 def transcript(messages: Iterable[Message]) -> str:
     """Return a transcript: the texts by role, the functions that were called, and their results.
 
-    Each entry begins with its role in the first column, and all further lines are indented: no text and no name can
-    pass for an entry of somebody else.  A model's reasoning is left out.
+    Each entry begins with its role in the first column, and its further lines are indented: no text or name can imitate
+    another entry.  A model's reasoning is left out.
     """
     entries = list[str]()
     for message in messages:

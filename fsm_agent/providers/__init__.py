@@ -1,6 +1,6 @@
 """The wire formats of providers: requests and replies translated, without a connection.
 
-`codec` is the interface, `catalog` the list of named providers; a folder each for OpenAI, Anthropic and Gemini.
+`codec` is the interface, `catalog` the list of named providers; OpenAI, Anthropic and Gemini have a folder each.
 Nothing here opens a socket.
 """
 
@@ -10,10 +10,10 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.providers.catalog import register_provider as register_provider
-    from fsm_agent.providers.chunks import ReplyParts as ReplyParts
     from fsm_agent.providers.codec import Codec as Codec
+    from fsm_agent.providers.codec import JsonCodec as JsonCodec
     from fsm_agent.providers.codec import Profile as Profile
-    from fsm_agent.providers.json_codec import JsonCodec as JsonCodec
+    from fsm_agent.providers.codec import ReplyParts as ReplyParts
     from fsm_agent.providers.provider import Provider as Provider
     from fsm_agent.providers.provider import Wire as Wire
 else:
@@ -21,9 +21,7 @@ else:
         __name__,
         {
             "catalog": "register_provider",
-            "chunks": "ReplyParts",
-            "codec": "Codec Profile",
-            "json_codec": "JsonCodec",
+            "codec": "Codec JsonCodec Profile ReplyParts",
             "provider": "Provider Wire",
         },
     )

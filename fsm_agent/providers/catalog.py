@@ -2,7 +2,7 @@
 
 Data only; callers can override any entry, and add to them by `register_provider`.  Base URLs and names of variables are
 those of the providers' documentation and of pydantic-ai's providers (read in November 2026); quirks are from recorded
-traffic where there is some, otherwise from the source beside them.
+traffic where there is some, otherwise from the source named next to them.
 """
 
 from __future__ import annotations

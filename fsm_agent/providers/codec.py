@@ -1,52 +1,50 @@
-"""The codec protocol, the profile of a model, and the parser of server-sent events."""
+"""Codecs: the protocol, the profile of a model, adaptations of requests to it, and the base of codecs over JSON.
+
+A codec decides with `choose_form`, `offered_functions` and `taken_settings` what a model does not support, and reports
+its decisions with `adaptations`.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, Protocol
 
-import msgspec
 from msgspec.structs import astuple
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import BadReply
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Delta
-from fsm_agent.messages.reply import OutputMode, Reply
-from fsm_agent.providers.arriving_text import mended
-from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding
+from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import TEXT, Request, Settings
+from fsm_agent.messages.event import Delta, UsageReported
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import OutputMode, Reply, Usage
+from fsm_agent.prompts.output import Output
+from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding, kept
+from fsm_agent.providers.failures import failure, reported, unreadable
+from fsm_agent.providers.schemas import output_in_words
+from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
 
-if TYPE_CHECKING:
-    import json
-else:
-    json = deferred("json")
-
-MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one event of a stream: the largest hold a generated image
-_FEW_BYTES = 400  # in which JSON is nested 200 deep at most, as deep as pydantic-core reads it
-LEFT_OUT = "was left out: the model does not take it here"  # the end of what `Codec.adapted` says of a setting
-_decode_json = msgspec.json.Decoder().decode
-_SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
-_MAX_STRAY = 1000  # bytes
-_BOM = b"\xef\xbb\xbf"
-_REQUEST_ID = (
-    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
-    *("x-generation-id", "cf-ray"),
-)
+CHOICES = ("auto", "required", "none")  # values that are not names of functions
+SAMPLING = ("temperature", "top_p")
+_SEED = frozenset({"seed"})
+_ALL = frozenset({*SAMPLING, *_SEED})
+_FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
+LEFT_OUT = "was left out: the model does not take it here"  # ends the notes of `Codec.adapted` on settings
 
 
 class Profile(Value, frozen=True, kw_only=True):
-    """The capabilities of a model and the names of its fields.  Data; override what differs.
+    """The capabilities of a model and the names of its fields.  Pure data: override what differs.
 
-    A need of a request that the model does not support is a `UsageError` before anything is sent.  Preferences are
-    replaced instead: see `adaptations`; the reply names them.
+    If the model does not support something that a request needs, encoding raises `UsageError`.  Mere preferences are
+    replaced instead, and the reply names them: see `adaptations`.
     """
 
     native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
-    schema_with_functions: bool = True  # takes both at once
-    output_mode: OutputMode = "native"  # how it is best asked for typed answers; "native" only as far as it takes that
+    schema_with_functions: bool = True  # takes a schema and functions in one request
+    output_mode: OutputMode = "native"  # the best way to ask for typed answers; "native" falls back to words
     strict_functions: bool = True  # knows `strict` on functions and schemas
     max_tokens_name: str = "max_tokens"
     least_max_tokens: int = 1  # smaller limits are raised to this
@@ -61,13 +59,13 @@ class Profile(Value, frozen=True, kw_only=True):
     images: bool = True  # and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # `stream_options: {include_usage: true}` is understood
-    named_tool_choice: bool = True  # otherwise the one function is offered alone and required
-    required_tool_choice: bool = True  # otherwise the model is left free to call or not
-    user_after_results: bool = True  # takes a user's message directly behind the results of functions
-    call_id_chars: int | None = None  # the ids of calls have just so many letters and digits; None: any do
+    named_tool_choice: bool = True  # False: offer the named function alone, and require a call
+    required_tool_choice: bool = True  # False: fall back to "auto"
+    user_after_results: bool = True  # takes a user message directly after function results
+    call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None: any id is valid
     # "guided": the model does not call functions by itself; the client chooses one and fills it in, step by step.
     function_calls: Literal["native", "guided"] = "native"
-    # Tools of the provider that it can use: kind, and its type on the wire.
+    # The provider's own tools that it can use, by kind, with their types on the wire.
     hosted_tools: Mapping[str, str] = {}
     extra_body: Mapping[str, Any] = {}  # sent with every request
 
@@ -76,22 +74,22 @@ class Profile(Value, frozen=True, kw_only=True):
 
 
 class RequestForm(NamedTuple):
-    """A request as a model can take it, after the decision how the model is asked for the output.
+    """A request in the form that a model can take, once the output mode is decided.
 
-    The request's own output remains only in the mode "native"; in the mode "function" a function takes its place.
+    The request keeps its output only in the mode "native"; in the mode "function" a function replaces it.
     """
 
     request: Request
     mode: OutputMode | None = None  # None: the output is text
-    words: str | None = None  # for the system prompt, in the mode "prompted"
-    notes: tuple[str, ...] = ()  # descriptions of what is not as the prompt or the profile would have it
+    words: str | None = None  # instructions for the system prompt, in the mode "prompted"
+    notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for
 
 
 class Decoder(Protocol):
     """Decodes the bytes of one streamed response into deltas and finally a reply.
 
-    The deltas, and the reply or error, do not depend on how the bytes are cut: an error in the stream leaves the deltas
-    before it unchanged.
+    The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
+    affect the deltas before it.
     """
 
     @property
@@ -119,7 +117,7 @@ class Codec(Protocol):
 
     @abstractmethod
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL; it begins with a slash."""
+        """Return the path of requests, relative to the base URL; it begins with a slash."""
 
     @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -141,19 +139,19 @@ class Codec(Protocol):
 
     @abstractmethod
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return the headers that this request needs beside `headers`; values are appended to existing lists."""
+        """Return further headers that this request needs; their values are appended to existing ones."""
 
     @abstractmethod
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply to a request with hosted tools or an extra body, in which their calls are function calls.
+        """Return the reply with calls of hosted tools, or of tools in an extra body, as function calls.
 
-        Most codecs know them without the request.
+        It is called only for requests with either.  Most codecs recognize such calls without the request.
 
         Raises:
-            BadReply: The model asks for what nobody can answer.
+            BadReply: The model calls something that neither a function nor the provider can answer.
         """
         return reply
 
@@ -162,155 +160,301 @@ class Codec(Protocol):
         """Return a decoder for one streamed response of status 200."""
 
 
-class ServerEvent(NamedTuple):
-    """One event of a stream."""
+class JsonCodec(Codec):
+    """A codec whose responses are JSON: one document, or the events of a stream.
 
-    event: str  # its name; "" when it has none, "error" also for the field of that name, which some servers send
-    data: bytes
-
-
-# As `ServerEvent` does, in half the time.
-_event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, ServerEvent)
-
-
-class EventStream:
-    """Parses the bytes of a response into server-sent events, however the bytes are cut.
-
-    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
-    2026-11): lines end in LF, CRLF or CR and nothing else.  Unlike there, the last event needs no blank line
-    behind it, and a body that begins like JSON or HTML is not a stream: it is kept whole in `document`.
-
-    Args:
-        max_event_bytes: An event longer than this is an error.
-
-    Attributes:
-        error: The reason for ignoring the rest of the stream, if any.
-        stray: The beginning of the first line that is no part of a stream.
+    A subclass defines `name`, `path`, `headers`, `encode` and `reply_parts`.
     """
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self.error: BadReply | None = None
-        self.stray = b""
-        self._max = max_event_bytes
-        self._document: bytearray | None = None
-        self._begun = False
-        self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
-        self._after_cr = False
-        self._line: list[bytes] = []  # the pieces of an incomplete line
-        self._line_bytes = 0
-        self._event = ""
-        self._data: list[bytes] = []
-        self._data_bytes = 0
+    @abstractmethod
+    def reply_parts(self, headers: Mapping[str, str]) -> ReplyParts:
+        """Return a collector for the reply of one response."""
+
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
+        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
+        return choose_form(request, profile)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """Return descriptions of the changes to the request that the model needs."""
+        return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """Return {}: most APIs need no more than `headers`."""
+        return {}
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Return the reply in a whole response, also if it is a stream that was not requested.
+
+        Raises:
+            ProviderError: The response is an error, or not a reply.
+        """
+        if not 200 <= status < 300:
+            raise failure(status, headers, body)
+        try:
+            document = read_json(body)
+        except ValueError:
+            if body.lstrip().startswith((b"data:", b"event:", b": ")):
+                decoder = self.decoder(headers)
+                decoder.feed(body)
+                return decoder.finish()
+            raise unreadable("the reply is no JSON", headers, body) from None
+        reply = self.reply_parts(headers)
+        reply.take_whole(document)
+        reply.end(is_cut=False)
+        return reply.finished()
+
+    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
+        """Return a decoder for one streamed response of status 200."""
+        return ChunkDecoder(self, self.reply_parts(headers), headers)
+
+
+class ReplyParts(Protocol):
+    """A reply that is still arriving."""
+
+    usage: Usage  # reported so far
 
     @property
-    def document(self) -> bytes | None:
-        """The body so far, if it is not an event stream."""
-        return None if self._document is None else bytes(self._document)
+    def is_ended(self) -> bool:
+        """True once the received part declares the reply complete."""
 
-    def feed(self, data: bytes) -> list[ServerEvent]:
-        """Take the next bytes; return the events that end in them, up to an `error`."""
-        events: list[ServerEvent] = []
+    def take(self, chunk: Any) -> list[Delta]:
+        """Take a chunk and return its deltas; raise `ProviderError` if it reports an error or is not a chunk."""
+
+    def take_whole(self, document: Any) -> None:
+        """Take a whole response; raise `ProviderError` if it reports an error or is not a response."""
+
+    def end(self, *, is_cut: bool) -> list[Delta]:
+        """Take the end of the response; return the deltas that were held back.
+
+        Args:
+            is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
+        """
+
+    def finished(self) -> Reply:
+        """Return the reply; raise `BadReply` if none has arrived."""
+
+
+class ChunkDecoder:
+    """Decodes a stream whose events are JSON chunks; see `Decoder`.
+
+    Args:
+        codec: Decodes the body if it is not a stream after all.
+        reply: Collects the chunks.
+        headers: Headers of the response, with lower-case names.
+    """
+
+    def __init__(self, codec: Codec, reply: ReplyParts, headers: Mapping[str, str]) -> None:
+        self._codec = codec
+        self._reply = reply
+        self._headers = headers
+        self._events = EventStream()
+        self._usage = reply.usage  # as reported last
+        self._is_done = False
+        self._is_over = False
+        self._has_halves = False
+        self._error: ProviderError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True after the end marker of the stream."""
+        return self._is_done
+
+    @property
+    def has_failed(self) -> bool:
+        """True if `finish` will raise, whatever follows."""
+        return self._error is not None
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; return the deltas that they complete."""
+        return self._feed_events(self._events.feed(data))
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return the last deltas."""
+        if self._is_over:
+            return []
+        self._is_over = True
+        deltas = self._feed_events(self._events.finish(), is_cut=True)
+        if self._error is None and self._reply.is_ended and not self._is_done:
+            deltas += self._reply.end(is_cut=True)
+        return deltas
+
+    def finish(self) -> Reply:
+        """Return the whole reply.
+
+        Raises:
+            ProviderError: The stream reported an error, was cut off, or was empty.
+        """
+        self.end()
+        if self._error:
+            raise self._error
+        if (document := self._events.document) is not None:
+            return self._codec.decode(200, self._headers, document)
+        if not self._is_done and not self._reply.is_ended:
+            problem = "the stream was cut off before the end of the reply"
+            raise unreadable(problem, self._headers, self._events.stray)
+        reply = self._reply.finished()
+        return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
+
+    def _feed_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
+        deltas: list[Delta] = []
         try:
-            if self.error is None:
-                self._cut(data, events)
-        except BadReply as error:
-            self.error = error
-        return events
+            for event, data in events:
+                if self._is_done or self._error:
+                    break
+                self._take(event, data, deltas, is_cut)
+        except ProviderError as error:
+            self._error = error
+        self._error = self._error or self._events.error
+        return deltas
 
-    def _cut(self, data: bytes, events: list[ServerEvent]) -> None:
-        if not self._begun:
-            data = self._begin(data)
-        if self._document is not None:
-            self._check(len(self._document) + len(data))
-            self._document += data
-            return
-        if self._after_cr and data:
-            data = data.removeprefix(b"\n")
-            self._after_cr = False
-        if data and b"\r" not in data:
-            data = self._take_whole_ones(data, events)
-        if data:
-            self._take(data, events)
+    def _take(self, event: str, data: bytes, deltas: list[Delta], is_cut: bool) -> None:
+        if not data.startswith(b"{"):
+            bare = data.strip()
+            if bare == b"[DONE]":
+                self._is_done = True
+                deltas += self._reply.end(is_cut=False)
+            if self._is_done or not bare:
+                return
+        if event == "error":
+            raise reported(_json_or_text(data), self._headers)
+        try:
+            chunk = read_json(data, self._keep_halves)
+        except ValueError:
+            if is_cut:  # the last event was cut off; the reply may be complete without it
+                return
+            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
+        deltas += self._reply.take(chunk)
+        if (usage := self._reply.usage) is not self._usage:
+            self._usage = usage
+            deltas.append(UsageReported(usage))
 
-    def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
-        """Append the complete events in ``data``, which has no CR; return the rest of the bytes."""
-        if self._line or self._data or self._event:
-            begun, blank, data = data.partition(b"\n\n")
-            self._take(begun + blank, events)
-        *blocks, rest = data.split(b"\n\n")
-        for block in blocks:  # nearly all are of one line of data, or of its name before that
-            first, _, second = block.partition(b"\n")
-            if not second and first.startswith(b"data: "):
-                self._check(len(first))
-                events.append(_event(("", first[6:])))
-            elif second.startswith(b"data: ") and first.startswith(b"event: ") and b"\n" not in second:
-                self._check(max(len(first), len(second)))
-                events.append(_event((first[7:].decode("utf-8", "replace"), second[6:])))
-            else:
-                self._take(block + b"\n\n", events)
-        return rest
+    def _keep_halves(self, value: Any) -> Any:
+        self._has_halves = True
+        return with_halves(value)
 
-    def _take(self, data: bytes, events: list[ServerEvent]) -> None:
-        self._after_cr = data.endswith(b"\r")
-        lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
-        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
-        for line in lines:
-            self._end_line(line, events)
-        if rest:
-            self._check(self._data_bytes + self._line_bytes + len(rest))
-            self._line.append(rest)
-            self._line_bytes += len(rest)
 
-    def finish(self) -> list[ServerEvent]:
-        """Return the last event, if no blank line ended it."""
-        events: list[ServerEvent] = []
-        if self.error is None:
-            if self._line:
-                self._end_line(b"", events)
-            self._end_line(b"", events)
-        return events
+def _json_or_text(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")
 
-    def _begin(self, data: bytes) -> bytes:
-        """Strip byte order mark and blanks from the first bytes, which show the kind of the body."""
-        if self._bom is not None:
-            data = self._bom + data
-            self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
-            if self._bom is not None:
-                return b""
-            data = data.removeprefix(_BOM)
-        data = data.lstrip()
-        self._begun = bool(data)
-        if data.startswith((b"{", b"[", b"<")):
-            self._document = bytearray()
-        return data
 
-    def _check(self, size: int) -> None:
-        if size > self._max:
-            raise BadReply(f"an event of the stream is longer than {self._max} bytes")
+def choose_form(
+    request: Request, profile: Profile, *, takes: Callable[[Output], bool] | None = None, can_force: bool = True
+) -> RequestForm:
+    """Decide how to ask the model for the output.
 
-    def _end_line(self, line: bytes, events: list[ServerEvent]) -> None:
-        if self._line:
-            line = b"".join([*self._line, line])
-            self._line.clear()
-            self._line_bytes = 0
-        if not line:
-            if self._data:
-                events.append(ServerEvent(self._event, b"\n".join(self._data)))
-                self._data.clear()
-                self._data_bytes = 0
-            self._event = ""
-            return
-        self._check(self._data_bytes + len(line))
-        name, _, value = line.partition(b":")
-        if name in (b"data", b"error"):
-            self._data.append(value.removeprefix(b" "))
-            self._data_bytes += len(value)
-        if name == b"error":
-            self._event = "error"
-        elif name == b"event":
-            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
-        elif name not in _SILENT_FIELDS:
-            self.stray = self.stray or line[:_MAX_STRAY]
+    The prompt's mode takes precedence over the profile's.  A schema that the model does not take is described in words.
+
+    Args:
+        request: The request.
+        profile: The capabilities of the model.
+        takes: Returns whether the wire can express the schema of an output; None: it can express all.
+        can_force: False if the model cannot be made to call a function in this request.
+    """
+    output = request.output
+    if output.is_text:
+        return RequestForm(request)
+    mode, problem = _mode(request, profile, takes)
+    notes = (f"the schema was told in words: {problem}",) if problem else ()
+    if mode == "native":
+        return RequestForm(request, mode)
+    if mode == "prompted":
+        words = kept(output, output_in_words, bool(request.functions))
+        return RequestForm(request.changed(output=TEXT), mode, words, notes)
+    if request.functions and request.tool_choice not in (
+        "auto",
+        "none",
+    ):  # the chosen function first; a later request asks for the answer
+        return RequestForm(request.changed(output=TEXT), mode)
+    functions = () if request.tool_choice == "none" else request.functions
+    choice = "required" if can_force else "auto"
+    notes = () if can_force else (_FREE.format(choice="required"),)
+    changes = {"output": TEXT, "functions": (*functions, output.function), "tool_choice": choice}
+    return RequestForm(request.changed(**changes), mode, notes=notes)
+
+
+def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
+    """Return the mode, and the reason if it is not the one that was asked for."""
+    wanted, output = request.mode or profile.output_mode, request.output
+    if output.schema is None and wanted != "prompted":
+        return "prompted", f"there is no JSON schema of {output.name}"
+    if wanted != "native":
+        return wanted, ""
+    if profile.native_schema and not profile.schema_with_functions and request.functions:
+        return "prompted", "the model does not take it beside functions"
+    if not profile.native_schema or (takes is not None and not takes(output)):
+        return "prompted", "the model does not take it"
+    return "native", ""
+
+
+def check_settings(settings: Settings, model: str, profile: Profile) -> None:
+    """Check for settings that the model does not support and that have no substitute.
+
+    Raises:
+        UsageError: One is set.
+    """
+    if settings.top_logprobs is not None and not profile.logprobs:
+        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+    if settings.stop and not profile.stop:
+        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+
+
+def taken_settings(profile: Profile) -> frozenset[str]:
+    """Return the sampling settings that the model takes; the others are omitted."""
+    return _ALL if profile.temperature else _SEED
+
+
+def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
+    """Return the functions to offer, and the choice among them: 'auto', 'required', 'none' or a name.
+
+    Raises:
+        UsageError: No function of the request has this name.
+    """
+    functions, choice = request.functions, request.tool_choice
+    if choice not in CHOICES:
+        chosen = tuple([function for function in functions if function.name == choice])
+        if not chosen:
+            names = ", ".join([repr(function.name) for function in functions])
+            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {names} would be right")
+        if profile.named_tool_choice:
+            return functions, choice
+        functions, choice = chosen, "required"
+    return functions, choice if profile.required_tool_choice or choice != "required" else "auto"
+
+
+def _has_user_after_results(messages: Iterable[Message]) -> bool:
+    return ("tool", "user") in pairwise([message.role for message in messages])
+
+
+def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collection[str]) -> tuple[str, ...]:
+    """Return a description of each adaptation of the request.
+
+    Args:
+        form: The request, and how it asks for the output.
+        profile: The capabilities of the model.
+        taken_settings: The sampling settings that its codec sends.
+    """
+    request = form.request
+    choice = request.tool_choice
+    bridges = not profile.user_after_results and _has_user_after_results(request.messages)
+    if not bridges and not form.notes and choice == "auto" and len(taken_settings) == len(_ALL):
+        return ()  # the common case, before any further work
+    notes = []
+    if bridges:
+        notes.append("a word of the model's was put between results and a user's message: it takes no other order")
+    notes += form.notes
+    for name in (*SAMPLING, "seed"):
+        if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
+            notes.append(f"{name}={value!r} {LEFT_OUT}")
+    if choice != "auto" and (request.functions or request.settings.hosted_tools):
+        functions, offered = offered_functions(request, profile)
+        if len(functions) < len(request.functions):
+            notes.append(f"{choice!r} was the only function offered: the model takes no function's name")
+        if offered == "auto":
+            notes.append(_FREE.format(choice=choice))
+    return tuple(notes)
 
 
 def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,38 +468,3 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
                 value = merged(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole
-
-
-def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
-    """Return the value of a provider's JSON.
-
-    Raw control characters in strings, which some services send, are accepted.  Halves of surrogate pairs become U+FFFD.
-
-    Args:
-        data: The JSON.
-        keep_halves: Converts a value with such halves in its strings instead.
-
-    Raises:
-        ValueError: The data is not JSON.
-    """
-    if len(data) <= _FEW_BYTES:  # as most chunks; msgspec takes half the time, and any depth
-        try:
-            return _decode_json(data)
-        except ValueError:  # NaN, halves, control characters
-            pass
-    try:
-        return pydantic_core.from_json(data)
-    except ValueError:
-        try:
-            value = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
-            text = json.dumps(value, ensure_ascii=False)
-        except RecursionError as error:
-            raise ValueError("the JSON is nested too deeply") from error
-        valid = mended(text)
-        read = pydantic_core.from_json(valid)  # and no deeper than it takes
-        return keep_halves(value) if keep_halves is not None and valid != text else read
-
-
-def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id of this response, for enquiries."""
-    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)

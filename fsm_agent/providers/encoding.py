@@ -1,11 +1,11 @@
 """Incremental encoding of requests: the JSON of a message is made once and reused by later requests.
 
-A dialog grows at its end, so each request repeats the one before.  A codec encodes a dialog message by message, with a
-`DialogEncoder` that has seen the messages before.  `Once` keeps with each message the JSON that it added, and the
-identity of the messages before it, so that nothing is reused in another dialog, model or provider.  The encoder itself
-stays with the newest message and continues from it.  A dialog that is the same only up to some message (a fork, a
-window, a result that is masked now) is fed again up to that message, and written from it on.  Nothing here references
-a message or is referenced elsewhere: it is freed with the messages.
+A dialog grows at its end, so each request repeats the previous one.  A codec encodes a dialog message by message, with
+a `DialogEncoder` that has seen the earlier messages.  `Once` caches on each message the JSON that it added, and the
+identity of the messages before it, so that no other dialog, model or provider reuses it.  The encoder itself is cached
+on the newest message and continues from there.  If a dialog matches only up to some message (a fork, a window, a newly
+masked result), a new encoder is fed up to that message and encodes the rest.  The caches reference no message, and only
+messages reference them: they are freed together.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Encoding(Protocol):
     ) -> tuple[list[Any], T]:
         """Return the entries of ``messages``, and the result of finishing ``make(*key)``.
 
-        ``key`` is everything the encoder depends on beside the messages.
+        ``key`` is everything else that the encoder depends on.
         """
 
     def value(self, owner: object, make: Callable[..., Any], *key: Hashable) -> Any:
@@ -92,7 +92,7 @@ class _Position:
 
     Args:
         before: Represents all messages before it, and provider and model.
-        json: The entries that it made whole.
+        json: The entries that the message completed.
     """
 
     __slots__ = ("after", "before", "encoders", "json")
@@ -100,12 +100,12 @@ class _Position:
     def __init__(self, before: object, json: bytes) -> None:
         self.before = before
         self.json = json
-        self.after = object()  # as `before`, with the message
-        self.encoders: list[DialogEncoder[Any]] = []  # one fed up to here, unless it has gone on
+        self.after = object()  # identifies the messages up to this one; `before` of the next
+        self.encoders: list[DialogEncoder[Any]] = []  # at most one, which has been fed up to here
 
 
 class Once:
-    """Encodes each message once, as JSON.  Safe for concurrent threads: the result of one of them is kept.
+    """Encodes each message once, as JSON.  Thread-safe: if several threads encode a message, one result is kept.
 
     Args:
         provider: Opaque parts of other providers are omitted: they may use the same format, but cannot be read here.
@@ -185,7 +185,7 @@ def _beginning(*key: Hashable) -> object:
 
 
 def _take_encoder(position: _Position | None) -> DialogEncoder[Any] | None:
-    """Take the encoder that is kept at ``position``, exclusively; None if there is none."""
+    """Remove and return the encoder cached at ``position``; None if there is none."""
     try:
         return position.encoders.pop() if position is not None else None
     except IndexError:
@@ -198,27 +198,27 @@ def as_json(body: Mapping[str, Any]) -> bytes:
     Raises:
         UsageError: It holds a value that JSON cannot represent.
     """
-    return b"{%b}" % b",".join([b"%b:%b" % (_short(name), _written(value)) for name, value in body.items()])
+    return b"{%b}" % b",".join([b"%b:%b" % (_short(name), _write(value)) for name, value in body.items()])
 
 
-def _written(value: Any) -> bytes:
+def _write(value: Any) -> bytes:
     kind = type(value)
     if kind is EncodedJson:
         written: bytes = value.json
         return written
     if kind is str and len(value) <= _SHORT:
         return _short(value)
-    if kind is list and _hold_written(value):
-        return b"[%b]" % b",".join([_written(item) for item in value])
-    return as_json(value) if kind is dict and _hold_written(value.values()) else _json(value)
+    if kind is list and _hold_encoded(value):
+        return b"[%b]" % b",".join([_write(item) for item in value])
+    return as_json(value) if kind is dict and _hold_encoded(value.values()) else _json(value)
 
 
-def _hold_written(values: Collection[Any]) -> bool:
+def _hold_encoded(values: Collection[Any]) -> bool:
     kinds = set(map(type, values))
     if EncodedJson in kinds or kinds.isdisjoint(_NESTED):
         return EncodedJson in kinds
     nested = [item for item in values if type(item) in _NESTED]
-    return any(_hold_written(item.values() if type(item) is dict else item) for item in nested)
+    return any(_hold_encoded(item.values() if type(item) is dict else item) for item in nested)
 
 
 def _json(value: Any) -> bytes:
@@ -231,5 +231,5 @@ def _json(value: Any) -> bytes:
 
 @lru_cache(maxsize=256)
 def _short(text: str) -> bytes:
-    """Return `_json` of names: keys, models and choices, which repeat in each request."""
+    """Return `_json` of a short text, from a cache: keys, models and choices repeat in each request."""
     return _json(text)

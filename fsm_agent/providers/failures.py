@@ -20,8 +20,8 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.providers.codec import read_json, request_id
 from fsm_agent.providers.error_codes import judged, status_of
+from fsm_agent.providers.streams import read_json, request_id
 
 if TYPE_CHECKING:
     import email.utils as email_utils
@@ -46,7 +46,7 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-# Read from the top, where no code says enough; the first that matches counts.  The wordings are from recorded
+# Tried in order if no code decides; the first match wins.  The wordings are from recorded
 # replies and from the services' public documentation (2026-11).
 RULES = (
     Rule(
@@ -152,11 +152,11 @@ def _read_report(document: Any, depth: int = 0) -> _Report:
         inner = inner[0]
     error = inner if isinstance(inner, dict) else document
     value = inner if isinstance(inner, str) else _message(error)
-    message, nested = (value, _nested(value, depth)) if isinstance(value, str) else (_json(value), None)
+    message, nested = (value, _read_nested(value, depth)) if isinstance(value, str) else (_json(value), None)
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if isinstance(raw, str) and raw:
-        upstream = _nested(raw, depth)
+        upstream = _read_nested(raw, depth)
         message = f"{message}: {upstream.message if upstream else raw}"
     elif nested:
         message = nested.message
@@ -181,7 +181,7 @@ def _codes(error: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([str(code) for code in codes if isinstance(code, str | int) and not isinstance(code, bool) and code])
 
 
-def _nested(text: str, depth: int) -> _Report | None:
+def _read_nested(text: str, depth: int) -> _Report | None:
     """Return the error in a message that is itself JSON, as proxies send."""
     if not text.startswith("{") or depth >= 4:
         return None

@@ -92,11 +92,11 @@ CLAUDE_MODELS: Overrides = (
     ("claude-mythos-preview*", {**_NOT_FORCED, **_COMPUTER_2025}),
 )
 
-# Beside functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
+# Together with functions: recorded, and https://ai.google.dev/gemini-api/docs/tool-combination (November 2026).
 GOOGLE_TOOLS = {"web_search": "googleSearch", "code_execution": "codeExecution", "computer_use": "computerUse"}
 GEMINI_TOOLS_BESIDE: Overrides = (("gemini-[12]*", {"hosted_with_functions": None}),)
 
-# Who thinks must not be made to call, measured by others: "tool_choice 'required' is incompatible with thinking
+# Models that think refuse a required call, as others measured: "tool_choice 'required' is incompatible with thinking
 # enabled", except by K3 (https://github.com/UKGovernmentBEIS/inspect_ai/pull/5152, August 2026); "Thinking mode does
 # not support this tool_choice" (https://github.com/deepseek-ai/DeepSeek-V3/issues/1376, August 2026); "does not
 # support being set to required or object in thinking mode" (https://github.com/cloudwego/eino/issues/994, April 2026).
@@ -107,7 +107,7 @@ DEEPSEEK_MODELS: Overrides = (
 )
 QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9]*", "*-thinking*", "qwq-*")])
 
-# From recordings and, for logprobs, Gemma and schemas beside functions, public reports (November 2026).
+# From recordings; for logprobs, Gemma and schemas together with functions, from public reports (November 2026).
 GEMINI_MODELS: Overrides = (
     # "function_response.parts is not supported for this model": https://github.com/google-gemini/gemini-cli/issues/19436
     ("gemini-[12]*", {"reasoning": "budget", "schema_with_functions": False, "media_in_results": False}),

@@ -30,9 +30,9 @@ class Provider(Value, frozen=True, kw_only=True):
     codec: Codec
     base_url: str | None = None  # None: the caller's or a variable's
     base_url_variable: str | None = None
-    base_path: str = ""  # behind a caller's base URL that has no path of its own
-    base_path_always: bool = False  # behind every one that does not end in a version, as the maker's own SDK has it
-    key_variables: tuple[str, ...] = ()  # the first that is set counts; without any, only `api_key` does
+    base_path: str = ""  # appended to a caller's base URL without a path
+    base_path_always: bool = False  # appended to any that does not end in a version, as the provider's own SDK does
+    key_variables: tuple[str, ...] = ()  # the first that is set is used; if empty, only `api_key` is
     key_is_optional: bool = False
     key_header: str | None = None  # carries the key as it is, instead of the codec's header
     headers: Mapping[str, str] = {}
@@ -40,8 +40,8 @@ class Provider(Value, frozen=True, kw_only=True):
     models: Overrides = ()  # glob patterns of model names and what differs in their profile; later ones win
     other_wire: Wire | None = None  # carries the requests that the codec above does not express
     is_wire_fixed: bool = False  # the codec carries all requests; the other wire is named in errors only
-    closes_after_stream: bool = False  # without saying so: its connections cannot be used again
-    is_embedded: bool = False  # its server is started here when needed
+    closes_after_stream: bool = False  # unannounced, so a connection is not reused after a stream
+    is_embedded: bool = False  # its server runs in a child process, started when needed
 
     @property
     def other_way_round(self) -> Provider | None:

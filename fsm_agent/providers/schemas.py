@@ -56,19 +56,19 @@ def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[d
 
 
 def output_in_words(output: Output, with_functions: bool = False) -> str:
-    """Return the instructions for a model that is asked for the output in its system prompt."""
+    """Return the instructions with which a system prompt asks for the output."""
     if output.schema is None:
         words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
         words = f"{words} Do not include any text outside the JSON object."
     else:
-        words = f"IMPORTANT: Respond with valid JSON matching this schema:\n\n{_printed(output, output.schema)}"
+        words = f"IMPORTANT: Respond with valid JSON matching this schema:\n\n{_print_schema(output, output.schema)}"
     return f"{words}\n\nCall functions first, as long as you need them." if with_functions else words
 
 
-def _printed(output: Output, schema: Mapping[str, Any]) -> str:
+def _print_schema(output: Output, schema: Mapping[str, Any]) -> str:
     try:
         return prompt_schema(output.type)
-    except PromptError:  # too long, as it names no part of it twice
+    except PromptError:  # too long: `prompt_schema` repeats shared parts in full
         return pydantic_core.to_json(schema).decode()
 
 
@@ -89,7 +89,7 @@ def _strict(schema: Any) -> dict[str, Any]:
     if notes:
         strict["description"] = f"{strict.get('description', '')} ({', '.join(notes)})".strip()
     _check(strict)
-    if "$ref" in strict and len(strict) > 1:  # refused beside anything, but allowed in an `anyOf` beside it
+    if "$ref" in strict and len(strict) > 1:  # refused next to other keys, but not in an `anyOf` next to them
         strict["anyOf"] = [{"$ref": strict.pop("$ref")}]
     return strict
 

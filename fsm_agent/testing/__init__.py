@@ -1,7 +1,7 @@
-"""Doubles for tests of agents, and conformance suites for codecs, clients and stores of one's own.
+"""Test doubles for agents, and conformance suites for your own codecs, clients and stores.
 
-`script` holds a model with scripted replies and a clock that moves only on a sleep; the pytest plugin is beside it.
-`explore` walks every way through a flow.
+`script` holds a model with scripted replies and a clock that moves only on a sleep; `pytest_plugin` is the plugin.
+`explore` walks every path through a flow.
 Nothing in the package needs any of it to run.
 """
 

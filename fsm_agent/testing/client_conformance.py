@@ -26,7 +26,7 @@ PATIENCE_S = 10.0  # for what happens at once on a machine that is not busy
 
 @dataclass(frozen=True)
 class Endless:
-    """An answer that never ends: a stream begins with ``text``, and then goes on or stands still."""
+    """An answer that never ends: a stream that begins with ``text``, and then continues or stalls."""
 
     text: str
 
@@ -123,7 +123,7 @@ class ClientConformance:
 
     @pytest.mark.parametrize("way", STREAMED)
     def test_a_stream_that_is_closed_early_lets_go_of_its_request(self, way: str) -> None:
-        """The model is heard no longer, and the client is as good as ever."""
+        """The model is no longer read, and the client stays usable."""
         with self.serving(Endless("hel"), "hello") as client:
             if way == "stream":
                 items = client.stream(REQUEST, timeout_s=PATIENCE_S)
@@ -145,7 +145,7 @@ class ClientConformance:
 
     @each_way
     def test_a_request_ends_at_its_timeout(self, way: str) -> None:
-        """It is a `TimedOut`, in time, and nothing of the request goes on."""
+        """It fails in time with `TimedOut`, and nothing of the request continues."""
         with self.serving(Endless("hel")) as client:
             started_s = time.monotonic()
             found = outcomes(client, way, 0.2, 0.2)
@@ -157,7 +157,7 @@ class ClientConformance:
 
     @pytest.mark.parametrize("way", ASYNC)
     def test_a_request_of_a_cancelled_task_is_let_go(self, way: str) -> None:
-        """`asyncio.CancelledError` is no failure, and goes through."""
+        """`asyncio.CancelledError` is no failure, and propagates."""
 
         async def main() -> None:
             task = asyncio.ensure_future(aask(client, way))
@@ -201,7 +201,7 @@ class ClientConformance:
 
     @each_way
     def test_a_closed_client_says_so(self, way: str) -> None:
-        """Closing can be repeated; a request behind it is a `UsageError`."""
+        """Closing can be repeated; a later request raises `UsageError`."""
         with self.serving("hello") as client:
             ask(client, way)
             client.close()

@@ -29,7 +29,7 @@ def ask(client: Client, way: str, timeout_s: float | None = None, request: Reque
 
 
 async def aask(client: Client, way: str, timeout_s: float | None = None, request: Request = REQUEST) -> list[Any]:
-    """Do the same as `ask` in the running loop."""
+    """`ask` in the running loop."""
     if way == "acomplete":
         return [await client.acomplete(request, timeout_s=timeout_s)]
     return [item async for item in client.astream(request, timeout_s=timeout_s)]
@@ -59,7 +59,7 @@ async def _aoutcomes(client: Client, way: str, *timeouts_s: float | None) -> lis
 
 
 def shown_by(error: BaseException) -> str:
-    """Return all that anybody could print of an exception and of its causes."""
+    """Return everything that can be printed of an exception and its causes."""
     shown = ["".join(traceback.format_exception(error))]
     waiting, known = [error], set()
     while waiting:

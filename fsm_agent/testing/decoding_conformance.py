@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from fsm_agent.errors import AuthFailed, BadReply, Overloaded, ProviderError, RateLimited
 from fsm_agent.messages.event import FunctionCallCompleted, FunctionCallStarted
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec, ServerEvent
+from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing.strategies import CUT_PIECES, CUTS, FRAMINGS, turns
 from fsm_agent.testing.streams import Framing, framed, mismatch, outcome
 from fsm_agent.testing.turns import Kind, Turn, TurnPart
 
-# One test of the suite runs for several codecs, on machines that may be busy, under the profile of whoever uses it.
+# One test of the suite runs for several codecs, on machines that may be busy, under the profile of the user.
 drawn = settings(deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 
 _PLAIN = Turn([TurnPart("text", ["h", "i"])])
@@ -81,7 +82,7 @@ class DecodingConformance:
     @drawn
     @given(data=st.data())
     def test_a_body_is_read_whole_or_streamed_whatever_was_requested(self, data: st.DataObject) -> None:
-        """Some servers stream though nobody asked for it, and some do not though somebody did."""
+        """Some servers stream without being asked to, and some do not stream when asked to."""
         turn = data.draw(self.turns())
         body, stream = self.response(turn), framed(self.events(turn))
         replies = [self.codec.decode(200, {}, body), outcome(self.codec, body).reply]
@@ -134,7 +135,7 @@ class DecodingConformance:
     def test_an_error_takes_nothing_from_what_came_before(
         self, data: st.DataObject, framing: Framing, cuts: list[int]
     ) -> None:
-        """The deltas before an error in the midst of a stream are given out, and none behind it."""
+        """The deltas before an error in a stream are returned, and none after it."""
         events = self.events(data.draw(self.turns()))
         at = data.draw(st.integers(0, len(events) - 1))
         before = self.codec.decoder({}).feed(framed(events[:at]))

@@ -1,4 +1,4 @@
-"""Walk every way through a flow: whatever its states give, fail or take too long, and wherever it is cancelled."""
+"""Walk every path through a flow: every answer, failure and timeout of its states, and every cancellation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Explored:
     """The extent of an exploration.
 
     Attributes:
-        configurations: How many states with different data there are.
+        configurations: The number of distinct pairs of state and data.
         rows: How often each row was taken, by name.
         missed: The rows that users wrote and that were never taken.
         ends: How many configurations each end has.
-        longest: The steps of the longest way that was walked.
-        is_whole: Nothing was left when the limit was reached.
+        longest: The number of steps of the longest path.
+        is_whole: The limit did not cut the exploration short.
     """
 
     configurations: int
@@ -58,13 +58,13 @@ def explore(
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
 ) -> Explored:
-    """Walk every way that there is, without any model or function being asked; the shortest ways first.
+    """Walk every path, shortest first, without calling any model or function.
 
     Args:
         flow: The flow.
         data: What it begins with.
-        answers: What each state may give, one example of each type at least; it may also fail, and its time may end.
-            A state with members, or another flow, gives something as a whole.
+        answers: The possible answers of each state, at least one of each type; each may also fail or time out.  A state
+            with members, or another flow, gives one answer as a whole.
         holds: What is to be true of state and data wherever the flow can be.
         limit: How many configurations are looked at.
 
@@ -109,7 +109,7 @@ def _begin(run: FlowRun[Any]) -> None:
 def _walk(
     run: FlowRun[Any], move: _Move, way: tuple[str, ...], rows: Counter[str], holds: Callable[[str, Any], bool] | None
 ) -> None:
-    """Make a move, and check what has become of the run."""
+    """Make a move, and check the resulting run."""
     try:
         move.make(run)
         _ = run.effects

@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def script() -> Iterator[Callable[..., Script]]:
-    """Make `Script`s, and fail the test when replies are left over.
+    """Make `Script`s, and fail the test if replies are left over.
 
     ``agent = Agent(script("hello", call("add", a=1, b=2)))``
     """
@@ -105,7 +105,7 @@ class _RowCoverage:
 
     @property
     def covered(self) -> float:
-        """The part of the rows that users wrote in flows that was taken, in percent; 100 without any."""
+        """The percentage of the users' own rows in flows that were taken; 100 if there are none."""
         names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
         return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
 

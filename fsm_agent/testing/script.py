@@ -36,8 +36,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.mistakes import check
-from fsm_agent.providers.adaptations import offered_functions
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import Profile, offered_functions
 
 ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -201,19 +200,19 @@ class Script:
         yield reply
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Do the same as `complete` under asyncio."""
+        """`complete` for asyncio."""
         return self.complete(request, timeout_s=timeout_s)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Do the same as `stream` under asyncio."""
+        """`stream` for asyncio."""
         for item in self.stream(request, timeout_s=timeout_s):
             yield item
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: a script holds no resources."""
 
     async def aclose(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: a script holds no resources."""
 
     def assert_exhausted(self) -> None:
         """Raise `ScriptError` when replies are left over, or when one was missing and its error was lost."""
@@ -237,14 +236,16 @@ class Script:
             raise ScriptError(problem)
         entry = self._entries[self._taken]
         self._taken += 1
-        return self._made(entry, request, timeout_s)
+        return self._make_reply(entry, request, timeout_s)
 
-    def _made(self, entry: Any, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
+    def _make_reply(self, entry: Any, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
         match entry:
             case Delayed():
                 late = timeout_s is not None and entry.delay_s > timeout_s
                 self.clock.advance(timeout_s if late and timeout_s else entry.delay_s)
-                return self._made(TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None)
+                return self._make_reply(
+                    TimedOut(f"no reply within {timeout_s} s") if late else entry.entry, request, None
+                )
             case Pieces():
                 return Reply.of("".join(entry.pieces)), entry.pieces
             case Exception():
@@ -258,7 +259,7 @@ class Script:
             case Sequence():
                 return Reply(message=Message.of("assistant", *entry)), None
             case _ if callable(entry) and not isinstance(entry, type):
-                return self._made(entry(request), request, timeout_s)
+                return self._make_reply(entry(request), request, timeout_s)
         right = "a text, call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
         raise UsageError(f"a script cannot reply {entry!r:.80}: {right}")
 

@@ -1,4 +1,4 @@
-"""The storage where the stores of one test keep their runs, its clock, and ways to have two things happen at once."""
+"""The storage of the stores in one test, its clock, and ways to run two actions concurrently."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Storage:
         return self._stores[-1]
 
     def close(self) -> None:
-        """Close the stores, twice: that has to be possible."""
+        """Close the stores twice, since closing must be repeatable."""
         for store in self._stores * 2:
             store.close()
 
@@ -77,7 +77,7 @@ class Storage:
             time.sleep(seconds)
 
     def interleaved(self, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
-        """Begin the second when the first reads the clock, and let the first go on when it is over, or blocked.
+        """Begin the second when the first reads the clock; continue the first when the second has ended or is blocked.
 
         One that is blocked has another chance whenever the first reads the clock again.
 

@@ -17,7 +17,8 @@ from fsm_agent.messages.event import (
     UsageReported,
 )
 from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.providers.codec import Codec, EventStream, ServerEvent
+from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.streams import EventStream, ServerEvent
 
 
 @dataclass(frozen=True)

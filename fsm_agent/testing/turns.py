@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from fsm_agent.messages.reply import Usage
-from fsm_agent.providers.arriving_text import mended
+from fsm_agent.providers.streams import mended
 
 Kind: TypeAlias = Literal["text", "reasoning", "call"]
 

@@ -393,13 +393,13 @@ class TestProcesses:
     def test_one_begins_another_answers_and_a_third_finishes(self, tmp_path):
         subprocess.run([sys.executable, "-c", BEGIN], cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=True)
         idle = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
-        assert (idle.returncode, "0 times a run was advanced" in idle.stderr) == (0, True), idle.stderr
+        assert (idle.returncode, "it advanced runs 0 times" in idle.stderr) == (0, True), idle.stderr
         answered = fsm_agent(
             *("runs", "answer", "order-17", "ask:3.0", "--approve", "--by", "ann", "--store", "runs.db"), cwd=tmp_path
         )
         assert answered.returncode == 0, answered.stderr
         done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
-        assert (done.returncode, "1 time a run was advanced" in done.stderr) == (0, True), done.stderr
+        assert (done.returncode, "it advanced runs 1 time" in done.stderr) == (0, True), done.stderr
         runs = Runs(tmp_path / "runs.db")
         loaded = runs.store.load("order-17")
         runs.close()
@@ -419,7 +419,7 @@ class TestProcesses:
             assert "Ctrl-C ends it" in process.stderr.readline()
             process.send_signal(number)
             assert process.wait(30) == 0
-            assert "0 times a run was advanced" in process.stderr.read()
+            assert "it advanced runs 0 times" in process.stderr.read()
 
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -98,7 +98,7 @@ def by_a_flow() -> Counter[str]:
         names = iter("ab")
 
         def once() -> None:
-            assert flow.call("", run_id=next(names)).data == "THREE"
+            assert flow.call("", run_id=next(names)).output == "THREE"
 
         return crossed_by(once)
 

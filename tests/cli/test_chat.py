@@ -89,7 +89,7 @@ def test_a_turn_that_fails_leaves_the_rest(here: Path):
 def test_a_store_keeps_it_for_the_next_time(here: Path):
     store = ["friend", "--store", "chats.db"]
     first, _ = chat(["Hello Ann."], "I am Ann.", arguments=store)
-    assert "to go on: fsm-agent" in first.stderr
+    assert "to continue: fsm-agent" in first.stderr
     _, said = chat(["Ann."], "Who am I?", arguments=store)
     assert said == [["I am Ann.", "Hello Ann.", "Who am I?"]]
     _, said = chat(["Hi."], "Who am I?", arguments=["other", *store[1:]])
@@ -141,7 +141,7 @@ def test_a_signal_ends_the_chat_and_not_only_the_turn(here: Path):
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.exit_code == 143
-    assert "to go on: fsm-agent" in ended.stderr
+    assert "to continue: fsm-agent" in ended.stderr
     assert ended.stderr.endswith("fsm-agent: ended by SIGTERM\n")
     assert all("b" not in request for request in said)
 

@@ -131,7 +131,7 @@ def test_the_picture_has_every_state():
         (("run", "post:letters", "7"), 2, "no Letter: input: Input should be an object (given: 7)"),
         (("run", "post:letters", '{"about": 5}'), 2, "no Letter: about: Input should be a valid string (given: 5)"),
         (("run", "post:letters", "rain"), 2, "(given: 'rain'); JSON of this form would be right: {"),
-        (("run", "post:letters"), 2, "--run-id and --store name a run"),
+        (("run", "post:letters"), 2, "--run-id and --store of a run"),
         (("run", "post:letters", '{"about": "x"}', "--run-id", "a"), 2, "it names a run in a store"),
         (("run", "post:letters", "--run-id", "a", *STORE), 1, "there is no store at 'runs.db'"),
     ],
@@ -151,7 +151,7 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     wrong = flows("answer", "post:letters", "l1", "review", '{"nix": 1}', *STORE, code=1)
     assert "JSON of Approve | Change would be right" in wrong.stderr
     answered = flows("answer", "post:letters", "l1", "review", '{"wish": "warmer"}', "--by", "ann", *STORE)
-    assert "it goes on with: fsm-agent flows run post:letters --run-id l1 --store runs.db" in answered.stderr
+    assert "to continue: fsm-agent flows run post:letters --run-id l1 --store runs.db" in answered.stderr
     assert "review → drafting (done Change)" in flows("run", "post:letters", "--run-id", "l1", *STORE, code=3).stderr
     flows("answer", "post:letters", "l1", "answer:review#4", '["Approve", {"by": "ann"}]', *STORE)
     ended = flows("run", "post:letters", "--run-id", "l1", "--json", *STORE)

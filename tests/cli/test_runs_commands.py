@@ -159,7 +159,7 @@ class TestList:
         Runs(store).close()
         ended = run("runs", "list")
         assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "there are no such runs\n")
-        assert run("runs", "list", "--asked").stderr == "nobody is asked anything\n"
+        assert run("runs", "list", "--asked").stderr == "no question is open\n"
 
     def test_no_store_is_made_by_looking(self, tmp_path):
         assert "there is no store at 'no.db'" in refused("list", "--store", "no.db")
@@ -416,12 +416,12 @@ class TestDelete:
             agent.conversation("anna").call("hi", run_id=name)
         agent.runs.close()
         error = refused("delete", "one", "first")
-        assert "the conversation 'anna' is read from the run 'first', and cannot go on without it" in error
+        assert "the conversation 'anna' is read from the run 'first', and cannot be continued without it" in error
         assert "--force deletes it all the same" in error
         assert {row["id"] for row in json.loads(runs("list", "--json"))} == {"one", "first", "second"}
         forced = run("runs", "delete", "one", "first", "--force")
         assert forced.stdout == "deleted one\ndeleted first\n"
-        assert forced.stderr == "the conversation 'anna' cannot go on: it is read from first\n"
+        assert forced.stderr == "the conversation 'anna' cannot be continued: it is read from first\n"
 
     def test_those_that_are_named(self, store):
         begin(store, "one", "two", "three")
@@ -450,5 +450,5 @@ class TestPrune:
 
     def test_without_a_limit_nothing_is_deleted(self, store):
         begin(store, "one")
-        assert "nothing says which" in refused("prune", code=2)
+        assert "neither age nor count is given" in refused("prune", code=2)
         assert "'30' is no span of time: 90s, 15m, 12h, 30d or 8w is" in refused("prune", "--older-than", "30", code=2)

@@ -234,12 +234,12 @@ class TestScreen:
         with screen_on(streams, out_is_terminal=True, err_is_terminal=True) as screen:
             screen.out.width = screen.err.width = 20
             screen.prose("    the model is not here at all", hang="  ")
-            screen.prose("it goes on with: fsm-agent runs resume tidy")
+            screen.prose("to continue: fsm-agent runs resume tidy")
             screen.tell("nothing is wrong with any of it")
         assert streams[0].getvalue().splitlines() == [
             "    the model is not",
             "  here at all",
-            "it goes on with: fsm-agent runs resume tidy",
+            "to continue: fsm-agent runs resume tidy",
         ]
         assert "\x1b[2mnothing is wrong\x1b[0m\n\x1b[2mwith any of it\x1b[0m\n" in streams[1].getvalue()
 

@@ -14,7 +14,7 @@ from support.http_clients import KEY, over_httpx
 from fsm_agent.clients.client import Client, HttpClient, Network
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import TextDelta
-from fsm_agent.providers.codec import ServerEvent
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer
 

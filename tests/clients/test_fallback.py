@@ -284,7 +284,7 @@ def test_they_nest_and_the_innermost_is_named(way: str) -> None:
 @pytest.mark.parametrize(
     ("clients", "problem"),
     [
-        ([], "nobody to ask"),
+        ([], "a list of one client or more would be right"),
         ("openai:gpt-5-mini", "a list of them"),
         (["gpt-5-mini"], "names no provider"),
         ([7], "7 is no client"),

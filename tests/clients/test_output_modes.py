@@ -17,9 +17,10 @@ from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.event import ArgumentsDelta, Done
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.codec import Profile, ServerEvent
+from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
 from fsm_agent.providers.provider import Provider
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing.streams import framed
 from fsm_agent.testing.turns import Turn, TurnPart
 

@@ -20,10 +20,9 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import offered_functions
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.catalog import PROVIDERS, split_model
-from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.codec import Codec, Profile, offered_functions
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
 from fsm_agent.providers.openai.chat import OpenAIChat

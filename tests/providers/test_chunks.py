@@ -13,13 +13,11 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.providers.arriving_text import CutText
-from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.codec import MAX_EVENT_BYTES, Profile
+from fsm_agent.providers.codec import ChunkDecoder, JsonCodec, Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers.streams import MAX_EVENT_BYTES, CutText
 from fsm_agent.testing.decoding_conformance import check_any_stream
 from fsm_agent.testing.streams import read
 

@@ -12,8 +12,8 @@ from support.recordings import RECORDED, needs_recorded
 from wire_check import CODECS, body_of, cases
 
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.codec import ServerEvent
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import CodecConformance
 from fsm_agent.testing.decoding_conformance import DecodingConformance
 from fsm_agent.testing.strategies import CUTS, FRAMINGS

@@ -285,7 +285,7 @@ class TestGemini:
         assert body["toolConfig"].keys() == {"functionCallingConfig"}
         body = encoded("google:gemini-2.5-pro", ComputerUse(), functions=(ADD,))
         assert len(body["tools"]) == 2
-        with pytest.raises(UsageError, match=r"'gemini-2.5-pro' takes no tools of its provider beside functions"):
+        with pytest.raises(UsageError, match=r"gemini-2.5-pro' takes no tools of its provider together with functions"):
             encoded("google:gemini-2.5-pro", WebSearch(), functions=(ADD,))
 
     def test_vertex_can_leave_domains_out(self) -> None:

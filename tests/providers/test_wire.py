@@ -15,7 +15,8 @@ from fsm_agent.errors import BadReply
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.codec import EventStream, ServerEvent, merged, read_json
+from fsm_agent.providers.codec import merged
+from fsm_agent.providers.streams import EventStream, ServerEvent, read_json
 
 
 def events(body: bytes, piece: int | None = None, **options: int) -> list[ServerEvent]:

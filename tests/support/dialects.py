@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.codec import ServerEvent
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing.turns import Turn, TurnPart, interleaved_pieces, utf16_units
 
 

@@ -18,8 +18,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, FunctionCallCompleted
 from fsm_agent.messages.message import FunctionCall, Image, Message
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.chunks import ChunkDecoder
-from fsm_agent.providers.codec import Profile, RequestForm
+from fsm_agent.providers.codec import ChunkDecoder, Profile, RequestForm
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import ChatReplyInParts

@@ -34,7 +34,7 @@ from fsm_agent.clients.client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 
-_LEAST = 40  # columns of what stands beside names
+_LEAST = 40  # columns next to the names
 app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
 
 Module = Annotated[
@@ -56,7 +56,7 @@ def list_agents(
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for source in sources or ():
             if source.endswith(SUFFIXES):
-                with _built(Path(source), (), {}):
+                with _build_agent(Path(source), (), {}):
                     pass
             else:
                 _import([source])
@@ -86,17 +86,17 @@ def check(
 ) -> None:
     """Check configurations: keys, values, and all that they name; no model is asked."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
-        problems = [error for file in files if (error := _problem(file, module, available, screen))]
+        problems = [error for file in files if (error := _check_config(file, module, available, screen))]
         for error in problems:
             error_line(in_options(str(error)))
         if problems:
             raise typer.Exit(FAILED)
 
 
-def _problem(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
-    """Return the error in a configuration; tell of one that is right."""
+def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
+    """Return the error in a configuration, or None after reporting that it is right."""
     try:
-        with _built(file, modules, {}) as agent:
+        with _build_agent(file, modules, {}) as agent:
             try:
                 agent.check_available()
             except UsageError as error:
@@ -130,8 +130,8 @@ def run(
     with reporting(debug, lines), Screen() as screen, redirect_stdout(sys.stderr):
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", pairs, var or ())
-        with _built(file, module, overrides) as agent:
-            watched = _watched(agent, _Steps(screen, lines), screen, approve)
+        with _build_agent(file, module, overrides) as agent:
+            watched = _watch_agent(agent, _Steps(screen, lines), screen, approve)
             output = watched(watched.prompt(task=task, **values) if values else task)
         screen.pause()
         if lines:
@@ -166,7 +166,7 @@ def schema(debug: Debug = False) -> None:
         screen.line(json_text(AgentConfig.model_json_schema()))
 
 
-def _watched(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
+def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
     """Return the agent with a hook, and an approver where one is missing; sub-agents are replaced in it."""
     for name, sub in agent.agents.items():
         options = {"hooks": [*sub.hooks, steps], **_approver(sub, screen, approve)}
@@ -177,7 +177,7 @@ def _watched(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool
 
 
 def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Return an approver as an option: the person at the terminal, if the model guesses and nobody else is asked."""
+    """Return the person at the terminal as approver, if the model guesses and the agent has no approver."""
     if approve:
         return {"approve": lambda _: True}
     if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
@@ -206,7 +206,7 @@ def _import(modules: Many) -> None:
 
 
 @contextmanager
-def _built(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
+def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
     """Yield the agent of a configuration; modules are found in its folder, too."""
     with modules_here(file.parent.absolute()):
         for module in modules or ():

@@ -1,4 +1,4 @@
-"""Suspend a call in one process, approve it in a second, and go on with it in a third, with a real model.
+"""Suspend a call in one process, approve it in a second, and continue it in a third, with a real model.
 
 The other processes are ``fsm-agent runs answer`` and ``fsm-agent runs resume``, as a user would run them; what they
 share is a store.  All work in a directory that is made for this, and removed afterwards.
@@ -28,8 +28,8 @@ from fsm_agent.testing import Script, call
 
 TITLE = "An approval, in another process"
 ABOUT = (
-    "erase() needs approval, and here is nobody to give it: the call is suspended, and rests in a store. A second"
-    " process approves, and a third goes on with what is left of every budget."
+    "erase() needs approval, and no approver is here: the call is suspended, and rests in a store. A second"
+    " process approves, and a third continues with what is left of every budget."
 )
 FILE = "notes.txt"
 STORE = "runs.db"
@@ -82,12 +82,12 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
         (directory / FILE).write_text("Buy milk.")
         kept = replace(agent, store=directory / STORE)
         try:
-            yield from _played(kept, prompt.extend(functions=[eraser(directory)]), directory, reach)
+            yield from _play(kept, prompt.extend(functions=[eraser(directory)]), directory, reach)
         finally:
             kept.runs.close()
 
 
-def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[DemoItem]:
+def _play(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[DemoItem]:
     dialog = worked_turns(agent.init_dialog(), prompt, directory)
     seed = agent.seed(dialog.put(prompt(path=FILE)), run_id=RUN)
     yield Remark(f"process {os.getpid()}, this one:")
@@ -102,11 +102,11 @@ def _played(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iter
     yield Remark(f"to be approved: {requests}")
     n = agent.runs.store.load(RUN, after=None).run.n
     yield Remark(f"{_state_of(directory)}, and the call is a run of {n} entries in {STORE}")
-    yield Remark(_denied(agent.restore(snapshot(seed), prompt)))
+    yield Remark(_try_denial(agent.restore(snapshot(seed), prompt)))
     for ask in asks:
-        problem = problem or (yield from _elsewhere(("answer", RUN, ask.key, "--approve"), (), directory, reach))
+        problem = problem or (yield from _run_elsewhere(("answer", RUN, ask.key, "--approve"), (), directory, reach))
     code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *reach.options)
-    problem = problem or (yield from _elsewhere(("resume", RUN), code, directory, reach))
+    problem = problem or (yield from _run_elsewhere(("resume", RUN), code, directory, reach))
     ended = agent.replay(RUN, prompt=prompt)
     r, files = ended.record, _state_of(directory)
     used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
@@ -136,7 +136,7 @@ def _state_of(directory: Path) -> str:
     return f"{FILE} is still there" if (directory / FILE).exists() else f"{FILE} is gone"
 
 
-def _denied(copy: AgentCall) -> str:
+def _try_denial(copy: AgentCall) -> str:
     """Return the effect of a denial, tried on a copy of the call."""
     for ask in _asks(copy):
         copy.advance(ask.key, Denied("not today"))
@@ -145,7 +145,7 @@ def _denied(copy: AgentCall) -> str:
     return f"a copy of it, denied: {step.source} → {step.to} ({step.trigger}), and the model is told {text!r}"
 
 
-def _elsewhere(
+def _run_elsewhere(
     command: tuple[str, ...], options: tuple[str, ...], directory: Path, reach: Reach
 ) -> Generator[DemoItem, None, str]:
     """Yield the output of ``fsm-agent runs …`` in another process; return the problem, if any."""

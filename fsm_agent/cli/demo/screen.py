@@ -31,7 +31,7 @@ EMBEDDED = (
 
 
 class DemoScreen:
-    """The output of the demo as it is played: on stdout for people, or on stderr beside JSON."""
+    """The output of the demo as it is played: on stdout for people, or on stderr next to JSON."""
 
     def __init__(self, screen: Screen, *, as_json: bool = False) -> None:
         self._screen = screen
@@ -155,7 +155,7 @@ class DemoScreen:
         self._screen.prose(text, style, indent=indent, hang=indent, at_most=WIDTH)
 
     def _line(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
-        """Write a line, which goes on in others only where the terminal ends."""
+        """Write a line, wrapped only at the width of the terminal."""
         self._screen.prose(text, style, indent=indent, hang=f"{indent}  ")
 
 

@@ -109,7 +109,7 @@ def list_runs(
             table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
             screen.show(table, is_whole=True)
         else:
-            screen.tell("nobody is asked anything" if asked else "there are no such runs")
+            screen.tell("no question is open" if asked else "there are no such runs")
 
 
 @app.command()
@@ -183,7 +183,7 @@ def diff(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show where two runs part: the first entry that differs, and what differs in it."""
+    """Show where two runs diverge: the first entry that differs, and its differences."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = parting(a, b)
@@ -216,17 +216,17 @@ def export(
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
         if output is None:
-            sys.stdout.write(_escaped(text) if sys.stdout.isatty() else text)
+            sys.stdout.write(_escape(text) if sys.stdout.isatty() else text)
             return
         try:
-            is_device = output.exists() and not output.is_file()  # such as /dev/null: it is never replaced
+            is_device = output.exists() and not output.is_file()  # never replace a device such as /dev/null
             output.write_bytes(text.encode()) if is_device else write_private(output.resolve(), text.encode())
         except OSError as error:
             raise UsageError(f"nothing can be written to {str(output)!r}: {error.strerror or error}") from error
 
 
-def _escaped(text: str) -> str:
-    """Return lines of JSON with all escaped that a terminal could take for a command."""
+def _escape(text: str) -> str:
+    """Escape all characters in lines of JSON that could be commands to a terminal."""
     return "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
 
 
@@ -258,7 +258,7 @@ def answer(
     by: Annotated[str | None, typer.Option(help="Who answers; by default the user of this OS process.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Post the answer to a question of a run: whoever drives it, now or later, goes on with it."""
+    """Post the answer to a question of a run; its driver, now or later, continues with it."""
     at_s = time.time()
     with reporting(debug), opened(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
@@ -286,7 +286,7 @@ def answer(
 
 
 def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
-    """Refuse an answer of a kind that an open question does not take.
+    """Check that the kind of an answer fits its open question.
 
     Raises:
         UsageError: It is of another kind.
@@ -317,7 +317,7 @@ def resume(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Go on with a run of 'ask --store' that was answered or interrupted; at a terminal, approvals are asked for."""
+    """Continue a run of 'ask --store' that was answered or interrupted; ask for approvals at a terminal."""
     lines, shown = LineWriter(as_json), Screen(quiet=quiet)
     with reporting(debug, lines), opened(store) as runs, shown as screen, redirect_stdout(sys.stderr):
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
@@ -338,7 +338,7 @@ def resume(
                     command=f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(str(store))}",
                 )
             except (CallSuspended, KeyboardInterrupt):
-                screen.tell(f"it goes on with: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
                 raise
 
 
@@ -357,12 +357,12 @@ def delete(
             conversation = runs.needed_by(name)
             if conversation and force:
                 screen.tell(
-                    f"the conversation {conversation!r} cannot go on: it is read from {one_line(name)}", "yellow"
+                    f"the conversation {conversation!r} cannot be continued: it is read from {one_line(name)}", "yellow"
                 )
             elif conversation:
                 raise UsageError(
-                    f"the conversation {conversation!r} is read from the run {name!r}, and cannot go on without it:"
-                    " nothing was deleted; --force deletes it all the same"
+                    f"the conversation {conversation!r} is read from the run {name!r}, and cannot be continued"
+                    " without it: nothing was deleted; --force deletes it all the same"
                 )
         for name in names:
             runs.store.delete(name)
@@ -380,10 +380,10 @@ def prune(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Delete runs that have ended, by age and count; those that wait or go on are left alone."""
+    """Delete runs that have ended, by age and count; open runs are left alone."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
         if older_than is None and keep is None:
-            raise typer.BadParameter("nothing says which: --older-than 30d or --keep 1000 would")
+            raise typer.BadParameter("neither age nor count is given: --older-than 30d or --keep 1000 would be right")
         max_age_s = None if older_than is None else _seconds(older_than)
         found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
         _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)

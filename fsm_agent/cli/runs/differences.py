@@ -26,9 +26,9 @@ class Parting(NamedTuple):
 
 def parting(a: RunReading, b: RunReading) -> Parting:
     """Return where two runs part; times, names of runs, fences and digests do not count."""
-    beginning = _different("", _beginning(a), _beginning(b))
+    beginning = _list_differences("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
-        if found := _different("", _content(one), _content(other)):
+        if found := _list_differences("", _content(one), _content(other)):
             return Parting(beginning, n, found)
     return Parting(beginning, None, [])
 
@@ -44,16 +44,18 @@ def _content(entry: EntryRead | None) -> dict[str, Any]:
     return {"key": entry.line.key, "outcome": entry.data, "steps": entry.triggers}
 
 
-def _different(where: str, a: Any, b: Any) -> list[Difference]:
+def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
     """Return the innermost values that differ, each with the path to it."""
     if isinstance(a, dict) and isinstance(b, dict):
         names = [name for name in dict.fromkeys([*a, *b]) if name not in _MOMENTS | _NAMES]
         return [
-            one for name in names for one in _different(f"{where}.{name}" if where else name, a.get(name), b.get(name))
+            one
+            for name in names
+            for one in _list_differences(f"{where}.{name}" if where else name, a.get(name), b.get(name))
         ]
     if isinstance(a, list) and isinstance(b, list):
         pairs = enumerate(zip_longest(a, b))
-        return [one for n, (x, y) in pairs for one in _different(f"{where}[{n}]", x, y)]
+        return [one for n, (x, y) in pairs for one in _list_differences(f"{where}[{n}]", x, y)]
     return [] if a == b else [(where, a, b)]
 
 

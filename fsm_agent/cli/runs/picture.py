@@ -29,7 +29,7 @@ _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what a
 
 
 def picture(reading: RunReading) -> RenderableType:
-    """Return the entries of a run, a line each, and its path through the states beside them."""
+    """Return the entries of a run, one a line, with its path through the states next to them."""
     lanes = _lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [

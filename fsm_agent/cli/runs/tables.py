@@ -22,7 +22,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.store import Run
 
 _SHOWN_VALUE = 200  # characters of a value that differs
-_LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns beside names, of each value that differs, and between columns
+_LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns next to the names, of each differing value, and between columns
 OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -47,7 +47,7 @@ def runs_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
         )
         for run in runs
     ]
-    return _filled(table, rows, width, 5)
+    return _fill_table(table, rows, width, 5)
 
 
 def waits_for(run: Run, now_s: float) -> str:
@@ -78,10 +78,10 @@ def questions_table(runs: Sequence[Run], width: int | None = None) -> Renderable
         for run in runs
         for question in run.waits
     ]
-    return _filled(table, rows, width, 4)
+    return _fill_table(table, rows, width, 4)
 
 
-def _filled(table: Table, rows: Sequence[tuple[str, ...]], width: int | None, broken: int) -> RenderableType:
+def _fill_table(table: Table, rows: Sequence[tuple[str, ...]], width: int | None, broken: int) -> RenderableType:
     """Return a table with its rows, of which one column is broken; as paragraphs, where the others have no room."""
     table.columns[broken].overflow = "fold"
     whole = [column for n, column in enumerate(zip(*rows, strict=True)) if n != broken]

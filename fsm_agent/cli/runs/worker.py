@@ -41,22 +41,22 @@ def worker(
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Advance the runs in a store that are due, as long as nobody stops it: start as many as there are processors."""
+    """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
     kept = opened(store, must_exist=not create)
-    with reporting(debug), _logged_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
+    with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
         names = ", ".join([one_line(agent.name) for agent in found])
-        with _stopped_by_signals(crew):
+        with _stop_by_signals(crew):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
             advanced = crew.run(threads=threads, once=once)
-        screen.tell(f"worker {os.getpid()} leaves: {advanced} time{'' if advanced == 1 else 's'} a run was advanced")
+        screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
 
 
 @contextmanager
-def _stopped_by_signals(crew: Worker) -> Iterator[None]:
-    """Have the first signal stop the worker at its next step, and a second one end the OS process."""
+def _stop_by_signals(crew: Worker) -> Iterator[None]:
+    """Make the first signal stop the worker at its next step, and the second end the OS process."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if crew.is_stopping:
@@ -83,8 +83,8 @@ class _Plain(logging.Formatter):
 
 
 @contextmanager
-def _logged_plainly() -> Iterator[None]:
-    """Have warnings of the library written on stderr, with their tracebacks."""
+def _log_plainly() -> Iterator[None]:
+    """Write the library's warnings to stderr, with their tracebacks."""
     log, handler = logging.getLogger("fsm_agent"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)

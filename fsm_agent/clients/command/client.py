@@ -26,9 +26,8 @@ from fsm_agent.messages.message import Document, FunctionResult, Image, Message,
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
-from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form
 from fsm_agent.providers.attachments import in_words
-from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm
+from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
 from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.hosted_tools import without_hints
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -108,7 +107,7 @@ class CommandClient(Closing):
 
     @property
     def takes_images(self) -> bool:
-        """False: a command is told texts, and of a payload the rest."""
+        """False: a command is given text only; images of a payload are left out."""
         return False
 
     @property
@@ -179,7 +178,7 @@ class CommandClient(Closing):
 
     def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
         decided = choose_form(request, _PROFILE)
-        notes = self._adapted(decided)
+        notes = self._list_adaptations(decided)
         launch = self._launch(decided)
         seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         run = CommandRun(launch, Deadline(seconds))
@@ -208,7 +207,7 @@ class CommandClient(Closing):
         )
 
     async def _aask(self, request: Request, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
-        """Have a thread ask, and yield what it gives; it is told to stop when this is closed or cancelled."""
+        """Run the command in a thread and yield its items; end the command on closing or cancellation."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def give(item: object) -> None:
@@ -237,8 +236,8 @@ class CommandClient(Closing):
             while not has_ended:  # the command is ended at once
                 has_ended = await arrived.get() is None
 
-    def _adapted(self, decided: RequestForm) -> tuple[str, ...]:
-        """Return what the command cannot be told, and refuse what nothing can replace."""
+    def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
+        """Return notes on options that the command cannot express; raise `UsageError` for those that are needed."""
         request, settings = decided.request, decided.request.settings
         check_settings(settings, self.name, _PROFILE)
         if request.functions:
@@ -295,7 +294,7 @@ class CommandClient(Closing):
             )
 
     def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:
-        """Refuse the answer of a command that failed; all that it wrote is read by now."""
+        """Raise if the command failed.  All of its output has been read by now."""
         status = run.status or 0
         if status == 0:
             return
@@ -304,7 +303,7 @@ class CommandClient(Closing):
         self._check_failure(output.failure())
         how = f"exit status {status}" if status > 0 else _signal(-status)
         message = f"the command {self._name!r} failed with {how}{self._error_output(run)}"
-        known = failure(500, {}, self._masked(run.errors.decode("utf-8", "replace")).encode())
+        known = failure(500, {}, self._mask(run.errors.decode("utf-8", "replace")).encode())
         kind = Overloaded if type(known) is ProviderError else type(known)
         raise kind(message, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name)
 
@@ -312,7 +311,7 @@ class CommandClient(Closing):
         if found is None:
             return
         message, status, delay_s = found
-        message = self._masked(message)
+        message = self._mask(message)
         if status is None:
             error = reported({"error": {"message": message}}, {})
         else:
@@ -324,10 +323,10 @@ class CommandClient(Closing):
         raise error
 
     def _error_output(self, run: CommandRun) -> str:
-        output = " ".join(self._masked(run.errors.decode("utf-8", "replace")).split())
+        output = " ".join(self._mask(run.errors.decode("utf-8", "replace")).split())
         return f": {output[-MAX_SHOWN_CHARS:]}" if output else ""
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         env = os.environ if self._env is None else self._env
         secrets = [value for name, value in env.items() if is_secret_name(name)]
         in_urls = [secret for value in env.values() if "://" in value for secret in secrets_in_url(value)]

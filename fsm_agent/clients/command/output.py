@@ -11,7 +11,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError
 from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Usage
 from fsm_agent.mistakes import check
-from fsm_agent.providers.codec import read_json
+from fsm_agent.providers.streams import read_json
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
 _MOST_USD = 1e6  # that an answer is believed to have cost

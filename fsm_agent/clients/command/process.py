@@ -151,7 +151,7 @@ class CommandRun:
                     has_output = yield from self._drain(out)
                     if not has_output:
                         selector.unregister(out)
-                if has_ended:  # whoever inherited its output may go on, and is not waited for
+                if has_ended:  # a process that inherited the output may still run; do not wait for it
                     self._drain_errors(err)
                     return
         finally:
@@ -180,12 +180,12 @@ class CommandRun:
         return piece is None
 
     def _write(self, into: int) -> bool:
-        """Write the next piece of the input; return whether there is more, and anybody reads it."""
+        """Write the next piece of the input; return False at its end, or if the command closed it."""
         try:
             self._left = self._left[os.write(into, self._left[:_PIECE]) :]
         except BlockingIOError:
             return True
-        except OSError:  # it has closed its input, and may answer all the same
+        except OSError:  # it closed its input, and may still answer
             return False
         return bool(self._left)
 
@@ -239,7 +239,7 @@ def _has_ended(pid: int) -> bool:
 def _end(process: subprocess.Popen[bytes]) -> int:
     """End the process group, and return the status of its leader.
 
-    The leader has not been waited for yet, so that its number is nobody else's.
+    The leader has not been reaped yet, so the system cannot have given its process id to another.
     """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -14,18 +14,18 @@ import httpx
 
 from fsm_agent.clients.http.request import Headers, PoolRequest
 
-MAX_HEAD_BYTES = 100_000  # of a response's head, and of anything else that is no body: trailers, chunk extensions
+MAX_HEAD_BYTES = 100_000  # bounds a response's head, and all else outside the body: trailers, chunk extensions
 MAX_INTERIM_RESPONSES = 100  # before a response
 MAX_UNREAD_BYTES = 256 * 1024  # of an unread body, at which reading pauses; approximate: framing counts
-PIECE_BYTES = 65_536  # of a request, each of which has its own time to be taken
-RESEND_WITHIN_S = 0.2  # more than a round trip to most servers, less than the work of most models
+PIECE_BYTES = 65_536  # of a request; the write timeout starts anew with each piece
+RESEND_WITHIN_S = 0.2  # longer than a round trip to most servers, shorter than the work of most models
 
 _END = h11.EndOfMessage()
 
 
 @lru_cache(maxsize=32)
 def _known_request(method: str, is_last: bool) -> h11.Request:
-    """Return what h11 has to know of a request to read its response: the bytes are ours."""
+    """Return a stand-in for the request, so that h11 can parse its response; the bytes sent are not h11's."""
     headers = [("host", "h"), ("content-length", "0"), *([("connection", "close")] if is_last else [])]
     return h11.Request(method=method, target="/", headers=headers)
 

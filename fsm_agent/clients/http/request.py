@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 else:
     httpx = deferred("httpx")
 
-DEADLINE = "fsm_agent.deadline"  # the extension of a request that holds its `Deadline`
-ABORT = "fsm_agent.abort"  # the one that holds its `Abort`
-MIN_TIMEOUT_S = 0.001  # for a socket, 0 means something else
+DEADLINE = "fsm_agent.deadline"  # the extension of a request with its `Deadline`
+ABORT = "fsm_agent.abort"  # the extension with its `Abort`
+MIN_TIMEOUT_S = 0.001  # not 0, which makes a socket non-blocking
 MAX_TIMEOUT_S = 2_000_000.0  # 23 days: no selector can wait much longer
 
 Origin: TypeAlias = tuple[str, str, int]  # scheme, host, port
@@ -26,8 +26,8 @@ class Deadline:
     """The end of a request: ``timeout_s`` from now, or never.
 
     Attributes:
-        timeout_s: The seconds that it began with.
-        at_s: When it is, monotonic; None: never.
+        timeout_s: The seconds that it was made with.
+        at_s: Its time on the monotonic clock; None: never.
     """
 
     __slots__ = ("at_s", "timeout_s")
@@ -37,13 +37,13 @@ class Deadline:
         self.at_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def copy(self) -> Deadline:
-        """Return one that can be moved without this one."""
+        """Return an independent copy."""
         copy = Deadline(None)
         copy.timeout_s, copy.at_s = self.timeout_s, self.at_s
         return copy
 
     def end_within(self, timeout_s: float) -> None:
-        """Move it forward, to ``timeout_s`` from now, unless it comes earlier."""
+        """Move it to ``timeout_s`` from now, unless it comes earlier."""
         self.at_s = time.monotonic() + self.within(timeout_s)
 
     def time_left(self) -> float | None:
@@ -101,7 +101,7 @@ class PoolRequest:
         lines = list[bytes]()
         for name, value in request.headers.raw:
             match name.lower():
-                case b"content-length" | b"transfer-encoding":  # the body is here as a whole
+                case b"content-length" | b"transfer-encoding":  # replaced: the whole body is known
                     has_body = True
                     continue
                 case b"host":
@@ -121,7 +121,7 @@ class PoolRequest:
     def timeout_s(self, step: str) -> float:
         """Return the seconds for the next piece of a step (connect, read, write or pool), until the deadline at most.
 
-        They are read each time: whoever sends the request may change them when the body begins.
+        They are read anew each time: a client may change them when the body begins.
         """
         timeout_s = self._timeouts.get(step)
         return self.deadline.within(MAX_TIMEOUT_S if timeout_s is None else timeout_s)

@@ -1,9 +1,9 @@
-"""Deadlines, aborts and the closing of an `HttpClient`, over transports that heed none of them.
+"""Deadlines, aborts and closing over transports that do not support them.
 
-Those are all but the package's own: httpx's, for proxies and HTTP/2, and any in a client that a user brings.  Most of
-them stand on httpcore, which says what it does in the ``trace`` extension of a request.  That is enough to hang up on
-it, and to mend one thing: httpcore leaves bytes behind a response in its parser, and takes them for the response to the
-next request (1.0.9; observed).  So each request over HTTP/1.1 has a connection of its own there.
+Only the package's own transports do.  The others are httpx's, for proxies and HTTP/2, and those of clients that a user
+brings.  Most are built on httpcore, which reports its steps to the ``trace`` extension of a request.  That suffices to
+shut its socket down, and to work around a bug: httpcore keeps bytes that follow a response in its parser, and takes
+them for the response to the next request (1.0.9; observed).  So each HTTP/1.1 request gets a connection of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models from the Hugging Face Hub: ``hf:owner/repo``, ``hf:owner/repo:file.gguf`` or ``hf:owner/repo:Q4_K_M``.
 
-They are fetched by `huggingface_hub` (the extra ``hub``) into its own cache, which other programs share: an interrupted
-download goes on where it ended, ``HF_HOME``, ``HF_TOKEN`` and ``HF_ENDPOINT`` hold, and ``hf cache`` knows the files.
+`huggingface_hub` (the extra ``hub``) fetches them into its own cache, which other programs share.  So an interrupted
+download resumes, ``HF_HOME``, ``HF_TOKEN`` and ``HF_ENDPOINT`` apply, and ``hf cache`` lists the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ else:
 PREFIX = "hf:"
 QUANTIZATIONS = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q6_K", "Q8_0")  # the first that there is, if none is named
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix)", re.IGNORECASE)  # what GGUF files beside models are called
+_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix)", re.IGNORECASE)  # GGUF files that are no models
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # of a commit or a small file; of a large one
 _QUERY = re.compile(r"\?[^\s'\"]+")
 _SHOWN = 12  # files in an error
@@ -117,7 +117,7 @@ def find_cached(model: HubModel) -> Path | None:
     if not is_installed():
         return None
     found = {one.model.file: one.path for one in cached_models() if one.model.repo == model.repo}
-    name = _chosen(model, found) if found else None
+    name = _choose_file(model, found) if found else None
     return None if name is None else found[name]
 
 
@@ -157,13 +157,13 @@ def fetch(model: HubModel, *, say: Callable[[str], None], progress: Progress, en
         ConfigError: There is no such model, no network, or no `huggingface_hub`; or the file is damaged.
     """
     _check_installed()
-    with _explained(model), _names_checked():
+    with _explain_errors(model), _check_names():
         info = huggingface_hub.HfApi(endpoint=endpoint).model_info(model.repo, files_metadata=True)
         _check_name("the revision", info.sha)
         files = {file.rfilename: file for file in info.siblings or () if _is_model(file.rfilename)}
-        name = _chosen(model, files)
+        name = _choose_file(model, files)
         if name is None:
-            raise ConfigError(f"{str(model)!r} names no GGUF model: in {model.repo!r} there {_listed(files)}")
+            raise ConfigError(f"{str(model)!r} names no GGUF model: in {model.repo!r} there {_list_names(files)}")
         size_bytes = files[name].size or 0
         say(f"Fetching {_printable(name)} ({size_bytes / 1e6:.0f} MB) from {model.repo}")
         path = Path(
@@ -179,7 +179,7 @@ def fetch(model: HubModel, *, say: Callable[[str], None], progress: Progress, en
 
 
 @contextmanager
-def _names_checked() -> Iterator[None]:
+def _check_names() -> Iterator[None]:
     """Refuse responses whose headers name a place outside of the cache.
 
     `huggingface_hub` (2.4) makes paths of the commit and the ETag that a server states.  A hook reads the responses
@@ -220,7 +220,7 @@ def remove(model: HubModel) -> list[CachedModel]:
         ConfigError: It is not there.
     """
     found = [one for one in cached_models() if one.model.repo == model.repo]
-    name = _chosen(model, {one.model.file: one for one in found}) if model.file else ""
+    name = _choose_file(model, {one.model.file: one for one in found}) if model.file else ""
     gone = [one for one in found if name in ("", one.model.file)] if name is not None else []
     if not gone:
         raise ConfigError(f"{str(model)!r} is not in the cache: 'fsm-agent models list' shows what is")
@@ -238,7 +238,7 @@ def _remove(path: Path, file: str) -> None:
     path.unlink(missing_ok=True)
 
 
-def _chosen(model: HubModel, files: Iterable[str]) -> str | None:
+def _choose_file(model: HubModel, files: Iterable[str]) -> str | None:
     """Return the file that a name means, of those that there are; None: it means none of them.
 
     Raises:
@@ -252,7 +252,9 @@ def _chosen(model: HubModel, files: Iterable[str]) -> str | None:
     else:
         meant = next((some for q in QUANTIZATIONS if (some := [n for n in names if _is_quantized(n, q)])), names)
     if len(meant) > 1:
-        raise ConfigError(f"{str(model)!r} may mean several files: there {_listed(meant)}; name one of them behind ':'")
+        raise ConfigError(
+            f"{str(model)!r} may mean several files: there {_list_names(meant)}; name one of them behind ':'"
+        )
     return meant[0] if meant else None
 
 
@@ -271,7 +273,7 @@ def _is_model(file: str) -> bool:
     return file.lower().endswith(".gguf") and not _PART.search(file) and not _NO_MODEL.search(file)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     shown = [repr(name) for name in sorted(names)]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return f"are {', '.join(shown[:_SHOWN])}{more}" if shown else "is none in one file"
@@ -311,7 +313,7 @@ def _check_installed() -> None:
 
 
 @contextmanager
-def _explained(model: HubModel) -> Iterator[None]:
+def _explain_errors(model: HubModel) -> Iterator[None]:
     """Have the errors of the Hub say what can be done about them."""
     import httpx2  # huggingface_hub's own
 
@@ -331,7 +333,7 @@ def _explained(model: HubModel) -> Iterator[None]:
     except (hub_errors.HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
         first = _QUERY.sub("?…", str(error)).strip().partition("\n")[0]  # addresses of files may be signed
         reason = first[:_REASON_CHARS] or type(error).__name__
-        kept = "what has come is kept, and the next attempt goes on from there"
+        kept = "the downloaded part is kept, and the next attempt continues from there"
         raise ConfigError(f"{str(model)!r} cannot be fetched: {reason}; {kept}") from error
     except (AttributeError, LookupError, RecursionError, TypeError) as error:  # at JSON of another shape
         reason = f"{type(error).__name__}: {error}"[:_REASON_CHARS]

@@ -10,18 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, FunctionState, SeveralState, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, FunctionState, SubflowState, Work, is_let_go
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
 
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
-
-
-def is_let_go(state: Work[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be let go of while it goes on."""
-    return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)
 
 
 def check_let_go(here: str, state: Work[Any, Any], agents: Agents) -> None:

@@ -500,3 +500,8 @@ class EachState(SeveralState[D, A]):
             what = f"the items of {self.name} are {shown(found)}"
             raise FlowError(f"{what}: a sequence, which has the same order in every process, would be right")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
+
+
+def is_let_go(state: Work[Any, Any]) -> bool:
+    """Return whether a state, or a member of it, may be let go of while it goes on."""
+    return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)

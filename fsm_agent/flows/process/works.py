@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
+from fsm_agent.flows.definition.letting_go import once_of, refused
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work, is_let_go
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord

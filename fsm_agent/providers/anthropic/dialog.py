@@ -51,7 +51,7 @@ class Turns(NamedTuple):
 class DialogInTurns:
     """Encodes a dialog as a system prompt, and turns of user and assistant.
 
-    Consecutive messages of one role are one turn.  Function results come first in theirs, directly behind the calls.
+    Consecutive messages of one role are one turn.  Function results come first in theirs, directly after the calls.
     Texts without a visible character are omitted, since the service refuses them, except among the service's own
     content, which has to be sent back unchanged.
 

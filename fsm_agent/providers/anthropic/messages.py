@@ -11,16 +11,23 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import adaptations, check_settings, choose_form, offered_functions
 from fsm_agent.providers.anthropic.cache import with_breakpoints
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.anthropic.reply import WIRE, ReplyInBlocks
 from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.anthropic.tools import TOOLSETS, betas, hosted_tools
-from fsm_agent.providers.codec import Profile, RequestForm, merged
+from fsm_agent.providers.codec import (
+    JsonCodec,
+    Profile,
+    RequestForm,
+    adaptations,
+    check_settings,
+    choose_form,
+    merged,
+    offered_functions,
+)
 from fsm_agent.providers.encoding import AFRESH, Encoding, kept
-from fsm_agent.providers.json_codec import JsonCodec
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
@@ -37,7 +44,7 @@ class Anthropic(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL."""
+        """Return the path of requests, relative to the base URL."""
         return "/messages"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -66,7 +73,7 @@ class Anthropic(JsonCodec):
         if dialog.container:
             body["container"] = dialog.container
         is_offered = request.functions or settings.hosted_tools
-        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn(dialog, own)
+        body |= _tools(request, model, own, limits, encoding) if is_offered else _withdrawn_functions(dialog, own)
         body |= _reasoning(settings, max_tokens, model, own)
         if request.output.schema is not None:
             form = encoding.value(request.output, _form)
@@ -87,7 +94,9 @@ class Anthropic(JsonCodec):
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
         own = _own(profile)
-        return adaptations(self.request_form(request, own), own, taken_settings=_accepted(request.settings, own))
+        return adaptations(
+            self.request_form(request, own), own, taken_settings=_accepted_settings(request.settings, own)
+        )
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the headers of beta tools."""
@@ -154,7 +163,7 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
     return profile.reasoning == "budget" and request.settings.reasoning_effort not in (None, "none")
 
 
-def _withdrawn(dialog: Turns, profile: AnthropicProfile) -> dict[str, Any]:
+def _withdrawn_functions(dialog: Turns, profile: AnthropicProfile) -> dict[str, Any]:
     """Return what was called but is no longer offered: the service requires its declaration."""
     tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
     if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
@@ -199,7 +208,7 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _accepted(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
+def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
     """Return the sampling settings to send: none for a reasoning model, and never a seed."""
     if not profile.temperature or settings.reasoning_effort not in (None, "none"):
         return frozenset()
@@ -212,5 +221,5 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
         raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
     check_settings(settings, model, profile)
     fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
-    fields |= {name: getattr(settings, name) for name in sorted(_accepted(settings, profile))}
+    fields |= {name: getattr(settings, name) for name in sorted(_accepted_settings(settings, profile))}
     return {name: value for name, value in fields.items() if value is not None}

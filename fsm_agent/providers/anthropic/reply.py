@@ -17,15 +17,14 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
-from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.citations import citations
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none
+from fsm_agent.providers.streams import ArrivingText, request_id
 
 WIRE = "anthropic"
-# An `Opaque` with this key is no block: it holds what the block of the part behind it has beside what the
-# part says (a signature, citations, a caller), or, for a "request", what the next one has to name.
+# An `Opaque` with this key is no block.  It holds further fields of the next part's block (a signature, citations, a
+# caller) or, for a "request", fields that the next request must repeat.
 ADDS_TO = "adds_to"
 # The key of calls of a toolset, whose functions no request declares, and of their results; the toolset of a computer
 # is named "computer".  The types of the SDK 2.12 (November 2026).
@@ -63,7 +62,7 @@ class _Block:
         return text_or_none(self.data.get("type"))
 
     def begin(self, key: str) -> str:
-        """Take the text that the block began with; return the certain part."""
+        """Take the initial text of the block; return the part that is certain."""
         text, begun = ArrivingText(), self.data.get(key)
         self.texts[key] = text
         self.open_keys.add(key)
@@ -130,7 +129,7 @@ class ReplyInBlocks:
         self._deltas = []
         if self.is_ended:
             return []
-        document = self._checked(event)
+        document = self._check_document(event)
         match document.get("type"):
             case "message_start":
                 self._take_message(document.get("message"))
@@ -156,7 +155,7 @@ class ReplyInBlocks:
         Raises:
             ProviderError: It is an error, or not a message.
         """
-        document = self._checked(document)
+        document = self._check_document(document)
         if not isinstance(document.get("content"), list):
             raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
         self._take_message(document)
@@ -192,7 +191,7 @@ class ReplyInBlocks:
             request_id=request_id(self._headers),
         )
 
-    def _checked(self, document: Any) -> dict[str, Any]:
+    def _check_document(self, document: Any) -> dict[str, Any]:
         if not isinstance(document, dict):
             raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
         message = document.get("message") or document.get("detail")

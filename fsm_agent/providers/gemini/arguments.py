@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.providers.arriving_text import ArrivingText
+from fsm_agent.providers.streams import ArrivingText
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
@@ -42,16 +42,16 @@ class StreamedArguments:
         for step, next_step in pairwise(steps):
             if not _has_step(container, step):
                 return False
-            container = _at(container, step, [] if isinstance(next_step, int) else {})
+            container = _descend(container, step, [] if isinstance(next_step, int) else {})
         if not _has_step(container, last):
             return False
         text = piece.get("stringValue")
         if not isinstance(text, str):
             kind = next((name for name in ("numberValue", "boolValue") if name in piece), "")
-            _at(container, last, None)
+            _descend(container, last, None)
             container[last] = piece.get(kind)
             return True
-        string = _at(container, last, None)
+        string = _descend(container, last, None)
         if not (isinstance(string, _ArrivingString) and string.will_continue):
             string = container[last] = _ArrivingString()
         string.add(text)
@@ -60,7 +60,7 @@ class StreamedArguments:
 
     def json(self) -> str:
         """Return the received arguments as JSON."""
-        return pydantic_core.to_json(_joined(self.value)).decode()
+        return pydantic_core.to_json(_join_strings(self.value)).decode()
 
 
 def _steps(path: Any) -> list[str | int]:
@@ -86,7 +86,7 @@ def _has_step(container: Any, step: Any) -> bool:
     return isinstance(step, str) and isinstance(container, dict)
 
 
-def _at(container: Any, step: Any, empty: Any) -> Any:
+def _descend(container: Any, step: Any, empty: Any) -> Any:
     """Return the value at the step, set to ``empty`` if there was none."""
     if isinstance(container, dict):
         return container.setdefault(step, empty)
@@ -95,11 +95,11 @@ def _at(container: Any, step: Any, empty: Any) -> Any:
     return container[step]
 
 
-def _joined(value: Any) -> Any:
+def _join_strings(value: Any) -> Any:
     """Return the value with its strings joined."""
     if isinstance(value, _ArrivingString):
         value.end()
         return str(value)
     if isinstance(value, list):
-        return [_joined(item) for item in value]
-    return {key: _joined(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_join_strings(item) for item in value]
+    return {key: _join_strings(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -79,7 +79,7 @@ class DialogInContents:
         """
         messages = with_system_text([message], self._words) if self._words else [message]
         self._words = None
-        contents = [*self._last, *[content for each in messages for content in self._added(each)]]
+        contents = [*self._last, *[content for each in messages for content in self._add_message(each)]]
         self._last = contents[-1:]
         return contents[:-1]
 
@@ -90,7 +90,7 @@ class DialogInContents:
         last = [{**content, "parts": [*content["parts"]]} for content in self._last]
         return Contents([*system], [*last, *beside])
 
-    def _added(self, message: Message) -> list[dict[str, Any]]:
+    def _add_message(self, message: Message) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
         if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
             contents.append({"role": "user", "parts": self._beside})
@@ -110,13 +110,13 @@ class DialogInContents:
         return contents
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        """Return the parts, function results first: Gemini requires them directly behind the calls."""
+        """Return the parts, function results first: Gemini requires them directly after the calls."""
         encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
         for part in parts:
             if isinstance(part, Text) and part.text:
                 encoded.append({"text": part.text})
             elif isinstance(part, MEDIA):
-                encoded += self._named(part)
+                encoded += self._name_media(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 encoded.append(part.data)
         return encoded or [{"text": ""}]
@@ -127,16 +127,16 @@ class DialogInContents:
         is_action = False
         for part in message.parts:
             if isinstance(part, Text) and (part.text or part.signature):
-                parts.append(_signed({"text": part.text}, part.signature))
+                parts.append(_sign({"text": part.text}, part.signature))
             elif isinstance(part, FunctionCall):
                 if is_action:
                     self._actions[part.id or part.provider_id or ""] = part
                 parts.append(
-                    _signed(_call(part, is_action=is_action), part.signature or (None if is_signed else UNSIGNED))
+                    _sign(_call(part, is_action=is_action), part.signature or (None if is_signed else UNSIGNED))
                 )
                 is_signed, is_action = True, False
             elif isinstance(part, MEDIA):
-                parts += self._named(part)
+                parts += self._name_media(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 is_action = part.data.get(IS_ACTION) is True if isinstance(part.data, dict) else False
                 parts += [] if is_action else [part.data]
@@ -164,11 +164,11 @@ class DialogInContents:
             if isinstance(result, FunctionResult):
                 media = [part for part in result.attachments if not self._is_in_result(part)]
                 encoded += [{"text": announced(result, result.provider_id)}] if media else []
-                encoded += [named for part in media for named in self._named(part)]
+                encoded += [named for part in media for named in self._name_media(part)]
         return encoded
 
-    def _named(self, part: Image | Document) -> list[dict[str, Any]]:
-        """Return the media behind its name."""
+    def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
+        """Return the media, preceded by its name."""
         name = part.name if isinstance(part, Document) else None
         return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 
@@ -197,7 +197,7 @@ def _system(message: Message) -> list[dict[str, Any]]:
     return [*([{"text": text}] if text else []), *opaque]
 
 
-def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
+def _sign(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
     return {**part, "thoughtSignature": signature} if signature else part
 
 

@@ -13,15 +13,21 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions, taken_settings
-from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.codec import (
+    CHOICES,
+    JsonCodec,
+    Profile,
+    check_settings,
+    merged,
+    offered_functions,
+    taken_settings,
+)
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.gemini.contents import DialogInContents
 from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.gemini.reply import WIRE, GeminiReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools, with_computer_calls
-from fsm_agent.providers.json_codec import JsonCodec
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
@@ -37,7 +43,7 @@ class Gemini(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL.
+        """Return the path of requests, relative to the base URL.
 
         Raises:
             ConfigError: The model's name is invalid.
@@ -107,7 +113,9 @@ def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encod
     config: dict[str, Any] = {"functionCallingConfig": calling}
     if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
         if profile.hosted_with_functions is None:
-            raise UsageError(f"the model {model!r} takes no tools of its provider beside functions: leave one kind out")
+            raise UsageError(
+                f"the model {model!r} takes no tools of its provider together with functions: leave one kind out"
+            )
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
     return {

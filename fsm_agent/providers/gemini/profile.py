@@ -15,7 +15,7 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
 
     reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason
     reasoning_off: bool = False  # can be switched off
-    media_in_results: bool = True  # takes images and documents in function results, not only behind them
+    media_in_results: bool = True  # takes images and documents in function results, not only after them
     blocked_domains: bool = False  # takes them for a web search
-    # How it runs tools of its own beside functions: when that is announced, or without more; None: it does not.
+    # How it combines its own tools with functions: if announced, or without announcement; None: it does not.
     hosted_with_functions: Literal["announced", "plain"] | None = None

@@ -16,12 +16,11 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.citations import cited, grounding
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.gemini.arguments import StreamedArguments
 from fsm_agent.providers.openai.parts import MAX_LOGPROB, first_count, text_or_none
+from fsm_agent.providers.streams import ArrivingText, request_id
 
 WIRE = "gemini"
 

@@ -54,7 +54,7 @@ class _Translation:
 
     def schema(self) -> Schema:
         """Return the whole translation."""
-        translated = self._node(self._resolved(self._root, frozenset()), 0)
+        translated = self._node(self._resolve(self._root, frozenset()), 0)
         definitions: Schema = {}
         while self._waiting:
             pointer = self._waiting.pop()
@@ -68,14 +68,14 @@ class _Translation:
         if not isinstance(node, Mapping):
             return {}  # True: anything
         self._count(depth)
-        node = _simplify_node(self._merged(node, frozenset()))
+        node = _simplify_node(self._merge_all_of(node, frozenset()))
         if isinstance(pointer := node.get("$ref"), str):
-            return self._referred(pointer, node, depth)
+            return self._follow_reference(pointer, node, depth)
         translated: Schema = {}
         notes: list[str] = []
         for key, value in node.items():
             if key in _NESTED:
-                translated[key] = self._nested(value, depth + 1, is_named=key == "properties")
+                translated[key] = self._convert_nested(value, depth + 1, is_named=key == "properties")
             elif key in _KEPT or _is_known(key, value, node):
                 translated[key] = value
             elif value is not None and not key.startswith("x-"):
@@ -85,7 +85,7 @@ class _Translation:
             translated |= {"required": properties} if properties else {}
         return _with_notes(translated, notes)
 
-    def _nested(self, value: Any, depth: int, *, is_named: bool) -> Any:
+    def _convert_nested(self, value: Any, depth: int, *, is_named: bool) -> Any:
         if is_named:
             named = value if isinstance(value, Mapping) else {}
             return {name: self._node(inner, depth) for name, inner in named.items()}
@@ -93,7 +93,7 @@ class _Translation:
             return [self._node(inner, depth) for inner in value]
         return value if isinstance(value, bool) else self._node(value, depth)
 
-    def _referred(self, pointer: str, node: Mapping[str, Any], depth: int) -> Schema:
+    def _follow_reference(self, pointer: str, node: Mapping[str, Any], depth: int) -> Schema:
         """Return the target of a reference, or a reference that Gemini accepts, which has no siblings."""
         beside = {key: value for key, value in node.items() if key != "$ref"}
         is_small = self._nodes < _MAX_INLINED and depth < _MAX_INLINED_DEPTH
@@ -108,7 +108,7 @@ class _Translation:
         reference = {"$ref": _reference(self._names[pointer])}
         return {"anyOf": [reference], **self._node(beside, depth + 1)} if beside else reference
 
-    def _merged(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
+    def _merge_all_of(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
         """Return the node with its `allOf` merged into it; entries that cannot be merged stay there."""
         entries = node.get("allOf")
         if not isinstance(entries, list):
@@ -118,10 +118,10 @@ class _Translation:
             if isinstance(entry, Mapping):
                 self._count(len(seen))
                 within = seen | {str(entry.get("$ref"))}
-                _merge(merged, self._merged(self._resolved(entry, seen), within))
+                _merge(merged, self._merge_all_of(self._resolve(entry, seen), within))
         return merged
 
-    def _resolved(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
+    def _resolve(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
         """Return the node, or the target of its reference merged with the siblings of the reference."""
         while isinstance(pointer := node.get("$ref"), str):
             target = {} if pointer in seen else self._target(pointer)
@@ -188,7 +188,7 @@ def _simplify_node(node: Mapping[str, Any]) -> Schema:
         plain["prefixItems"] = plain.pop("items")
     if "const" in plain:
         plain["enum"] = [plain.pop("const")]
-    kinds = plain.pop("type", None) or _implied(plain)
+    kinds = plain.pop("type", None) or _infer_type(plain)
     kinds = [str(kind).lower() for kind in (kinds if isinstance(kinds, list) else [kinds] if kinds else [])]
     if kinds == ["integer"]:
         for key, bound, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
@@ -213,7 +213,7 @@ def _is_known(key: str, value: Any, node: Mapping[str, Any]) -> bool:
     return (key == "enum" and node.get("type") in _LISTED) or (key == "format" and str(value) in _FORMATS)
 
 
-def _implied(plain: Mapping[str, Any]) -> str | None:
+def _infer_type(plain: Mapping[str, Any]) -> str | None:
     """Return the type that the node implies without stating it; None if it implies none."""
     if "properties" in plain:
         return "object"

@@ -18,7 +18,7 @@ from fsm_agent.providers.gemini.reply import WIRE
 from fsm_agent.providers.hosted_tools import set_options, wire_type
 
 _ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
-IS_ACTION = "isAction"  # an opaque part with this key is none of Gemini's: the call behind it is of its computer
+IS_ACTION = "isAction"  # an opaque part with this key is ours: it marks the next call as an action of the computer
 _BEGIN = re.compile("[A-Za-z_]")
 
 
@@ -35,7 +35,7 @@ def hosted_tools(
 
 
 def with_computer_calls(reply: Reply, request: Request) -> Reply:
-    """Return the reply with actions of a computer as calls of `COMPUTER`, each behind an opaque part that says so.
+    """Return the reply with actions of a computer as calls of `COMPUTER`, each after an opaque part that marks it.
 
     Actions are functions that no request declares (``click_at``), and there are more with each model:
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026).

@@ -13,17 +13,15 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import CHOICES, check_settings, offered_functions
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
-from fsm_agent.providers.codec import Profile, merged
+from fsm_agent.providers.codec import CHOICES, JsonCodec, Profile, check_settings, merged, offered_functions
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ChatReplyInParts
 from fsm_agent.providers.openai.parts import CallIds
 from fsm_agent.providers.schemas import sendable_schema
 
-BRIDGE = "Understood."  # not empty: "Assistant message must have either content or tool_calls"
+BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
 
 
 class OpenAIChat(JsonCodec):
@@ -32,7 +30,7 @@ class OpenAIChat(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL."""
+        """Return the path of requests, relative to the base URL."""
         return "/chat/completions"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -89,7 +87,7 @@ class _Entries:
         self._beside: list[Any] = []
 
     def feed(self, message: Message) -> list[Any]:
-        """Return the entries that the message completes, behind attachments of an earlier round."""
+        """Return the entries that the message completes, after attachments of an earlier round."""
         model, profile, ids = self._model, self._profile, self._ids
         entries, results = list[dict[str, Any]](), list[tuple[FunctionResult, str]]()
         for part in message.parts:
@@ -98,10 +96,10 @@ class _Entries:
         if self._beside and not results:
             entries.append({"role": "user", "content": self._beside})
             self._beside = []
-        for result, id in results:  # an empty string is refused as null by some services
+        for result, id in results:  # some services refuse an empty string as null
             entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
             if result.attachments and message.role != "assistant":
-                self._beside += _attached(result, id, model, profile)
+                self._beside += _attachment_parts(result, id, model, profile)
         if message.role == "assistant":
             entries.append(_assistant(message, profile, ids))
         elif not results or len(results) < len(message.parts):
@@ -109,12 +107,12 @@ class _Entries:
         if self._words and entries:
             _append_to_system(entries, self._words, profile)
             self._words = None
-        entries = self._bridged(entries)
+        entries = self._bridge(entries)
         self._last_role = entries[-1]["role"] if entries else self._last_role
         return entries
 
-    def _bridged(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the entries, with one of the model between results and a user's message where required."""
+    def _bridge(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Insert an assistant entry between results and a user message, if the service requires one."""
         if self._profile.user_after_results:
             return entries
         last_role, bridged = self._last_role, list[dict[str, Any]]()
@@ -130,7 +128,7 @@ class _Entries:
         entries: list[dict[str, Any]] = [{"role": "user", "content": [*self._beside]}] if self._beside else []
         if self._words:
             _append_to_system(entries, self._words, self._profile)
-        return self._bridged(entries)
+        return self._bridge(entries)
 
 
 def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
@@ -147,7 +145,7 @@ def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[
     return [{"role": "user", "content": _content(message.parts, model, profile)}]
 
 
-def _attached(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
+def _attachment_parts(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
     """Return the attachments of a function result, introduced by the call that they belong to."""
     media = [_media(part, model, profile) for part in result.attachments]
     return [{"type": "text", "text": announced(result, id)}, *media] if media else []
@@ -211,7 +209,7 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
     """Add the model's reasoning to an entry, in the field ``name``."""
     thought = message.reasoning
     match name:
-        case "reasoning_content" if thought or message.function_calls:  # DeepSeek misses it beside calls
+        case "reasoning_content" if thought or message.function_calls:  # DeepSeek requires it next to calls
             entry["reasoning_content"] = thought
         case "reasoning" if thought:
             entry["reasoning"] = thought

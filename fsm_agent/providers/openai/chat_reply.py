@@ -1,20 +1,25 @@
-"""Decoding of chat completions, whole or chunk by chunk."""
+"""Decoding of chat completions, whole or chunk by chunk, and of the function calls in their pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.messages.event import Delta, ReasoningDelta, TextDelta
-from fsm_agent.messages.message import Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.arriving_text import ArrivingText, joined
 from fsm_agent.providers.citations import citations, cited
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai.chat_calls import ArrivingCalls
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
+from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
@@ -32,12 +37,132 @@ FINISHES: dict[str, Finish] = {
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
 
 
+class _Call:
+    """A function call that is still arriving."""
+
+    __slots__ = ("arguments", "id", "index", "is_completed", "is_whole", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments = ArrivingText()
+        self.index: int | None = None  # among the calls of the reply, once its name is known
+        self.is_completed = False
+        self.is_whole = False  # its first piece was a whole JSON object
+
+
+class ArrivingCalls:
+    """The function calls of a reply, in the order in which their names arrived."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_key: dict[Any, _Call] = {}
+        self._last: _Call | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    @property
+    def has_nameless(self) -> bool:
+        """True if arguments have arrived for a call without a name."""
+        return any(call.index is None and call.arguments for call in self._by_key.values())
+
+    def parts(self) -> Iterator[FunctionCall]:
+        """Yield the calls as parts of a message."""
+        for call in self._calls:
+            yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
+
+    def end(self) -> list[Delta]:
+        """Take the end of the reply; return the deltas that complete its calls."""
+        return [delta for call in self._calls for delta in _complete_call(call)]
+
+    def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
+        """Take a call, or the next piece of one; return its deltas."""
+        function = entry.get("function")
+        if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
+            custom = entry.get("custom")
+            if isinstance(custom, dict) and custom.get("name"):
+                function = {"name": custom["name"], "arguments": custom.get("input")}
+        if not isinstance(function, dict):
+            function = {}
+        id, name = text_or_none(entry.get("id")), text_or_none(function.get("name"))
+        arguments = function.get("arguments")
+        text = (
+            arguments
+            if isinstance(arguments, str)
+            else ""
+            if arguments is None
+            else pydantic_core.to_json(arguments).decode()
+        )
+        call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
+        call.id = call.id or id or ""
+        call.name = call.name or name or ""
+        if text:
+            call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
+            call.is_completed = False
+            text = call.arguments.add(text)
+        if not call.name:
+            return []
+        if call.index is None:
+            return self._start_call(call)
+        return [ArgumentsDelta(call.index, text)] if text else []
+
+    def _start_call(self, call: _Call) -> list[Delta]:
+        """Announce a call whose name is known, and complete the previous call if its arguments are a whole object."""
+        is_next = bool(self._calls) and _is_object(str(self._calls[-1].arguments))
+        deltas = _complete_call(self._calls[-1]) if is_next else []
+        call.index = len(self._calls)
+        self._calls.append(call)
+        deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
+        if text := str(call.arguments):
+            deltas.append(ArgumentsDelta(call.index, text))
+        return deltas
+
+    def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
+        """Return the call that a piece belongs to: by index, else by id, else the last one.
+
+        Some services give all parallel calls one index, so another name or id, or a second complete set of
+        arguments, also begins a call; others repeat name and id with every piece.
+        """
+        key = index if isinstance(index, int | str) else id
+        candidate = self._by_key.get(key) if key is not None else None if name else self._last
+        if candidate and not is_new:
+            is_other = name and (
+                (id and candidate.id and id != candidate.id)
+                or (candidate.name and name != candidate.name)
+                or (candidate.is_whole and _is_object(text))
+            )
+            if not is_other:
+                return candidate
+        call = self._last = _Call()
+        self._by_key[key if not is_new and key is not None else object()] = call
+        return call
+
+
+def _complete_call(call: _Call) -> list[Delta]:
+    """Return the deltas of a call that is complete."""
+    if call.index is None or call.is_completed:
+        return []
+    call.is_completed = True
+    rest = call.arguments.end()
+    return [*([ArgumentsDelta(call.index, rest)] if rest else []), FunctionCallCompleted(call.index)]
+
+
+def _is_object(text: str) -> bool:
+    if not text.startswith("{") or not text.endswith("}"):
+        return False
+    try:
+        pydantic_core.from_json(text)
+    except ValueError:
+        return False
+    return True
+
+
 class ChatReplyInParts:
     """Collects a reply from one whole completion, or from the chunks of a stream.
 
-    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, before which some
-    services send no finish reason, or at a finish reason: after it only the usage may be missing, and a retry would
-    pay for the reply twice.
+    Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, since some services
+    send no finish reason, or at a finish reason, since then only the usage may be missing, and a retry would pay twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -171,7 +296,7 @@ class ChatReplyInParts:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
-            self._add_text(Text, content)  # as nearly all are
+            self._add_text(Text, content)  # the common case
         else:
             self._take_rich_delta(delta, choice, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
@@ -189,13 +314,13 @@ class ChatReplyInParts:
         content = delta.get("content")
         if content is not None and content != "":
             self._take_content(content)
-        self._take_asked(delta, is_whole)
+        self._take_calls(delta, is_whole)
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
             self._annotations += annotations
 
-    def _take_asked(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_calls(self, delta: Mapping[str, Any], is_whole: bool) -> None:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
@@ -242,7 +367,7 @@ class ChatReplyInParts:
                 self._add_text(Text, text)
 
     def _take_details(self, details: Any) -> str:
-        """Keep the entries to be sent back, the pieces of one entry joined; return the text of this delta."""
+        """Collect the entries to send back, joining the pieces of each; return the text of this delta."""
         pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
@@ -290,7 +415,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         reasoning_tokens = _count(say("reasoning_tokens"))
     if input_tokens is not None and output_tokens is not None and reasoning_tokens:
         total = _count(say("total_tokens"))
-        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI counts it beside the output
+        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI does not include reasoning in the output
             output_tokens += reasoning_tokens
     if (cached_tokens := _count(of_input("cached_tokens"))) is None:
         cached_tokens = first_count(*map(say, _CACHED))

@@ -12,11 +12,11 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
 from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
 
-MAX_LOGPROB = 1e300  # beyond it an integer may be no float
+MAX_LOGPROB = 1e300  # larger integers may not fit into a float
 
 
 def call_id(part: FunctionCall | FunctionResult) -> str:
-    """Return the key that a call and its result share in a dialog."""
+    """Return the key by which a dialog matches a call and its result."""
     return part.provider_id or f"call_{part.id.replace('.', '_')}"
 
 
@@ -36,7 +36,7 @@ class CallIds:
         self._used: set[str] = set()
         # By the key that a call and its result share: the last id, and the ids without a result yet.
         self._last: dict[tuple[str, str], str] = {}
-        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # whose ends cost nothing to remove
+        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # ordered, with fast removal at its ends
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""

@@ -12,17 +12,18 @@ from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.adaptations import (
+from fsm_agent.providers.codec import (
     CHOICES,
+    JsonCodec,
+    Profile,
     adaptations,
     check_settings,
+    merged,
     offered_functions,
     taken_settings,
 )
-from fsm_agent.providers.codec import Profile, merged
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems, item_type
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
 from fsm_agent.providers.schemas import sendable_schema
@@ -42,7 +43,7 @@ class OpenAIResponses(JsonCodec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests behind the base URL."""
+        """Return the path of requests, relative to the base URL."""
         return "/responses"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -72,7 +73,7 @@ class OpenAIResponses(JsonCodec):
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of the changes to the request that the model or the API needs."""
-        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted(profile))
+        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
 
     def reply_parts(self, headers: Mapping[str, str]) -> ReplyInItems:
         """Return what collects the reply of one response."""
@@ -93,7 +94,7 @@ class OpenAIResponses(JsonCodec):
         return reply
 
 
-def _accepted(profile: Profile) -> frozenset[str]:
+def _accepted_settings(profile: Profile) -> frozenset[str]:
     return taken_settings(profile) - {"seed"}
 
 
@@ -179,7 +180,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
         raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
-    accepted = _accepted(profile)
+    accepted = _accepted_settings(profile)
     limit = settings.max_tokens
     fields = {
         "temperature": settings.temperature if "temperature" in accepted else None,

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsm_agent.providers.arriving_text import ArrivingText
 from fsm_agent.providers.openai.parts import text_or_none
 from fsm_agent.providers.openai.responses_items import as_text, entries, item_type
+from fsm_agent.providers.streams import ArrivingText
 
 
 class DeltaTarget(NamedTuple):

@@ -55,13 +55,13 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
     """Yield an item as parts of a message."""
     kind = item_type(item)
     if kind == "message":
-        content, _ = _hollow(entries(item.get("content")))
+        content, _ = _strip_texts(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
         texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
         yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
     elif kind == "reasoning":
-        summary, summaries = _hollow(entries(item.get("summary")))
-        content, thought = _hollow(entries(item.get("content")))
+        summary, summaries = _strip_texts(entries(item.get("summary")))
+        content, thought = _strip_texts(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
         yield from [Reasoning(text=text) for text in (*summaries, *thought)]
     elif (call := call_of(item)) is not None:
@@ -83,7 +83,7 @@ def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
         return FunctionCall(name=COMPUTER, arguments_json=as_text(arguments), provider_id=id)
     if kind == "mcp_approval_request":
         label, id = text_or_none(item.get("server_label")) or "", text_or_none(item.get("id"))
-        arguments = {"name": name, "arguments": _parsed(item.get("arguments"))}
+        arguments = {"name": name, "arguments": _parse(item.get("arguments"))}
         return FunctionCall(name=label, arguments_json=as_text(arguments), provider_id=id)
     return None
 
@@ -126,7 +126,7 @@ class InputItems:
 
     def _items_of(self, message: Message) -> Iterator[Any]:
         yield from [item for part in message.parts if isinstance(part, FunctionResult) for item in self._result(part)]
-        yield from self._replied(message) if message.role == "assistant" else self._input_items(message)
+        yield from self._reply_items(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
         """Yield the items of a message that is not the model's."""
@@ -168,14 +168,14 @@ class InputItems:
             return {"type": "input_file", "file_url": part.data_url()}
         return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
-    def _replied(self, message: Message) -> list[Any]:
+    def _reply_items(self, message: Message) -> list[Any]:
         """Return the items of the model's message, without reasoning that would be refused."""
         for part in message.parts:
             if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
-        items = [_sent_back(item) for head, parts in _grouped(message) for item in self._items(head, parts)]
+        items = [_strip_refused(item) for head, parts in _group_by_item(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
-        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item behind it
+        while items and item_type(items[-1]) == "reasoning":  # it is refused without the item that follows it
             items.pop()
         return items
 
@@ -259,7 +259,7 @@ class InputItems:
             yield {"role": "user", "content": content}
 
 
-def _grouped(message: Message) -> Iterator[tuple[Any, list[Part]]]:
+def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
     """Yield each item with its parts of the message, or None with parts of other origin."""
     head: Any = None
     parts: list[Part] = []
@@ -277,7 +277,7 @@ def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, An
 
     If the texts differ from those of the item, citations are omitted.
     """
-    content = _filled(entries(head.get("content")), texts)
+    content = _fill(entries(head.get("content")), texts)
     if content is None:
         outputs = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
         content = [*outputs, *_rest(head.get("content"))]
@@ -287,7 +287,7 @@ def _message_item(head: Mapping[str, Any], texts: Sequence[str]) -> dict[str, An
 def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[str, Any]:
     """Return the reasoning item with these texts; without any if they differ from those of the item."""
     summary, content = entries(head.get("summary")), entries(head.get("content"))
-    filled = _filled([*summary, *content], thoughts) or []
+    filled = _fill([*summary, *content], thoughts) or []
     item = {**_without(head, "content"), "summary": filled[: len(summary)]}
     thought = filled[len(summary) :]
     return {**item, "content": thought} if thought else item
@@ -303,7 +303,7 @@ def entries(content: Any) -> list[dict[str, Any]]:
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse(arguments: Any) -> Any:
     try:
         return pydantic_core.from_json(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
@@ -315,7 +315,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
-def _sent_back(item: Any) -> Any:
+def _strip_refused(item: Any) -> Any:
     """Return an item without the fields that its service refuses as input."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
@@ -323,7 +323,7 @@ def _sent_back(item: Any) -> Any:
     return _without(item, *_OUTPUT_ONLY.get(kind, ()), *_OF_EVENTS) if kind else item
 
 
-def _hollow(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def _strip_texts(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the entries without their texts, and the texts."""
     texts = [entry["text"] for entry in content if _has_text(entry)]
     return [_without(entry, "logprobs", *(("text",) if _has_text(entry) else ())) for entry in content], texts
@@ -337,7 +337,7 @@ def _is_hollow(entry: Mapping[str, Any]) -> bool:
     return item_type(entry) in _TEXTS and "text" not in entry
 
 
-def _filled(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
+def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
     """Return the entries with their texts; None if the numbers differ."""
     left = list(reversed(texts))
     if sum(map(_is_hollow, content)) != len(left):

@@ -17,11 +17,11 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
-from fsm_agent.providers.codec import request_id
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, DeltaTarget, matched, whole_text
 from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, item_parts, item_type
+from fsm_agent.providers.streams import request_id
 
 FINISHES: dict[str, Finish] = {
     **dict.fromkeys(("completed", "complete"), "stop"),

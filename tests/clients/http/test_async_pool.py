@@ -16,8 +16,7 @@ from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good,
 from support.uncollected import uncollected
 
 from fsm_agent.clients.client import Network
-from fsm_agent.clients.http.async_connection import AsyncConnection
-from fsm_agent.clients.http.async_pool import AsyncPooledTransport
+from fsm_agent.clients.http.async_pool import AsyncConnection, AsyncPooledTransport
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES, ResponseHead
 from fsm_agent.clients.http.request import PoolRequest
 from fsm_agent.errors import ProviderError

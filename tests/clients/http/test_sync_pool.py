@@ -25,7 +25,7 @@ from test_async_pool import asked
 from test_pools import in_threads
 
 from fsm_agent.clients.client import Network
-from fsm_agent.clients.http import ledger, sync_connection, sync_pool
+from fsm_agent.clients.http import ledger, sync_pool
 from fsm_agent.clients.http.request import ABORT
 from fsm_agent.clients.http.sync_pool import PooledTransport
 from fsm_agent.runtime.abort import Abort, Aborted
@@ -336,7 +336,7 @@ class Interrupt:
         return self._trace
 
 
-POOL_FILES = {module.__file__ for module in (ledger, sync_pool, sync_connection)}
+POOL_FILES = {module.__file__ for module in (ledger, sync_pool)}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a socket that was just made

@@ -294,7 +294,7 @@ class TestCompressed:
         with FaultServer(script) as server, client_of(server, network) as client, at_once():
             error = error_of(client, way)
         assert isinstance(error, BadReply)
-        assert "damaged: it goes on behind its end" in error.message
+        assert "damaged: more bytes follow its end" in error.message
 
     @each_way
     def test_one_without_its_checksum_is_not_whole(self, way: str) -> None:

@@ -155,7 +155,7 @@ def test_what_is_no_hub_is_named(fetched: Fetches, listing: bytes):
 
 
 def test_without_a_network_the_error_is_clear():
-    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; what has come is kept"):
+    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; the downloaded part is kept"):
         fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
 
 

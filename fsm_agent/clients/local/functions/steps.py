@@ -28,8 +28,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.providers.adaptations import offered_functions
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import Profile, offered_functions
 
 MAX_TYPED_TOKENS = 256  # of a typed answer, unless the settings say otherwise: the model may never end a string
 MAX_CHECKED_CHARS = 200  # of a result: the answer has to contain one that is no longer

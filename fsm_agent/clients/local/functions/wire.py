@@ -13,11 +13,11 @@ from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec, Profile, read_json
+from fsm_agent.providers.codec import Codec, JsonCodec, Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import failure, unreadable
-from fsm_agent.providers.json_codec import JsonCodec
 from fsm_agent.providers.openai.chat_reply import ChatReplyInParts
+from fsm_agent.providers.streams import read_json
 
 
 class _Raw(JsonCodec):

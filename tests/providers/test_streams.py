@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.providers.arriving_text import ArrivingText, CutText, joined, mended, with_halves
+from fsm_agent.providers.streams import ArrivingText, CutText, joined, mended, with_halves
 
 UNITS = st.sampled_from([*"ab\ufffd", "\ud83d", "\ude00", "😀", "\udbff", "\udc00"])
 PIECES = st.lists(st.lists(UNITS, max_size=3).map("".join), max_size=8)

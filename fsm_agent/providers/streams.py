@@ -1,0 +1,307 @@
+"""Parsing of streamed replies: server-sent events, their JSON, and text that is split within a character.
+
+JSON may escape a character beyond U+FFFF as a surrogate pair.  A server that splits text by UTF-16 units, as JavaScript
+counts, may send the two halves in two events.  Neither half is a character by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
+
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent.errors import BadReply
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = deferred("json")
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024  # the largest events hold a generated image
+_FEW_BYTES = 400  # JSON of this size is nested at most 200 deep, the limit of pydantic-core
+_decode_json = msgspec.json.Decoder().decode
+_SILENT_FIELDS = frozenset({b"", b"data", b"id", b"retry"})
+_MAX_STRAY = 1000  # bytes
+_BOM = b"\xef\xbb\xbf"
+_REQUEST_ID = (
+    *("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "x-goog-request-id"),
+    *("x-generation-id", "cf-ray"),
+)
+_HALF = re.compile("[\ud800-\udfff]")
+_LOST = "\ufffd"
+
+
+class ServerEvent(NamedTuple):
+    """One event of a stream."""
+
+    event: str  # its name; "" when it has none, "error" also for the field of that name, which some servers send
+    data: bytes
+
+
+# Makes a `ServerEvent` in half the time of its constructor.
+_event: Callable[[tuple[str, bytes]], ServerEvent] = partial(tuple.__new__, ServerEvent)
+
+
+class EventStream:
+    """Parses the bytes of a response into server-sent events, however the bytes are cut.
+
+    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
+    2026-11): lines end in LF, CRLF or CR and nothing else.  Two things differ: the last event needs no blank line
+    after it, and a body that begins like JSON or HTML is no stream but kept whole in `document`.
+
+    Args:
+        max_event_bytes: An event longer than this is an error.
+
+    Attributes:
+        error: The reason for ignoring the rest of the stream, if any.
+        stray: The beginning of the first line that is no valid part of a stream.
+    """
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.error: BadReply | None = None
+        self.stray = b""
+        self._max = max_event_bytes
+        self._document: bytearray | None = None
+        self._begun = False
+        self._bom: bytes | None = b""  # the very first bytes, while they may be a byte order mark
+        self._after_cr = False
+        self._line: list[bytes] = []  # the pieces of an incomplete line
+        self._line_bytes = 0
+        self._event = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    @property
+    def document(self) -> bytes | None:
+        """The body so far, if it is not an event stream."""
+        return None if self._document is None else bytes(self._document)
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """Take the next bytes; return the events that end in them, up to an `error`."""
+        events: list[ServerEvent] = []
+        try:
+            if self.error is None:
+                self._cut(data, events)
+        except BadReply as error:
+            self.error = error
+        return events
+
+    def _cut(self, data: bytes, events: list[ServerEvent]) -> None:
+        if not self._begun:
+            data = self._begin(data)
+        if self._document is not None:
+            self._check(len(self._document) + len(data))
+            self._document += data
+            return
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if data and b"\r" not in data:
+            data = self._take_whole_ones(data, events)
+        if data:
+            self._take(data, events)
+
+    def _take_whole_ones(self, data: bytes, events: list[ServerEvent]) -> bytes:
+        """Append the complete events in ``data``, which has no CR; return the rest of the bytes."""
+        if self._line or self._data or self._event:
+            begun, blank, data = data.partition(b"\n\n")
+            self._take(begun + blank, events)
+        *blocks, rest = data.split(b"\n\n")
+        for block in blocks:  # nearly all have one line of data, perhaps after a line with their name
+            first, _, second = block.partition(b"\n")
+            if not second and first.startswith(b"data: "):
+                self._check(len(first))
+                events.append(_event(("", first[6:])))
+            elif second.startswith(b"data: ") and first.startswith(b"event: ") and b"\n" not in second:
+                self._check(max(len(first), len(second)))
+                events.append(_event((first[7:].decode("utf-8", "replace"), second[6:])))
+            else:
+                self._take(block + b"\n\n", events)
+        return rest
+
+    def _take(self, data: bytes, events: list[ServerEvent]) -> None:
+        self._after_cr = data.endswith(b"\r")
+        lines = data.splitlines()  # of bytes: at LF, CRLF and CR only
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        for line in lines:
+            self._end_line(line, events)
+        if rest:
+            self._check(self._data_bytes + self._line_bytes + len(rest))
+            self._line.append(rest)
+            self._line_bytes += len(rest)
+
+    def finish(self) -> list[ServerEvent]:
+        """Return the last event, if no blank line ended it."""
+        events: list[ServerEvent] = []
+        if self.error is None:
+            if self._line:
+                self._end_line(b"", events)
+            self._end_line(b"", events)
+        return events
+
+    def _begin(self, data: bytes) -> bytes:
+        """Strip a byte order mark and blanks from the first bytes; detect a body that is no stream."""
+        if self._bom is not None:
+            data = self._bom + data
+            self._bom = data if len(data) < len(_BOM) and _BOM.startswith(data) else None
+            if self._bom is not None:
+                return b""
+            data = data.removeprefix(_BOM)
+        data = data.lstrip()
+        self._begun = bool(data)
+        if data.startswith((b"{", b"[", b"<")):
+            self._document = bytearray()
+        return data
+
+    def _check(self, size: int) -> None:
+        if size > self._max:
+            raise BadReply(f"an event of the stream is longer than {self._max} bytes")
+
+    def _end_line(self, line: bytes, events: list[ServerEvent]) -> None:
+        if self._line:
+            line = b"".join([*self._line, line])
+            self._line.clear()
+            self._line_bytes = 0
+        if not line:
+            if self._data:
+                events.append(ServerEvent(self._event, b"\n".join(self._data)))
+                self._data.clear()
+                self._data_bytes = 0
+            self._event = ""
+            return
+        self._check(self._data_bytes + len(line))
+        name, _, value = line.partition(b":")
+        if name in (b"data", b"error"):
+            self._data.append(value.removeprefix(b" "))
+            self._data_bytes += len(value)
+        if name == b"error":
+            self._event = "error"
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+        elif name not in _SILENT_FIELDS:
+            self.stray = self.stray or line[:_MAX_STRAY]
+
+
+def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
+    """Return the value of a provider's JSON.
+
+    Raw control characters in strings, which some services send, are accepted.  Halves of surrogate pairs become U+FFFD.
+
+    Args:
+        data: The JSON.
+        keep_halves: Converts values with such halves in place of replacing the halves.
+
+    Raises:
+        ValueError: The data is not JSON.
+    """
+    if len(data) <= _FEW_BYTES:  # most chunks are short; msgspec is twice as fast, but has no limit on depth
+        try:
+            return _decode_json(data)
+        except ValueError:  # NaN, halves, control characters
+            pass
+    try:
+        return pydantic_core.from_json(data)
+    except ValueError:
+        try:
+            value = json.loads(data.decode("utf-8-sig", "replace"), strict=False)
+            text = json.dumps(value, ensure_ascii=False)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        valid = mended(text)
+        read = pydantic_core.from_json(valid)  # enforces the limit on depth, too
+        return keep_halves(value) if keep_halves is not None and valid != text else read
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """Return the provider's id of this response, to quote to its support."""
+    return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
+
+
+class CutText(str):
+    """A string that begins or ends with half a surrogate pair, and has U+FFFD in its place as a `str`.
+
+    Attributes:
+        halves: The string as received.
+    """
+
+    __slots__ = ("halves",)
+
+    halves: str
+
+    def __new__(cls, halves: str) -> Self:
+        """Make the string from the received one."""
+        text = super().__new__(cls, mended(halves))
+        text.halves = halves
+        return text
+
+    def __deepcopy__(self, memo: object) -> str:
+        """Return a plain string."""
+        return str(self)
+
+
+def mended(text: str) -> str:
+    """Return ``text`` with its surrogate pairs joined, and U+FFFD for each half that is left."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def with_halves(value: Any) -> Any:
+    """Return a JSON value in which strings that begin or end with half a pair are `CutText`, and all are valid."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return [with_halves(item) for item in value]
+    return {mended(key): with_halves(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def joined(pieces: Iterable[str]) -> str:
+    """Return the pieces of a text joined."""
+    return _text("".join([piece.halves if isinstance(piece, CutText) else piece for piece in pieces]))
+
+
+def _text(text: str) -> str:
+    if _HALF.search(text) is None:
+        return text
+    return CutText(text) if _HALF.match(text[0]) or _HALF.match(text[-1]) else mended(text)
+
+
+class ArrivingText:
+    """A text that is still arriving.
+
+    Attributes:
+        pieces: The text so far, without half a pair at its end.
+    """
+
+    __slots__ = ("half", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.half = ""
+
+    def add(self, piece: str) -> str:
+        """Take the next piece; return the text that it completes."""
+        if type(piece) is str and not self.half:  # the common case
+            self.pieces.append(piece)
+            return piece
+        text = self.half + (piece.halves if isinstance(piece, CutText) else piece)
+        self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text_so_far = mended(text.removesuffix(self.half))
+        self.pieces.append(text_so_far)
+        return text_so_far
+
+    def end(self) -> str:
+        """Take the end; return the text that it completes: U+FFFD if half a pair was left."""
+        if not self.half:
+            return ""
+        self.half = ""
+        self.pieces.append(_LOST)
+        return _LOST
+
+    def __bool__(self) -> bool:
+        return bool(self.pieces or self.half)
+
+    def __str__(self) -> str:
+        return "".join(self.pieces)
