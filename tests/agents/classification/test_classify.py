@@ -180,13 +180,6 @@ class TestClassify:
         assert [message.text for message in request.messages][:2] == ["For Ada.", "x"]
         assert request.settings.seed == 3
 
-    def test_the_question_may_be_ones_own(self) -> None:
-        prompt = Prompt("{{ text }} is {{ classes }}:", settings={"max_tokens": 3})
-        with Script(token_reply({"a": 1.0})) as script:
-            Agent(script).classify("This", AB, prompt=prompt)
-        assert script.requests[0].messages[-1].text == 'This is "a" or "b":'
-        assert script.requests[0].settings.max_tokens == 3
-
 
 class TestShared:
     NAMES = ("unhappy", "unsure", "dislike", "disagree")
