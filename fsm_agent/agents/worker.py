@@ -16,6 +16,8 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeAlias
 
+from tenacity import wait_exponential
+
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.persistence import runs_of
@@ -25,6 +27,7 @@ from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.backoff import delay_s
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.errors import LeaseLost, RunUnknown
 from fsm_agent.store.runs import Definition, Runs, stuck_under
@@ -36,7 +39,7 @@ IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
 STORE_PATIENCE_S = 300.0  # for a store that fails again and again, such as a server that begins anew
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
-MAX_PAUSE_S = 30.0  # between two attempts at it
+STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # before it is tried again
 _log = logging.getLogger("fsm_agent")
 
 
@@ -211,6 +214,7 @@ class _Member(threading.Thread):
         self._worker = worker
         self._once = once
         self._failing_since_s: float | None = None  # monotonic; None: the store works
+        self._failures = 0  # in a row
         self.advanced = 0
         self.error: BaseException | None = None
 
@@ -241,11 +245,12 @@ class _Member(threading.Thread):
         """Wait before a store that failed is tried again; raise its error if it has failed for too long."""
         now_s, patience_s = time.monotonic(), self._worker.store_patience_s
         if self._failing_since_s is None:
-            self._failing_since_s = now_s
+            self._failing_since_s, self._failures = now_s, 0
         failed_s = now_s - self._failing_since_s
         if failed_s >= patience_s:
             _log.error("the store has failed for %.0f s, so the worker gives up: %s", failed_s, error)
             raise error
-        pause_s = min(max(0.1, failed_s), MAX_PAUSE_S, patience_s - failed_s)
+        self._failures += 1
+        pause_s = min(delay_s(STORE_WAIT, self._failures, error), patience_s - failed_s)
         _log.warning("the store failed; it is tried again in %.1f s: %s", pause_s, error)
         self._worker._stopping.wait(pause_s)

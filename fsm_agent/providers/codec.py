@@ -24,7 +24,6 @@ from fsm_agent.messages.reply import OutputMode, Reply, Usage
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding, kept
 from fsm_agent.providers.failures import failure, reported, unreadable
-from fsm_agent.providers.schemas import output_in_words
 from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
@@ -361,6 +360,8 @@ def choose_form(
     if mode == "native":
         return RequestForm(request, mode)
     if mode == "prompted":
+        from fsm_agent.providers.schemas import output_in_words  # loads Pydantic
+
         words = kept(output, output_in_words, bool(request.functions))
         return RequestForm(request.changed(output=TEXT), mode, words, notes)
     if request.functions and request.tool_choice not in (
