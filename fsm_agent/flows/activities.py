@@ -54,7 +54,7 @@ class AnswerActivity(AskActivity):
     is_exclusive = True
 
     def asked(self) -> Any:
-        return self.process.surroundings.answer
+        return self.process.run_context.answer
 
     def ask(self) -> Any:
         return self.asked()(self.effect)

@@ -13,8 +13,8 @@ from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.paths import agents_of, is_heard
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import document_of, restore
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
@@ -193,7 +193,7 @@ class FlowDelegate:
             raise TypeError(f"the function of the flow {self.flow.name!r} takes its arguments by name")
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
-    def _around(self, deps: Any, has_approver: bool) -> Surroundings:
+    def _around(self, deps: Any, has_approver: bool) -> RunContext:
         around = self.flow.run_context(deps)
         around.has_approver |= has_approver
         around.is_heard = self.is_heard

@@ -88,7 +88,7 @@ def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | No
     """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
     if not is_heard(flow):
         return None
-    run.surroundings.is_heard = True
+    run.run_context.is_heard = True
     return telling(flow.hooks, run)
 
 

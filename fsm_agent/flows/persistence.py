@@ -11,8 +11,8 @@ from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.definition.json_text import explained
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore, snapshot
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.machine.journal import VERSION, Header, Journal
 from fsm_agent.store.runs import Definition
 
@@ -48,17 +48,17 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     run.journal = Journal(run, name, to_json(header))
 
 
-def definition_of(flow: Flow[Any], surroundings: Surroundings) -> Definition:
+def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
     """Return how the runs of a flow are made of what a store has."""
-    world = surroundings.own_world
+    world = run_context.own_world
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
         if header.agent != flow.name:
             raise UsageError(f"the run is one of {header.agent!r}, and this is the flow {flow.name!r}")
         if document is None:
-            return FlowRun(flow, _seeded(flow, header), surroundings)
+            return FlowRun(flow, _seeded(flow, header), run_context)
         try:
-            return restore(document, flow, surroundings)
+            return restore(document, flow, run_context)
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 

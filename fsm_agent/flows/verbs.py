@@ -19,8 +19,8 @@ from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
@@ -267,7 +267,7 @@ class FlowVerbs(Runnable, Generic[D]):
     # What `Runnable` asks
 
     def world_of(self, process: FlowRun[D]) -> World:
-        world: World = process.surroundings.own_world
+        world: World = process.run_context.own_world
         return world
 
     def listener_to(self, process: FlowRun[D]) -> Sink | None:
@@ -279,7 +279,7 @@ class FlowVerbs(Runnable, Generic[D]):
         return definition_of(self._flow, self.run_context(options.get("deps"), options.get("clients")))
 
     def definition_of(self, process: FlowRun[D]) -> Definition:
-        return definition_of(self._flow, process.surroundings)
+        return definition_of(self._flow, process.run_context)
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         right = "answers by state or key, such as {review: Approve('ann')},"
@@ -295,7 +295,7 @@ class FlowVerbs(Runnable, Generic[D]):
                 f" {verb}(flow.seed(…)), would be right"
             )
 
-    def run_context(self, deps: Any = None, clients: Clients | None = None) -> Surroundings:
+    def run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
         """Return what a run has besides its record.
 
         Raises:
@@ -308,7 +308,7 @@ class FlowVerbs(Runnable, Generic[D]):
             check_clients(self._flow, models)
         check_agents(self._flow, self.agents)
         world = self._world_with(tuple(models.values())) if models else self.own_world
-        return Surroundings(deps, models, self.answer, self.approve, self.agents, world)
+        return RunContext(deps, models, self.answer, self.approve, self.agents, world)
 
     @cached_property
     def own_world(self) -> World:

@@ -143,7 +143,7 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
             before = keys(run)
             if not before:
                 break
-            assert run.deadline == FlowRun(flow, run.record, run.surroundings).deadline
+            assert run.deadline == FlowRun(flow, run.record, run.run_context).deadline
             key = random.choice(sorted(before))
             outcome = an_outcome(random, key, number, at_s=1.0 + number)
             if random.random() < 0.02 and key.count("/") > 1:  # a process inside is ended
@@ -156,7 +156,7 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
             record, deadline = run.record, run.deadline
             run.advance(key, outcome)
             assert run.record is not record
-            anew = FlowRun(flow, run.record, run.surroundings)
+            anew = FlowRun(flow, run.record, run.run_context)
             change, after = run.change, keys(run)
             assert run.effects == anew.effects
             if change is None:
@@ -211,7 +211,7 @@ def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(ans
 
     flow = flow_of(doubled, None)
     run = flow.seed(Batch(50))
-    with SyncDriver(run, run.surroundings.own_world.changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+    with SyncDriver(run, run.run_context.own_world.changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -239,7 +239,7 @@ def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | 
     run = flow.seed(Batch(5))
 
     async def main() -> None:
-        world = run.surroundings.own_world
+        world = run.run_context.own_world
         async with asyncio.timeout(10), AsyncDriver(run, world, is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
             for event in driver.events():
                 if event is None:

@@ -675,7 +675,7 @@ def test_one_driver_at_a_time_and_steps_of_the_record() -> None:
 
 
 def replace_answers(flow: Any, run: Any) -> Any:
-    run.surroundings.answer = lambda question: "fine"
+    run.run_context.answer = lambda question: "fine"
     return run
 
 

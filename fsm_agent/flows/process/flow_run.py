@@ -12,7 +12,7 @@ from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, WorkEnd, Working, in_doubt, inner_of, seeded
 from fsm_agent.lifecycle.effects import explained
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
@@ -33,13 +33,13 @@ class FlowRun(Working, Generic[D]):
     Args:
         flow: The flow.
         record: The state.
-        surroundings: What it has besides.
+        run_context: What it has besides.
     """
 
     record: FlowRecord
 
-    def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
-        super().__init__(record, surroundings or flow.run_context())
+    def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
+        super().__init__(record, run_context or flow.run_context())
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record that an advance has come to, before it is taken
@@ -89,7 +89,7 @@ class FlowRun(Working, Generic[D]):
         return self.flow.fingerprint
 
     def now_s(self) -> float:
-        return self.surroundings.own_world.clock.now()  # type: ignore[no-any-return]
+        return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
 
     # Answers to a question of an older version, which may have been given before the run was brought up
 
@@ -205,7 +205,7 @@ class FlowRun(Working, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := SEEDED[type(to)](to, r.data, r.depth, self.surroundings)) is None:
+        elif (child := SEEDED[type(to)](to, r.data, r.depth, self.run_context)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -231,14 +231,14 @@ class FlowRun(Working, Generic[D]):
 
 
 @seeded.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> FlowRecord:
+def _(state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
     return state.flow.record_of(state.start(data), depth)
 
 
 @inner_of.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> Inner:
+def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
     flow = state.flow
-    return Inner(FlowRun(flow, record, surroundings.inside(flow)), flow.hooks, hears_inside=True)
+    return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
 
 
 def _explained(run: FlowRun[Any]) -> str:

@@ -14,7 +14,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.works import (
     NOT_BEGUN,
     NOTES,
@@ -40,12 +40,12 @@ class Members(Working):
         state: The state that waits for them.
         data: The data that it sees.
         record: What has become of them.
-        surroundings: What they have besides.
+        run_context: What they have besides.
     """
 
     record: MembersRecord
 
-    def __init__(self, state: SeveralState[Any, Any], data: Any, record: MembersRecord, around: Surroundings) -> None:
+    def __init__(self, state: SeveralState[Any, Any], data: Any, record: MembersRecord, around: RunContext) -> None:
         super().__init__(record, around)
         self.machine = _machine()
         self.state = state
@@ -162,7 +162,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
-        child = SEEDED[type(state)](state, data, r.depth, members.surroundings)
+        child = SEEDED[type(state)](state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
@@ -239,10 +239,10 @@ def _machine() -> Any:
 
 
 @seeded.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> MembersRecord:
+def _(state: SeveralState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
     return MembersRecord(state=Stage.SEEDED, depth=depth)
 
 
 @inner_of.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, surroundings: Surroundings) -> Inner:
-    return Inner(Members(state, data, record, surroundings), (), hears_inside=True)
+def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext) -> Inner:
+    return Inner(Members(state, data, record, run_context), (), hears_inside=True)

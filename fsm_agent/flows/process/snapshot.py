@@ -18,7 +18,7 @@ from fsm_agent.flows.definition.json_text import explained
 from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
@@ -112,7 +112,7 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
 def restore(
     document: str | bytes,
     flow: Flow[Any],
-    surroundings: Surroundings | None = None,
+    run_context: RunContext | None = None,
     *,
     signing_key: str | bytes | None = None,
 ) -> FlowRun[Any]:
@@ -123,7 +123,7 @@ def restore(
     Args:
         document: The JSON.
         flow: The flow.
-        surroundings: What the run has besides its record.
+        run_context: What the run has besides its record.
         signing_key: Of `snapshot`.
 
     Raises:
@@ -135,7 +135,7 @@ def restore(
         raise SnapshotError(f"this is no snapshot of a flow of format {FORMAT}: {error}") from None
     if read.flow != flow.name:
         raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
-    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), surroundings)
+    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), run_context)
     try:
         run.record = run.closed_again()
     except OutcomeError as error:

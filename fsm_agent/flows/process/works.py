@@ -21,7 +21,7 @@ from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitS
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
@@ -50,13 +50,13 @@ class WorkEnd(NamedTuple):
 
 
 @singledispatch
-def seeded(state: Any, data: Any, depth: int, surroundings: Surroundings) -> Any:
+def seeded(state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
     """Return the record of the child that a state begins; None: the state is an effect of the process itself."""
     return None
 
 
 @singledispatch
-def inner_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> Inner:
+def inner_of(state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
     """Return the process around the record of a child, with its listeners and its world.
 
     Raises:
@@ -81,16 +81,16 @@ SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
 
 
 @seeded.register(WaitState)
-def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
+def _(state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
     if state.question(data) is None:  # refused before the step is taken, as what it raises is
         raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
 
 
 @seeded.register(CallState)
-def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
-    agent, task = surroundings.agent(state, data), state.task(data)
+def _(state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
+    agent, task = run_context.agent(state, data), state.task(data)
     try:
-        resolved = agent.resolve_task(task, {"deps": surroundings.deps})
+        resolved = agent.resolve_task(task, {"deps": run_context.deps})
     except UsageError as error:
         raise FlowError(f"the state {state.name!r}: {error}") from error
     state.prompt_for(agent, task)  # refused before the step is taken
@@ -98,13 +98,13 @@ def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundi
 
 
 @inner_of.register(CallState)
-def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> Inner:
-    agent = surroundings.agent(state, data)
-    prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": surroundings.deps})
-    parts = agent.call_parts(prompt, None, surroundings.deps)
-    parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
+def _(state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
+    agent = run_context.agent(state, data)
+    prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+    parts = agent.call_parts(prompt, None, run_context.deps)
+    parts["has_approver"] = parts["has_approver"] or run_context.has_approver
     call = call_class(prompt)(record, prompt, **parts)
-    return Inner(call, agent.hooks, world=partial(surroundings.world, state, agent))
+    return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
 
 
 class Working(Parent):
@@ -112,22 +112,22 @@ class Working(Parent):
 
     Args:
         record: The state.
-        surroundings: What it has besides.
+        run_context: What it has besides.
     """
 
     record: Any
     is_let_go = False  # what is around it may let go of it while it goes on
 
-    def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
+    def __init__(self, record: WorksRecord, run_context: RunContext) -> None:
         super().__init__(record)
-        self.surroundings = surroundings
+        self.run_context = run_context
         self._inners: dict[str, Inner] = {}
         self._ended: list[str] = []  # children, in the last advance
 
     @property
     def deps(self) -> Any:
         """The dependencies that functions find in their `Context`."""
-        return self.surroundings.deps
+        return self.run_context.deps
 
     @abstractmethod
     def work(self, name: str) -> tuple[Work[Any, Any], Any]:
@@ -137,7 +137,7 @@ class Working(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.work(name)
-        inner: Inner = _INNER_OF[type(state)](state, data, record, self.surroundings)
+        inner: Inner = _INNER_OF[type(state)](state, data, record, self.run_context)
         process: Process = inner.process
         if self.is_let_go or is_let_go(state):
             self._check_let_go(state, process)
@@ -166,7 +166,7 @@ class Working(Parent):
 
     def advance(self, key: str, outcome: Any) -> None:
         if self._ended:
-            if not self.surroundings.is_heard:
+            if not self.run_context.is_heard:
                 for name in self._ended:
                     if name not in self.record.children:  # it is, if the step failed that was to follow its end
                         self._inners.pop(name, None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 
-class Surroundings:
+class RunContext:
     """All that a run of a flow has besides its record; the same for all flows and members inside of it.
 
     Args:
@@ -63,7 +63,7 @@ class Surroundings:
         """Return the agent that a state asks."""
         return state.agent_for(data, self.agents)
 
-    def inside(self, flow: Flow[Any]) -> Surroundings:
+    def inside(self, flow: Flow[Any]) -> RunContext:
         """Return the surroundings of a flow inside: agents by role, and people who are asked, may be its own."""
         if not flow.agents and flow.approve is None and flow.answer is None:
             return self
