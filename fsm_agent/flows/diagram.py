@@ -26,8 +26,8 @@ from fsm_agent.flows.definition.states import (
 )
 from fsm_agent.flows.definition.table import Entry
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process.flow_process import FlowProcess
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.works import Working
 from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 
@@ -207,7 +207,7 @@ def _label(event: str, condition: str) -> str:
     return f"{event} [{condition}]" if condition else event
 
 
-def _current(run: Working, prefix: str) -> set[str]:
+def _current(run: FlowProcess, prefix: str) -> set[str]:
     """Return the ids of the states that are waited for, those inside of others included."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
@@ -217,8 +217,8 @@ def _current(run: Working, prefix: str) -> set[str]:
         inner = prefix
     for name in run.record.children:
         cell = run._child_process(run.record, name)
-        if isinstance(cell, Working):
-            is_deeper = not isinstance(run, FlowRun) and isinstance(cell, Working)
+        if isinstance(cell, FlowProcess):
+            is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
             ids |= _current(cell, f"{inner}{run.work(name)[0].name}/" if is_deeper else inner)
     return ids
 

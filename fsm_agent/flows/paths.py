@@ -10,7 +10,7 @@ from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
-from fsm_agent.flows.process.works import name_in, outcome_of
+from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Event

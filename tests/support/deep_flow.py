@@ -27,8 +27,8 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.definition.states import SeveralState, State, SubflowState
+from fsm_agent.flows.process.flow_process import name_in
 from fsm_agent.flows.process.members import ROWS
-from fsm_agent.flows.process.works import name_in
 from fsm_agent.lifecycle import Begun, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Slept, Started
 from fsm_agent.lifecycle.table import ROWS as LIFECYCLE

@@ -10,10 +10,19 @@ from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import End, Row, SubflowState, Work, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
+from fsm_agent.flows.process.flow_process import (
+    NOT_BEGUN,
+    NOTES,
+    SEEDED,
+    FlowProcess,
+    WorkEnd,
+    in_doubt,
+    inner_of,
+    seeded,
+)
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, WorkEnd, Working, in_doubt, inner_of, seeded
 from fsm_agent.lifecycle.effects import explained
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
@@ -27,7 +36,7 @@ D = TypeVar("D")
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 
-class FlowRun(Working, Generic[D]):
+class FlowRun(FlowProcess, Generic[D]):
     """One run of a flow: the mutable cell around its record.
 
     Args:

@@ -13,19 +13,19 @@ from typing import Any, TypeAlias
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import SeveralState, Work
-from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.works import (
+from fsm_agent.flows.process.flow_process import (
     NOT_BEGUN,
     NOTES,
     SEEDED,
+    FlowProcess,
     WorkEnd,
-    Working,
     in_doubt,
     inner_of,
     name_in,
     seeded,
 )
+from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
@@ -33,7 +33,7 @@ from fsm_agent.messages.event import Event, Stepped
 Member: TypeAlias = tuple[str, Work[Any, Any], Any]  # its name, its state, the data that it sees
 
 
-class Members(Working):
+class Members(FlowProcess):
     """Members that go on at once.
 
     Args:

@@ -107,7 +107,7 @@ def _(state: CallState[Any, Any], data: Any, record: CallRecord, run_context: Ru
     return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
 
 
-class Working(Parent):
+class FlowProcess(Parent):
     """A process whose children are works.
 
     Args:
@@ -150,7 +150,7 @@ class Working(Parent):
         Raises:
             FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
         """
-        if isinstance(process, Working):
+        if isinstance(process, FlowProcess):
             process.is_let_go = True
             return
         for what in once_of(process.prompt.offers, is_late=True):
@@ -274,7 +274,7 @@ class Working(Parent):
         """Return a key as it is called now, here and inside; it may be one of an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self._child_process(self.record, name) if separator and name in self.record.children else None
-        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
+        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
 
     # Speaking for its works
 
@@ -289,7 +289,7 @@ class Working(Parent):
             if self.work(name)[0] is state:
                 found.append(name)
             cell = self._child_process(self.record, name)
-            if isinstance(cell, Working):
+            if isinstance(cell, FlowProcess):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
