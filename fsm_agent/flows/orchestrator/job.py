@@ -15,7 +15,7 @@ from fsm_agent.flows.orchestrator.strategy import (
     Strategy,
     Supply,
 )
-from fsm_agent.flows.orchestrator.work import Output, Work, written
+from fsm_agent.flows.orchestrator.work import Output, StepWork, written
 from fsm_agent.messages.message import Message
 
 STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
@@ -85,12 +85,12 @@ def is_finished(j: Job) -> bool:
     return j.is_over or len(j.done) == len(j.plan.steps)
 
 
-def noted(j: Job, works: Sequence[Work]) -> Job:
+def noted(j: Job, works: Sequence[StepWork]) -> Job:
     """Note what became of the steps of a wave, repeat the loops that are not over, and count."""
     return _noted(j, works, -1)
 
 
-def _noted(j: Job, works: Sequence[Work], closed: int) -> Job:
+def _noted(j: Job, works: Sequence[StepWork], closed: int) -> Job:
     """Note works; the loop of the number ``closed`` is over."""
     done, outputs, journal, is_over = j.done, dict(j.outputs), list(j.journal), j.is_over
     j = replace(j, failed="", error="", loop=None)
@@ -147,7 +147,7 @@ def _begun_again(j: Job, number: int) -> Job:
     return replace(j, done=done, iterations=counted, looped=j.looped + 1)
 
 
-def has_failed(j: Job, works: Sequence[Work]) -> bool:
+def has_failed(j: Job, works: Sequence[StepWork]) -> bool:
     return bool(noted(j, works).failed)
 
 
@@ -155,7 +155,7 @@ def has_begun(j: Job, _: Any) -> bool:
     return j.waves > 0
 
 
-def is_step_spent(j: Job, works: Sequence[Work]) -> bool:
+def is_step_spent(j: Job, works: Sequence[StepWork]) -> bool:
     now = noted(j, works)
     return bool(now.failed) and now.failures[now.index(now.failed)] >= j.config.max_step_remediations
 
@@ -167,16 +167,16 @@ def spent(j: Job) -> str:
     return f"; {TOTAL_SPENT}" if j.redesigns >= j.config.max_total_redesigns else ""
 
 
-def is_total_spent(j: Job, works: Sequence[Work]) -> bool:
+def is_total_spent(j: Job, works: Sequence[StepWork]) -> bool:
     return has_failed(j, works) and j.redesigns >= j.config.max_total_redesigns
 
 
-def is_transient(j: Job, works: Sequence[Work]) -> bool:
+def is_transient(j: Job, works: Sequence[StepWork]) -> bool:
     now = noted(j, works)
     return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
 
-def is_last(j: Job, works: Sequence[Work]) -> bool:
+def is_last(j: Job, works: Sequence[StepWork]) -> bool:
     return is_finished(noted(j, works))
 
 
@@ -189,7 +189,7 @@ def counted(j: Job) -> Job:
     return replace(j, redesigns=j.redesigns + 1)
 
 
-def retried_at_once(j: Job, works: Sequence[Work]) -> Job:
+def retried_at_once(j: Job, works: Sequence[StepWork]) -> Job:
     return counted(noted(j, works))
 
 
@@ -231,7 +231,7 @@ def imposed(j: Job, strategy: Strategy) -> Job:
 
 def supplied(j: Job, answer: Supply) -> Job:
     step = j.plan.step(j.failed)
-    work = Work(step, "a person", j.task, (), {}, "", output=written(answer.output))
+    work = StepWork(step, "a person", j.task, (), {}, "", output=written(answer.output))
     return _noted(j, [work], -1 if j.loop is None else j.loop)
 
 

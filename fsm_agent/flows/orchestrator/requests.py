@@ -11,7 +11,7 @@ from typing import Any
 from fsm_agent.flows.orchestrator.job import Entry, Job
 from fsm_agent.flows.orchestrator.mapping import placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS, OrchestratorConfig, Step
-from fsm_agent.flows.orchestrator.work import Work, filled
+from fsm_agent.flows.orchestrator.work import StepWork, filled
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 
@@ -43,7 +43,7 @@ def with_pictures(text: str, seen: Message | None) -> Any:
     return text if seen is None else Payload((Text(text), *seen.parts))  # type: ignore[arg-type]
 
 
-def seen_by_agent(w: Work) -> Message | None:
+def seen_by_agent(w: StepWork) -> Message | None:
     """Return the pictures that the agent of a step is given: those of a task that its intent quotes."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
@@ -91,7 +91,7 @@ def redesigning(j: Job, guide: str) -> str:
     )
 
 
-def matching(w: Work) -> str:
+def matching(w: StepWork) -> str:
     """Return the question which outputs the placeholders mean that match none."""
     names = ", ".join(filled(w).unmatched)
     known = _listed([(s.step_id, "; ".join(filter(None, [s.description, s.expected_output]))) for s in w.earlier])
@@ -102,7 +102,7 @@ def matching(w: Work) -> str:
     )
 
 
-def wording(w: Work, can: str) -> str:
+def wording(w: StepWork, can: str) -> str:
     """Return the request to word an intent."""
     expected = f"\nExpected: {_quoted(w.step.expected_output)}" if w.step.expected_output else ""
     return (
@@ -111,7 +111,7 @@ def wording(w: Work, can: str) -> str:
     )
 
 
-def working(w: Work, is_text: bool) -> str:
+def working(w: StepWork, is_text: bool) -> str:
     """Return what the agent of a step is asked."""
     where = "alone on the last line" if is_text else "as a field of the answer, or as the answer"
     lines = [w.intent]
@@ -124,7 +124,7 @@ def working(w: Work, is_text: bool) -> str:
     return "\n".join(lines)
 
 
-def validating(w: Work) -> str:
+def validating(w: StepWork) -> str:
     """Return the question whether an output does what the step is for; the output is whole."""
     output = w.output.text if w.output is not None else ""
     return (

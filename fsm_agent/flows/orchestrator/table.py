@@ -32,14 +32,14 @@ from fsm_agent.flows.orchestrator.strategy import (
     Verdict,
 )
 from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.orchestrator.work import Intent, Work
+from fsm_agent.flows.orchestrator.work import Intent, StepWork
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 
 STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
 
 
-class WorkingState(CallState[Work, Any]):
+class WorkingState(CallState[StepWork, Any]):
     """A call of an agent of the team, which is asked for its own output.
 
     Args:
@@ -48,7 +48,7 @@ class WorkingState(CallState[Work, Any]):
         within_s: See `CallState`.
     """
 
-    def __init__(self, task: Callable[[Work], Any], team: Team, within_s: float | None) -> None:
+    def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
         self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
@@ -89,22 +89,22 @@ class TeamFlow(Flow[Job]):
 
 def step_flow(
     team: Team, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
-) -> Flow[Work]:
+) -> Flow[StepWork]:
     """Return the flow of one step: fill in what is asked, ask, validate, let a person look."""
 
     @execute
-    def preparing(w: Work) -> Intent:
+    def preparing(w: StepWork) -> Intent:
         return at.filled(w)
 
     @call(planner, Matches)
-    def matching(w: Work) -> str:
+    def matching(w: StepWork) -> str:
         return requests.matching(w)
 
     @call(planner, str)
-    def wording(w: Work) -> Any:
+    def wording(w: StepWork) -> Any:
         return requests.with_pictures(requests.wording(w, team.can[w.agent]), requests.seen_by_agent(w))
 
-    def work(w: Work) -> Any:
+    def work(w: StepWork) -> Any:
         return requests.with_pictures(
             requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
         )
@@ -113,18 +113,18 @@ def step_flow(
     working = WorkingState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
-    def validating(w: Work) -> Any:
+    def validating(w: StepWork) -> Any:
         return requests.with_pictures(requests.validating(w), w.seen)
 
     @wait(Accept, Reject)
-    def reviewing(w: Work) -> str:
+    def reviewing(w: StepWork) -> str:
         return w.output.text if w.output is not None else ""
 
-    def drafted(w: Work, value: Any) -> Work:
+    def drafted(w: StepWork, value: Any) -> StepWork:
         return replace(w, output=team.output_of(w.agent, value))
 
     done, failed = end("ended"), end("broken")
-    names: list[Row[Work]] = []
+    names: list[Row[StepWork]] = []
     intents = [preparing.done(working, do=at.asked)]
     if config.llm_intents:
         intents = [
@@ -141,7 +141,7 @@ def step_flow(
     elapsed = [working.elapsed(failed, do=at.timed_out)] if config.step_timeout_s else []
     return Flow(
         "step",
-        Work,
+        StepWork,
         start=preparing,
         rows=[
             *names,
@@ -190,7 +190,7 @@ def orchestrator_flow(
 
     step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
-    def wave(j: Job) -> list[Work]:
+    def wave(j: Job) -> list[StepWork]:
         steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
         earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
@@ -198,7 +198,9 @@ def orchestrator_flow(
         ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
         until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
         return [
-            Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen)
+            StepWork(
+                s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen
+            )
             for s in ready
         ]
 

@@ -59,7 +59,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """One step at work, with all that it needs."""
 
     step: Step
@@ -77,19 +77,19 @@ class Work:
     is_transient: bool = False
 
 
-def must_validate(w: Work, _: Any) -> bool:
+def must_validate(w: StepWork, _: Any) -> bool:
     return w.step.requires_validation
 
 
-def must_approve(w: Work, _: Any) -> bool:
+def must_approve(w: StepWork, _: Any) -> bool:
     return w.step.requires_approval
 
 
-def is_refused(w: Work, verdict: Verdict) -> bool:
+def is_refused(w: StepWork, verdict: Verdict) -> bool:
     return verdict.status == "FAIL"
 
 
-def filled(w: Work) -> Intent:
+def filled(w: StepWork) -> Intent:
     """Return the intent of a step, with the outputs that its placeholders mean."""
     known = {**w.texts, "task": w.task}
     meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
@@ -99,63 +99,63 @@ def filled(w: Work) -> Intent:
     return Intent(with_values(w.step.intent_template, values), tuple([n for n in unmatched if n not in meant]))
 
 
-def may_match(w: Work, intent: Intent) -> bool:
+def may_match(w: StepWork, intent: Intent) -> bool:
     return bool(intent.unmatched and w.earlier) and w.matched is None
 
 
-def matched(w: Work, found: Matches) -> Work:
+def matched(w: StepWork, found: Matches) -> StepWork:
     """Keep what a model has found, as far as there are such steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 
 
-def not_matched(w: Work, _: Any) -> Work:
+def not_matched(w: StepWork, _: Any) -> StepWork:
     return replace(w, matched={})
 
 
-def is_unmatched(w: Work, intent: Intent) -> bool:
+def is_unmatched(w: StepWork, intent: Intent) -> bool:
     return bool(intent.unmatched) and w.unmatched == "error"
 
 
-def unmatched(w: Work, intent: Intent) -> Work:
+def unmatched(w: StepWork, intent: Intent) -> StepWork:
     known = ", ".join(repr(step.step_id) for step in w.earlier) or "none yet"
     name = f"{{{{ {intent.unmatched[0]} }}}} of {w.step.step_id!r}"
     return replace(w, error=f"{name} matches no output: those of {known} are there")
 
 
-def is_empty(w: Work, intent: Intent) -> bool:
+def is_empty(w: StepWork, intent: Intent) -> bool:
     return not intent.text.strip()
 
 
-def empty(w: Work, _: Any) -> Work:
+def empty(w: StepWork, _: Any) -> StepWork:
     return replace(w, error=f"there is nothing to ask: {w.step.intent_template!r:.80} is empty when it is filled")
 
 
-def asked(w: Work, intent: Intent) -> Work:
+def asked(w: StepWork, intent: Intent) -> StepWork:
     return replace(w, intent=intent.text)
 
 
-def reworded(w: Work, text: str) -> Work:
+def reworded(w: StepWork, text: str) -> StepWork:
     return replace(w, intent=text)
 
 
-def refused(w: Work, verdict: Verdict) -> Work:
+def refused(w: StepWork, verdict: Verdict) -> StepWork:
     return replace(w, error=f"validation failed: {verdict.reason}")
 
 
-def rejected(w: Work, answer: Reject) -> Work:
+def rejected(w: StepWork, answer: Reject) -> StepWork:
     return replace(w, error=f"rejected: {answer.reason}")
 
 
-def accepted(w: Work, answer: Accept) -> Work:
+def accepted(w: StepWork, answer: Accept) -> StepWork:
     return w if answer.text is None else replace(w, output=written(answer.text))
 
 
-def broke(w: Work, why: Failure) -> Work:
+def broke(w: StepWork, why: Failure) -> StepWork:
     return replace(w, error=f"{why.reason}: {why.detail}", is_transient=why.reason in _TRANSIENT)
 
 
-def timed_out(w: Work, _: None) -> Work:
+def timed_out(w: StepWork, _: None) -> StepWork:
     return replace(w, error="its time is over", is_transient=True)
 
 
