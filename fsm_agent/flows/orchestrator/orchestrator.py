@@ -16,7 +16,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig, Strategy
-from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
+from fsm_agent.flows.orchestrator.table import TeamState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, UnstoredFlowOptions, map_options
@@ -352,7 +352,7 @@ class Orchestrator(Runnable):
         """The states that ask an agent, by its name; the planner or validator may be one of the team."""
         found: dict[str, list[State[Any]]] = {}
         for state in (*self._step.live, *self.flow.live):
-            if isinstance(state, WorkingState):
+            if isinstance(state, TeamState):
                 found.update({name: [key] for name, key in state.keys_by_agent.items()})
         for state in (*self._step.live, *self.flow.live):
             agent = getattr(state, "agent", None)

@@ -39,7 +39,7 @@ from fsm_agent.flows.process.record import FlowLimits
 STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
 
 
-class WorkingState(CallState[StepWork, Any]):
+class TeamState(CallState[StepWork, Any]):
     """A call of an agent of the team, which is asked for its own output.
 
     Args:
@@ -110,7 +110,7 @@ def step_flow(
         )
 
     team.check_let_go(config.step_timeout_s)
-    working = WorkingState(work, team, config.step_timeout_s)
+    working = TeamState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
     def validating(w: StepWork) -> Any:
