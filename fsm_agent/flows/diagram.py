@@ -18,11 +18,11 @@ from fsm_agent.flows.definition.states import (
     End,
     FunctionState,
     GatherState,
+    LiveState,
     PauseState,
     State,
     SubflowState,
     WaitState,
-    Work,
 )
 from fsm_agent.flows.definition.table import Entry
 from fsm_agent.flows.flow import Flow
@@ -138,7 +138,7 @@ def _draw(flow: Flow[Any], drawn: _Drawn, prefix: str, box: str, shows_defaults:
 
 
 def _draw_state(state: State[Any], drawn: _Drawn, id: str, box: str, flow: Flow[Any], shows_defaults: bool) -> None:
-    inside: Sequence[Work[Any, Any]] = state.members if isinstance(state, Work) else ()
+    inside: Sequence[LiveState[Any, Any]] = state.members if isinstance(state, LiveState) else ()
     if not inside and not isinstance(state, SubflowState):
         drawn.nodes.append(_node(state, id, box, flow))
         return
@@ -178,7 +178,7 @@ def _waits_for(state: State[Any]) -> Iterator[str]:
     elif (kind := _KINDS.get(type(state))) is not None:
         once = isinstance(state, FunctionState) and state.function.once
         yield f"{kind}, once" if once else kind
-    if isinstance(state, Work) and state.within_s is not None:
+    if isinstance(state, LiveState) and state.within_s is not None:
         yield f"within {_duration(state.within_s)}"
 
 

@@ -22,7 +22,7 @@ from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import dumped, explained
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
 from fsm_agent.flows.definition.table import (
     CANCELLED,
     EXPIRED,
@@ -89,7 +89,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     name: str
     data: type[D]
     _: KW_ONLY
-    start: Work[D, Any]
+    start: LiveState[D, Any]
     rows: Sequence[Row[D]]
     limits: FlowLimits = field(default_factory=FlowLimits)
     version: int = 1
@@ -109,7 +109,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         check_arguments(self)
         check_hooks(self.hooks)
         states = named_states(self)
-        live = [state for state in states.values() if isinstance(state, Work)]
+        live = [state for state in states.values() if isinstance(state, LiveState)]
         table = with_defaults(self.rows, live, self.limits.deadline_s is not None)
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "states", states)
@@ -126,9 +126,9 @@ class Flow(FlowVerbs[D], Generic[D]):
         return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
 
     @cached_property
-    def live(self) -> tuple[Work[Any, Any], ...]:
+    def live(self) -> tuple[LiveState[Any, Any], ...]:
         """The states that wait."""
-        return tuple([state for state in self.states.values() if isinstance(state, Work)])
+        return tuple([state for state in self.states.values() if isinstance(state, LiveState)])
 
     @cached_property
     def times(self) -> Mapping[str, float]:
@@ -325,7 +325,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         return function_of(self, name, description, start, returns, {**policy})
 
 
-def _fingerprints(states: Sequence[Work[Any, Any]], agents: Agents) -> list[str]:
+def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:
     found = list[str]()
     for state in states:
         if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:

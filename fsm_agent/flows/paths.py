@@ -9,7 +9,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, LiveState, SeveralState, State, SubflowState
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
@@ -55,7 +55,7 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
             raise UsageError(f"{problem}; states that do: {names}")
 
 
-def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
+def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
     """Yield the states that ask agents, here and inside, each with the agents by role that are bound there."""
     for work in works:
         if isinstance(work, CallState):
@@ -76,7 +76,7 @@ def is_heard(flow: Flow[Any]) -> bool:
     )
 
 
-def _has_hooks_inside(works: Iterable[Work[Any, Any]]) -> bool:
+def _has_hooks_inside(works: Iterable[LiveState[Any, Any]]) -> bool:
     return any(
         _has_hooks_inside(work.members)
         or (isinstance(work, SubflowState) and (bool(work.flow.hooks) or _has_hooks_inside(work.flow.live)))
@@ -143,13 +143,13 @@ def _has_upgrades(flow: Flow[Any]) -> bool:
     return bool(flow.upgrades) or any(map(_has_upgrades, inside))
 
 
-def _members(work: Work[Any, Any]) -> Iterator[Work[Any, Any]]:
+def _members(work: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
     for member in work.members:
         yield member
         yield from _members(member)
 
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
-    if not isinstance(state, Work):
+    if not isinstance(state, LiveState):
         raise OutcomeError(f"the answer to {key!r} is {value!r:.80}, and no state is there: its own key would be right")
     return outcome_of(state, value)

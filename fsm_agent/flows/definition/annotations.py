@@ -19,11 +19,11 @@ from fsm_agent.flows.definition.states import (
     EachState,
     FunctionState,
     GatherState,
+    LiveState,
     Row,
     SubflowState,
     WaitState,
     WholeCallState,
-    Work,
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.lifecycle.call_result import CallResult
@@ -56,7 +56,7 @@ def check_annotations(flow: Flow[Any]) -> None:
             _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
 
 
-def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None:
+def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) -> None:
     """Check the functions of a state, and of its members, that are given data of a type."""
     here = f"{where}: {state.name}"
     for function, returned, result in _bodies(state):
@@ -71,7 +71,7 @@ def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None
             _check_work(where, member, data, what)
 
 
-def _bodies(state: Work[Any, Any]) -> Iterator[_Body]:
+def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
     match state:
         case CallState():
             yield state.task, object, "what an agent is asked"

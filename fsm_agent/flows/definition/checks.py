@@ -22,11 +22,11 @@ from fsm_agent.flows.definition.states import (
     EachState,
     End,
     FunctionState,
+    LiveState,
     PauseState,
     Row,
     SeveralState,
     State,
-    Work,
     event_name,
 )
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
@@ -49,7 +49,7 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     """
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
-    if not isinstance(flow.start, Work):
+    if not isinstance(flow.start, LiveState):
         raise FlowError(f"{where}: start is {shown(flow.start)}: a state that waits would be right")
     for row in flow.rows:
         if not isinstance(row, Row):
@@ -73,7 +73,7 @@ def check_flow(flow: Flow[Any]) -> None:
     check_data(where, flow.data)
     for state in flow.states.values():
         _check_name(where, state)
-        if isinstance(state, Work):
+        if isinstance(state, LiveState):
             _check_work(where, state, flow.agents)
     for row in flow.rows:
         _check_row(where, row)
@@ -146,7 +146,7 @@ def _check_name(where: str, state: State[Any]) -> None:
         raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
 
 
-def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
+def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
     if state.within_s is not None and not (is_finite(state.within_s) and state.within_s > 0):
         right = "a number of seconds above 0"
@@ -193,7 +193,7 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
 
 def _check_row(where: str, row: Row[Any]) -> None:
     source = row.source
-    if not isinstance(source, Work):
+    if not isinstance(source, LiveState):
         raise FlowError(f"{where}: the row {row!r} leads out of an end: a row out of a state would be right")
     if row.trigger not in (*source.triggers, "elapsed"):
         known = ", ".join(source.triggers) or "elapsed"
@@ -232,7 +232,7 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
         _check_taken(where, state, takers)
 
 
-def _check_taken(where: str, state: Work[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
+def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
     """Refuse a state for whose outcomes there may be no row."""
     outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
     for trigger, case in outcomes:

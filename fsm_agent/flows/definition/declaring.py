@@ -17,11 +17,11 @@ from fsm_agent.flows.definition.states import (
     End,
     FunctionState,
     GatherState,
+    LiveState,
     PauseState,
     SubflowState,
     WaitState,
     WholeCallState,
-    Work,
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
@@ -461,25 +461,32 @@ def pause(name: str, delay_s: float) -> PauseState[Any]:
 
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
 ) -> GatherState[D, tuple[A1, A2]]: ...
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, tuple[A1, A2, A3]]: ...
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *,
+    within_s: float | None = None,
 ) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
 @overload
 def gather(
     name: str,
-    m1: Work[D, A1],
-    m2: Work[D, A2],
-    m3: Work[D, A3],
-    m4: Work[D, A4],
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
     /,
-    *more: Work[D, Any],
+    *more: LiveState[D, Any],
     within_s: float | None = None,
 ) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
 def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
@@ -500,25 +507,32 @@ def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
 
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2]: ...
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2 | A3]: ...
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *,
+    within_s: float | None = None,
 ) -> GatherState[D, A1 | A2 | A3 | A4]: ...
 @overload
 def race(
     name: str,
-    m1: Work[D, A1],
-    m2: Work[D, A2],
-    m3: Work[D, A3],
-    m4: Work[D, A4],
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
     /,
-    *more: Work[D, Any],
+    *more: LiveState[D, Any],
     within_s: float | None = None,
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
@@ -534,7 +548,7 @@ def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
 
 def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race: bool) -> GatherState[Any, Any]:
     for member in members:
-        if not isinstance(member, Work):
+        if not isinstance(member, LiveState):
             raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     if len(members) < 2:
         raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
@@ -543,7 +557,7 @@ def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race
 
 def each(
     name: str,
-    member: Work[I, A],
+    member: LiveState[I, A],
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
@@ -568,7 +582,7 @@ def each(
 
 def each_settled(
     name: str,
-    member: Work[I, A],
+    member: LiveState[I, A],
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
@@ -583,7 +597,7 @@ def each_settled(
 
 
 def _for_each(name: str, member: Any, over: Any, *options: Any) -> EachState[Any, Any]:
-    if not isinstance(member, Work):
+    if not isinstance(member, LiveState):
         raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     return EachState(name, member, _pure(f"over of {name!r}", over), *options)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, FunctionState, SeveralState, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, SeveralState, SubflowState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
 
 
-def is_let_go(state: Work[Any, Any]) -> bool:
+def is_let_go(state: LiveState[Any, Any]) -> bool:
     """Return whether a state, or a member of it, may be let go of while it goes on."""
     return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)
 
 
-def check_let_go(here: str, state: Work[Any, Any], agents: Agents) -> None:
+def check_let_go(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
     """Refuse a state that may be let go of while a function runs that must not run twice; agents may come later.
 
     Raises:
@@ -66,7 +66,7 @@ def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, i
                 yield from once_of(agent.functions, (*seen, agent), is_late=is_late)
 
 
-def _once_in(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[str]:
+def _once_in(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[str]:
     for work in works:
         if isinstance(work, FunctionState) and work.function.once:
             yield work.name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, LiveState, SubflowState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 
@@ -27,7 +27,7 @@ def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
     return found
 
 
-def _calls(works: Iterable[Work[Any, Any]]) -> Iterator[CallState[Any, Any]]:
+def _calls(works: Iterable[LiveState[Any, Any]]) -> Iterator[CallState[Any, Any]]:
     for work in works:
         if isinstance(work, CallState):
             yield work

@@ -112,7 +112,7 @@ def event_name(trigger: str, case: Any) -> str:
     return trigger if case is ANY else f"{trigger} {case_name(case)}"
 
 
-class Work(State[D], Generic[D, A]):
+class LiveState(State[D], Generic[D, A]):
     """A state that waits.
 
     Attributes:
@@ -130,12 +130,12 @@ class Work(State[D], Generic[D, A]):
         return Row(self, "elapsed", to, None, do)
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         """The states inside of it."""
         return ()
 
 
-class _Giving(Work[D, A]):
+class _Giving(LiveState[D, A]):
     """A state that gives something."""
 
     @overload
@@ -189,7 +189,7 @@ class CallState(_Failing[D, A]):
         agent: The agent, or its role; or a function of the data that chooses one, or a role.
         kinds: The types of the answer.
         name: By default that of ``task``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
         agent: See `CallState`.
         kinds: The types of the output.
         name: By default that of ``task``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     def __init__(
@@ -375,7 +375,7 @@ class FunctionState(_Failing[D, A]):
     Args:
         function: Its callable takes the data, and a `Context` if it has a second parameter.
         kinds: The types of what it returns.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     def __init__(self, function: Function, kinds: Kinds, within_s: float | None) -> None:
@@ -393,7 +393,7 @@ class WaitState(_Giving[D, A]):
         question: Returns what they are shown; pure.
         kinds: The types of the answer.
         name: By default that of ``question``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     triggers = ("done",)
@@ -408,7 +408,7 @@ class WaitState(_Giving[D, A]):
         self.doc = inspect.getdoc(question) or ""
 
 
-class PauseState(Work[D, None]):
+class PauseState(LiveState[D, None]):
     """A state that waits for time to pass."""
 
     triggers = ()
@@ -443,7 +443,7 @@ class SeveralState(_Failing[D, A]):
     is_lenient = False
     parallel: int | None = None
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         """Return the name of each member, its state, and the data that it sees."""
         raise NotImplementedError
 
@@ -451,7 +451,7 @@ class SeveralState(_Failing[D, A]):
 class GatherState(SeveralState[D, A]):
     """A state that waits for several states at once, or for the first of them."""
 
-    def __init__(self, name: str, members: Sequence[Work[D, Any]], within_s: float | None, is_race: bool) -> None:
+    def __init__(self, name: str, members: Sequence[LiveState[D, Any]], within_s: float | None, is_race: bool) -> None:
         self.name = name
         self.within_s = within_s
         self.is_race = is_race
@@ -462,10 +462,10 @@ class GatherState(SeveralState[D, A]):
             self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.provided or (None,)) for m in self._members)],))  # type: ignore[misc]
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         return self._members
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         return [(member.name, member, data) for member in self._members]
 
 
@@ -475,7 +475,7 @@ class EachState(SeveralState[D, A]):
     def __init__(
         self,
         name: str,
-        member: Work[Any, Any],
+        member: LiveState[Any, Any],
         over: Callable[[D], Sequence[Any]],
         parallel: int | None,
         is_lenient: bool,
@@ -491,10 +491,10 @@ class EachState(SeveralState[D, A]):
         self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         return (self.member,)
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         found: Any = self.over(data)
         if isinstance(found, str | bytes | Set | Mapping) or not isinstance(found, Iterable):
             what = f"the items of {self.name} are {shown(found)}"

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.flows.definition.kinds import ANY
-from fsm_agent.flows.definition.states import End, FunctionState, Row, State, Work, event_name
+from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import Row as MachineRow
 from fsm_agent.machine.rows import machine_of
@@ -50,7 +50,9 @@ def row_name(source: str, event: str, to: str, guard: str) -> str:
     return f"{source} --{event}{f' [{guard}]' if guard else ''}--> {to}"
 
 
-def with_defaults(rows: Sequence[Row[Any]], live: Sequence[Work[Any, Any]], has_deadline: bool) -> tuple[Row[Any], ...]:
+def with_defaults(
+    rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
+) -> tuple[Row[Any], ...]:
     """Return the rows, and a row for each trigger of each state that may find none which takes it."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None}
     found = list(rows)
@@ -75,7 +77,7 @@ def cases_of(row: Row[Any]) -> tuple[Any, ...]:
 
 def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     """Return the types, or members of an enum, that the rows of a trigger tell apart."""
-    return state.kinds.cases if trigger == "done" and isinstance(state, Work) else (ANY,)
+    return state.kinds.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
 def entries_of(flow: Flow[Any]) -> Iterator[Entry]:

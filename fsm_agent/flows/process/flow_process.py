@@ -17,7 +17,7 @@ from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work
+from fsm_agent.flows.definition.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import WorksRecord
@@ -130,7 +130,7 @@ class FlowProcess(Parent):
         return self.run_context.deps
 
     @abstractmethod
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state that is behind the name of a work, and the data that it sees."""
 
     # What its children need; see `Parent`
@@ -144,7 +144,7 @@ class FlowProcess(Parent):
         self._inners[name] = inner
         return process
 
-    def _check_let_go(self, state: Work[Any, Any], process: Any) -> None:
+    def _check_let_go(self, state: LiveState[Any, Any], process: Any) -> None:
         """Refuse what may not be let go of, as far as it was not known when the flow was defined.
 
         Raises:
@@ -222,7 +222,7 @@ class FlowProcess(Parent):
             return _function_effect(state, data, name, once, self.record.id)
         return None
 
-    def work_end_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], WorkEnd]:
+    def work_end_of(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], WorkEnd]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
         if isinstance(outcome, WorkEnd):
             return key, self.work(key)[0], outcome
@@ -278,7 +278,7 @@ class FlowProcess(Parent):
 
     # Speaking for its works
 
-    def keys_of(self, state: Work[Any, Any]) -> list[str]:
+    def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
         """Return the keys under which somebody may say what comes of a state, here and inside."""
         found: list[str] = []
         for effect in self.own_effects():
@@ -293,7 +293,7 @@ class FlowProcess(Parent):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
-    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
+    def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
         """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
 
         Args:
@@ -317,7 +317,7 @@ class FlowProcess(Parent):
             trial._give(state, outcome)
         self._give(state, outcome)
 
-    def _give(self, state: Work[Any, Any], outcome: Outcome) -> None:
+    def _give(self, state: LiveState[Any, Any], outcome: Outcome) -> None:
         (key,) = self.keys_of(state)
         if prefix_of(key) == StartFunction.prefix:
             self.advance(key, Started(at_s=outcome.at_s))
@@ -335,7 +335,7 @@ class FlowProcess(Parent):
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 
-def outcome_of(state: Work[Any, Any], value: Any) -> Returned | FunctionFailed:
+def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFailed:
     """Return somebody's word for what a state gives, or its `Failure`, as an outcome.
 
     Raises:

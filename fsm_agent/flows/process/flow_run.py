@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import End, Row, SubflowState, Work, event_name
+from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_process import (
@@ -126,7 +126,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     # Its works
 
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state behind the name of a step, and the data that it sees: the present ones."""
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:

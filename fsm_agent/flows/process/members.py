@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import SeveralState, Work
+from fsm_agent.flows.definition.states import LiveState, SeveralState
 from fsm_agent.flows.process.flow_process import (
     NOT_BEGUN,
     NOTES,
@@ -30,7 +30,7 @@ from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
-Member: TypeAlias = tuple[str, Work[Any, Any], Any]  # its name, its state, the data that it sees
+Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state, the data that it sees
 
 
 class Members(FlowProcess):
@@ -70,7 +70,7 @@ class Members(FlowProcess):
         """Nothing of its own: it is part of a flow."""
         return ""
 
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state of a member, and the data that it sees."""
         try:
             _, state, data = self._by_name[name]

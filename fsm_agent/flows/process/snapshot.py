@@ -15,7 +15,7 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.json_text import explained
-from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, End, LiveState, SeveralState, SubflowState
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
@@ -180,7 +180,7 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
     elif (works := [*children, *r.once]) and works != [r.here]:
         hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
         problem = f"it stands in {r.here}, and has the works {works}{hint}"
-    elif isinstance(state, Work) and not works:
+    elif isinstance(state, LiveState) and not works:
         problem = f"it stands in {r.here}, and waits for nothing"
     elif works and bool(children) != isinstance(state, CallState | SubflowState | SeveralState):
         problem = f"{r.state} is another kind of state by now"
