@@ -39,7 +39,7 @@ NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 BEGINNING = (Begin("begin"),)
 
 
-class WorkEnd(NamedTuple):
+class StateResult(NamedTuple):
     """The end of a work: a trigger, and the answer that rows are given."""
 
     trigger: str
@@ -186,21 +186,21 @@ class FlowProcess(Parent):
             child.record = with_limits_left(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def result_of_child(self, name: str, child: Any) -> WorkEnd:
+    def result_of_child(self, name: str, child: Any) -> StateResult:
         r, (state, _) = child.record, self.work(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
-            work_end: WorkEnd = child.work_end()
-            return work_end._replace(at_s=at_s, usage=r.total_usage)
+            state_result: StateResult = child.state_result()
+            return state_result._replace(at_s=at_s, usage=r.total_usage)
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
             if output is None and ending.reason != "answered":
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
-                return WorkEnd("failed", why, at_s, r.total_usage)
+                return StateResult("failed", why, at_s, r.total_usage)
             answer = child.outcome if isinstance(state, WholeCallState) else output
-            return WorkEnd("done", answer, at_s, r.total_usage)
-        return WorkEnd("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
+            return StateResult("done", answer, at_s, r.total_usage)
+        return StateResult("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
 
     # Its own effects
 
@@ -222,9 +222,9 @@ class FlowProcess(Parent):
             return _function_effect(state, data, name, once, self.record.id)
         return None
 
-    def work_end_of(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], WorkEnd]:
+    def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
-        if isinstance(outcome, WorkEnd):
+        if isinstance(outcome, StateResult):
             return key, self.work(key)[0], outcome
         name = name_in(key)
         state, _ = self.work(name)
@@ -233,16 +233,16 @@ class FlowProcess(Parent):
             if isinstance(state, WaitState):
                 raise OutcomeError(f"the answer to {key!r} is an error: {state.kinds!r} as JSON would be right")
             reason = getattr(outcome, "reason", "") or "raised"
-            return name, state, WorkEnd("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
+            return name, state, StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, state, WorkEnd("done", state.kinds.load(outcome.text), outcome.at_s)
+            return name, state, StateResult("done", state.kinds.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
-            return name, state, WorkEnd("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+            return name, state, StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""

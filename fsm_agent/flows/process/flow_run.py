@@ -15,7 +15,7 @@ from fsm_agent.flows.process.flow_process import (
     NOTES,
     SEEDED,
     FlowProcess,
-    WorkEnd,
+    StateResult,
     in_doubt,
     inner_of,
     seeded,
@@ -158,31 +158,31 @@ class FlowRun(FlowProcess, Generic[D]):
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
-    def work_end(self) -> WorkEnd:
+    def state_result(self) -> StateResult:
         """Return what came of it for the flow around it."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
-            return WorkEnd("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
-        return WorkEnd("done", r.data, 0.0)
+            return StateResult("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
+        return StateResult("done", r.data, 0.0)
 
     # Steps
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         r: FlowRecord = record
-        trigger, answer, detail, work_end = self._read(key, outcome)
+        trigger, answer, detail, state_result = self._read(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
         if trigger in NOTES:
             return self.noted(moved, key, trigger)
         if key == "begin":
             moved = moved.changed(id=outcome.id, started_at_s=at_s)
-        usage = r.total_usage if work_end is None else r.total_usage + work_end.usage
+        usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
         return self._entered(moved, usage, at_s, detail, steps)
 
-    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, WorkEnd | None]:
+    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
         """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
-        kind = "" if isinstance(outcome, WorkEnd) else outcome.kind
+        kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
         if key == "":
@@ -197,11 +197,11 @@ class FlowRun(FlowProcess, Generic[D]):
             return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:
             return kind, None, "", None
-        _, state, work_end = self.work_end_of(key, outcome)
-        if work_end.trigger == "failed":
-            why: Failure = work_end.answer
-            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), work_end
-        return event_name("done", state.kinds.case_of(work_end.answer)), work_end.answer, "", work_end
+        _, state, state_result = self.result_of_state(key, outcome)
+        if state_result.trigger == "failed":
+            why: Failure = state_result.answer
+            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), state_result
+        return event_name("done", state.kinds.case_of(state_result.answer)), state_result.answer, "", state_result
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""

@@ -18,7 +18,7 @@ from fsm_agent.flows.process.flow_process import (
     NOTES,
     SEEDED,
     FlowProcess,
-    WorkEnd,
+    StateResult,
     in_doubt,
     inner_of,
     name_in,
@@ -78,16 +78,16 @@ class Members(FlowProcess):
             raise OutcomeError(f"{name!r} is no member of {self.state!r}") from None
         return state, data
 
-    def work_end(self) -> WorkEnd:
+    def state_result(self) -> StateResult:
         """Return what came of them for the flow around it."""
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
-            return WorkEnd("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
+            return StateResult("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
         if state.is_race:
             (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
-            return WorkEnd("done", self._loaded(won), 0.0)
-        return WorkEnd("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
+            return StateResult("done", self._loaded(won), 0.0)
+        return StateResult("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
 
     def watch(self, step: Stepped) -> None:
         """Nobody watches: the table is the same for all."""
@@ -118,15 +118,15 @@ class Members(FlowProcess):
         return settled.failure or self.work(name)[0].kinds.load(settled.text)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        if isinstance(outcome, WorkEnd) or key not in ("", "begin"):
-            if not isinstance(outcome, WorkEnd) and outcome.kind in NOTES:
+        if isinstance(outcome, StateResult) or key not in ("", "begin"):
+            if not isinstance(outcome, StateResult) and outcome.kind in NOTES:
                 moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
                 return self.noted(moved, key, outcome.kind)
-            name, _, work_end = self.work_end_of(key, outcome)
-            usage = record.usage + work_end.usage
-            trigger = "gave" if work_end.trigger == "done" else "broke"
+            name, _, state_result = self.result_of_state(key, outcome)
+            usage = record.usage + state_result.usage
+            trigger = "gave" if state_result.trigger == "done" else "broke"
             return self.take_row(
-                record.changed(usage=usage), trigger, work_end._replace(where=name), key, work_end.at_s, steps
+                record.changed(usage=usage), trigger, state_result._replace(where=name), key, state_result.at_s, steps
             )
         moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
         return moved.changed(id=outcome.id) if key == "begin" else moved
@@ -139,19 +139,19 @@ def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
     return not members.members
 
 
-def is_enough(r: MembersRecord, _: WorkEnd, members: Members) -> bool:
+def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
     """The first of a race, or the last of all."""
     return members.state.is_race or is_last(r, _, members)
 
 
-def is_last(r: MembersRecord, _: WorkEnd, members: Members) -> bool:
+def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
     return len(r.settled) == len(members.members) - 1
 
 
-def breaks_all(r: MembersRecord, work_end: WorkEnd, members: Members) -> bool:
+def breaks_all(r: MembersRecord, state_result: StateResult, members: Members) -> bool:
     """A failure that ends the others: the first where all are needed, the last of a race."""
     state = members.state
-    return is_last(r, work_end, members) if state.is_race else not state.is_lenient
+    return is_last(r, state_result, members) if state.is_race else not state.is_lenient
 
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
@@ -171,18 +171,18 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     return r.changed(once=once, children=children, begun=begun)
 
 
-def keep(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
+def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
     """Keep what came of a member, and begin the next."""
-    return begin(_settled(r, work_end, members), work_end, members)
+    return begin(_settled(r, state_result, members), state_result, members)
 
 
-def join(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    r = _settled(r, work_end, members)
+def join(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    r = _settled(r, state_result, members)
     return _ended(r, FlowEnding(Stage.COMPLETED))
 
 
-def fail(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    r = _settled(r, work_end, members)
+def fail(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    r = _settled(r, state_result, members)
     failures = [(name, r.settled[name].failure) for name, _, _ in members.members if name in r.settled]
     name, why = next((name, failure) for name, failure in failures if failure is not None)
     return _ended(r, FlowEnding(why.reason, True, why.detail, name))
@@ -200,10 +200,14 @@ def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     return r
 
 
-def _settled(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    name = work_end.where
+def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    name = state_result.where
     kinds = members.work(name)[0].kinds
-    settled = Settled(failure=work_end.answer) if work_end.trigger == "failed" else Settled(kinds.dump(work_end.answer))
+    settled = (
+        Settled(failure=state_result.answer)
+        if state_result.trigger == "failed"
+        else Settled(kinds.dump(state_result.answer))
+    )
     once = r.once
     if name in once:
         once = dict(once)
