@@ -213,13 +213,13 @@ def _current(run: FlowProcess, prefix: str) -> set[str]:
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"
     else:
-        ids = {f"{prefix}{run.work(name)[0].name}" for name in (*run.record.once, *run.record.children)}
+        ids = {f"{prefix}{run.state_of(name)[0].name}" for name in (*run.record.once, *run.record.children)}
         inner = prefix
     for name in run.record.children:
         cell = run._child_process(run.record, name)
         if isinstance(cell, FlowProcess):
             is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
-            ids |= _current(cell, f"{inner}{run.work(name)[0].name}/" if is_deeper else inner)
+            ids |= _current(cell, f"{inner}{run.state_of(name)[0].name}/" if is_deeper else inner)
     return ids
 
 

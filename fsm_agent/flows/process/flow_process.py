@@ -130,13 +130,13 @@ class FlowProcess(Parent):
         return self.run_context.deps
 
     @abstractmethod
-    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state that is behind the name of a work, and the data that it sees."""
 
     # What its children need; see `Parent`
 
     def child(self, name: str, record: Any) -> Process:
-        state, data = self.work(name)
+        state, data = self.state_of(name)
         inner: Inner = _INNER_OF[type(state)](state, data, record, self.run_context)
         process: Process = inner.process
         if self.is_let_go or is_let_go(state):
@@ -187,7 +187,7 @@ class FlowProcess(Parent):
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> StateResult:
-        r, (state, _) = child.record, self.work(name)
+        r, (state, _) = child.record, self.state_of(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
             state_result: StateResult = child.state_result()
@@ -215,7 +215,7 @@ class FlowProcess(Parent):
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
         """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
-        state, data = self.work(name)
+        state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
         if isinstance(state, FunctionState):
@@ -225,9 +225,9 @@ class FlowProcess(Parent):
     def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
         """Return the name and the state of the work that an outcome is about, and what came of it."""
         if isinstance(outcome, StateResult):
-            return key, self.work(key)[0], outcome
+            return key, self.state_of(key)[0], outcome
         name = name_in(key)
-        state, _ = self.work(name)
+        state, _ = self.state_of(name)
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
@@ -282,11 +282,11 @@ class FlowProcess(Parent):
         """Return the keys under which somebody may say what comes of a state, here and inside."""
         found: list[str] = []
         for effect in self.own_effects():
-            own = self.work(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
+            own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
             if own is state:
                 found.append(effect.key)
         for name in self.record.children:
-            if self.work(name)[0] is state:
+            if self.state_of(name)[0] is state:
                 found.append(name)
             cell = self._child_process(self.record, name)
             if isinstance(cell, FlowProcess):

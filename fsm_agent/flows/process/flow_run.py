@@ -126,7 +126,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     # Its works
 
-    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state behind the name of a step, and the data that it sees: the present ones."""
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
@@ -192,7 +192,7 @@ class FlowRun(FlowProcess, Generic[D]):
                 kind, reason = "cancelled", "the time of what it is inside of is over"
             return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
-            state, _ = self.work(self.record.here)
+            state, _ = self.state_of(self.record.here)
             detail = f"the {state.within_s:g} s of {state.name} are over"
             return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:

@@ -70,7 +70,7 @@ class Members(FlowProcess):
         """Nothing of its own: it is part of a flow."""
         return ""
 
-    def work(self, name: str) -> tuple[LiveState[Any, Any], Any]:
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state of a member, and the data that it sees."""
         try:
             _, state, data = self._by_name[name]
@@ -115,7 +115,7 @@ class Members(FlowProcess):
 
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
-        return settled.failure or self.work(name)[0].kinds.load(settled.text)
+        return settled.failure or self.state_of(name)[0].kinds.load(settled.text)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, StateResult) or key not in ("", "begin"):
@@ -202,7 +202,7 @@ def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
 
 def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
     name = state_result.where
-    kinds = members.work(name)[0].kinds
+    kinds = members.state_of(name)[0].kinds
     settled = (
         Settled(failure=state_result.answer)
         if state_result.trigger == "failed"
