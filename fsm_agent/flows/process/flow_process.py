@@ -20,7 +20,7 @@ from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
-from fsm_agent.flows.process.record import WorksRecord
+from fsm_agent.flows.process.record import FlowProcessRecord
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.costs.budget import with_limits_left
@@ -118,7 +118,7 @@ class FlowProcess(Parent):
     record: Any
     is_let_go = False  # what is around it may let go of it while it goes on
 
-    def __init__(self, record: WorksRecord, run_context: RunContext) -> None:
+    def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
         self.run_context = run_context
         self._inners: dict[str, Inner] = {}
@@ -346,7 +346,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
     return Returned(text=state.kinds.dump(value))
 
 
-def in_doubt(record: WorksRecord) -> str:
+def in_doubt(record: FlowProcessRecord) -> str:
     """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
@@ -359,7 +359,7 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
         yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
     for name, child in record.children.items():
         inner = getattr(child, "record", child)  # of a flow inside of an agent call
-        if isinstance(inner, CallRecord | WorksRecord):
+        if isinstance(inner, CallRecord | FlowProcessRecord):
             yield from _in_doubt(inner, f"{path}{name}{SEPARATOR}")
 
 

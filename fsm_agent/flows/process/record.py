@@ -45,7 +45,7 @@ class FlowEnding(Value, frozen=True):
     where: str = ""  # the member that failed
 
 
-class WorksRecord(Value, frozen=True, kw_only=True):
+class FlowProcessRecord(Value, frozen=True, kw_only=True):
     """The part that all records have; two are equal when the same happened, whatever the schedule: but for the trace.
 
     ``once`` has the works that are no processes of their own, by name, and how often those that must not run twice
@@ -95,7 +95,7 @@ class WorksRecord(Value, frozen=True, kw_only=True):
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")
 
 
-class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
+class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     """All there is to know about a run of a flow."""
 
     flow: str
@@ -141,7 +141,7 @@ class Settled(Value, frozen=True):
     failure: Failure | None = None
 
 
-class MembersRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
+class MembersRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     """All there is to know about members that go on at once; their state and data are the flow's."""
 
     begun: int = 0  # how many members, in their order
