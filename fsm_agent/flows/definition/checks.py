@@ -14,9 +14,9 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
-from fsm_agent.flows.definition.letting_go import check_let_go
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -154,7 +154,7 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
         what = "must not run twice and has within_s, after which nobody would know what became of it"
         raise FlowError(f"{here} {what}: leave within_s out")
-    check_let_go(here, state, agents)
+    check_abandonment(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
     if not isinstance(state, SeveralState):

@@ -109,7 +109,7 @@ def step_flow(
             requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
         )
 
-    team.check_let_go(config.step_timeout_s)
+    team.check_abandonment(config.step_timeout_s)
     working = TeamState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)

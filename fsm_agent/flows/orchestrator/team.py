@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.abandonment import once_of, refused
 from fsm_agent.flows.definition.kinds import Kinds
-from fsm_agent.flows.definition.letting_go import once_of, refused
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, retried
 from fsm_agent.flows.orchestrator.mapping import Texts
@@ -86,7 +86,7 @@ class Team:
                 raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
         return plan
 
-    def check_let_go(self, timeout_s: float | None) -> None:
+    def check_abandonment(self, timeout_s: float | None) -> None:
         """Refuse a time limit of steps in which functions may run that must not run twice.
 
         Raises:

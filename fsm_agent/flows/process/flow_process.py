@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.flows.definition.abandonment import may_be_abandoned, once_of, refused
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.letting_go import is_let_go, once_of, refused
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
@@ -116,7 +116,7 @@ class FlowProcess(Parent):
     """
 
     record: Any
-    is_let_go = False  # what is around it may let go of it while it goes on
+    may_be_abandoned = False  # what is around it may let go of it while it goes on
 
     def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
@@ -139,19 +139,19 @@ class FlowProcess(Parent):
         state, data = self.state_of(name)
         inner: Inner = _INNER_OF[type(state)](state, data, record, self.run_context)
         process: Process = inner.process
-        if self.is_let_go or is_let_go(state):
-            self._check_let_go(state, process)
+        if self.may_be_abandoned or may_be_abandoned(state):
+            self._check_abandonment(state, process)
         self._inners[name] = inner
         return process
 
-    def _check_let_go(self, state: LiveState[Any, Any], process: Any) -> None:
+    def _check_abandonment(self, state: LiveState[Any, Any], process: Any) -> None:
         """Refuse what may not be let go of, as far as it was not known when the flow was defined.
 
         Raises:
             FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
         """
         if isinstance(process, FlowProcess):
-            process.is_let_go = True
+            process.may_be_abandoned = True
             return
         for what in once_of(process.prompt.offers, is_late=True):
             raise refused(state.name, f"{what} of its agent")

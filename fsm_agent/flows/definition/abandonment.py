@@ -1,4 +1,4 @@
-"""The states that may be let go of while they go on, in which functions that must not run twice have no place.
+"""The states that may be abandoned while they go on, in which functions that must not run twice have no place.
 
 A state with ``within_s`` is let go of when its time is over, and so is who loses a race.  A function that runs is then
 left behind, and nobody is told what became of it.
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
 
 
-def is_let_go(state: LiveState[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be let go of while it goes on."""
+def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
+    """Return whether a state, or a member of it, may be abandoned while it goes on."""
     return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)
 
 
-def check_let_go(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be let go of while a function runs that must not run twice; agents may come later.
+def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
+    """Refuse a state that may be abandoned while a function runs that must not run twice; agents may come later.
 
     Raises:
         FlowError: It names the function.
     """
-    for what in _once_in([state], agents) if is_let_go(state) else ():
+    for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
         for inner in state.flow.live:
-            check_let_go(f"{here}: {inner.name}", inner, agents)
+            check_abandonment(f"{here}: {inner.name}", inner, agents)
 
 
 def refused(here: str, what: str, right: str = "a state of its own, without a time limit, is right") -> FlowError:
-    """Return the error for a function that must not run twice, in a state that may be let go of."""
-    doubt = f"may be let go of while {what} runs, which must not run twice"
+    """Return the error for a function that must not run twice, in a state that may be abandoned."""
+    doubt = f"may be abandoned while {what} runs, which must not run twice"
     return FlowError(f"{here} {doubt}, and nobody would know what became of it: {right}")
 
 
