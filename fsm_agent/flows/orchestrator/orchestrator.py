@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
-from fsm_agent.flows.definition.declaring import end
+from fsm_agent.flows.definition.declare import end
 from fsm_agent.flows.definition.states import Row, State, SubflowState
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.declaring import call, each, end, execute, failure, pause, subflow, wait
+from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
 from fsm_agent.flows.definition.kinds import ANY, Kinds, check_resolved
 from fsm_agent.flows.definition.states import CallState, End, Row, State
 from fsm_agent.flows.flow import Flow
