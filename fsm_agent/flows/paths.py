@@ -9,7 +9,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import telling
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, LiveState, SeveralState, State, SubflowState
+from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
@@ -25,7 +25,7 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
     """Return the state at a path of names, and the rest of the path beyond it; None: there is no such state."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
-    while rest and isinstance(state, SeveralState):
+    while rest and isinstance(state, ParallelState):
         name, _, rest = rest.partition(SEPARATOR)
         known = {member.name: member for member in state.members}
         state = known.get(name_in(name), state.members[0])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, SeveralState, SubflowState
+from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
     """Return whether a state, or a member of it, may be abandoned while it goes on."""
-    return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)
+    return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:

@@ -23,9 +23,9 @@ from fsm_agent.flows.definition.states import (
     End,
     FunctionState,
     LiveState,
+    ParallelState,
     PauseState,
     Row,
-    SeveralState,
     State,
     event_name,
 )
@@ -157,7 +157,7 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     check_abandonment(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
-    if not isinstance(state, SeveralState):
+    if not isinstance(state, ParallelState):
         state.kinds.check(here)
         if empty := [kind for kind in state.kinds.kinds if isinstance(kind, EnumType) and not len(kind)]:
             raise FlowError(

@@ -430,7 +430,7 @@ class SubflowState(_Failing[D, A]):
         self.kinds = Kinds(name, (flow.data,))
 
 
-class SeveralState(_Failing[D, A]):
+class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
@@ -448,7 +448,7 @@ class SeveralState(_Failing[D, A]):
         raise NotImplementedError
 
 
-class GatherState(SeveralState[D, A]):
+class GatherState(ParallelState[D, A]):
     """A state that waits for several states at once, or for the first of them."""
 
     def __init__(self, name: str, members: Sequence[LiveState[D, Any]], within_s: float | None, is_race: bool) -> None:
@@ -469,7 +469,7 @@ class GatherState(SeveralState[D, A]):
         return [(member.name, member, data) for member in self._members]
 
 
-class EachState(SeveralState[D, A]):
+class EachState(ParallelState[D, A]):
     """A state that waits for one state for each item that the data have when it is entered."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Members that go on at once: a process whose children are the members, with a small table of its own.
 
-At most `SeveralState.parallel` of them have begun and not ended, the first in their order, so that a step costs the
+At most `ParallelState.parallel` of them have begun and not ended, the first in their order, so that a step costs the
 same however many there are.  Results are kept as JSON, and are read again in the order of the members.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import LiveState, SeveralState
+from fsm_agent.flows.definition.states import LiveState, ParallelState
 from fsm_agent.flows.process.flow_process import (
     NOT_BEGUN,
     NOTES,
@@ -45,7 +45,7 @@ class Members(FlowProcess):
 
     record: MembersRecord
 
-    def __init__(self, state: SeveralState[Any, Any], data: Any, record: MembersRecord, around: RunContext) -> None:
+    def __init__(self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, around: RunContext) -> None:
         super().__init__(record, around)
         self.machine = _machine()
         self.state = state
@@ -242,11 +242,11 @@ def _machine() -> Any:
     return machine_of(ROWS, Stage)
 
 
-@seeded.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
+@seeded.register(ParallelState)
+def _(state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
     return MembersRecord(state=Stage.SEEDED, depth=depth)
 
 
-@inner_of.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext) -> Inner:
+@inner_of.register(ParallelState)
+def _(state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext) -> Inner:
     return Inner(Members(state, data, record, run_context), (), hears_inside=True)

@@ -15,7 +15,7 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.json_text import explained
-from fsm_agent.flows.definition.states import CallState, End, LiveState, SeveralState, SubflowState
+from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
@@ -99,7 +99,7 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
     match state:
         case SubflowState():
             return _flow_json(state.flow, record)
-        case SeveralState():
+        case ParallelState():
             known = {member.name: member for member in state.members}  # of `each` there is one, for all numbers
             children = {
                 name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
@@ -182,7 +182,7 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
         problem = f"it stands in {r.here}, and has the works {works}{hint}"
     elif isinstance(state, LiveState) and not works:
         problem = f"it stands in {r.here}, and waits for nothing"
-    elif works and bool(children) != isinstance(state, CallState | SubflowState | SeveralState):
+    elif works and bool(children) != isinstance(state, CallState | SubflowState | ParallelState):
         problem = f"{r.state} is another kind of state by now"
     if problem:
         raise SnapshotError(f"{where} contradicts itself: {problem}")
@@ -199,7 +199,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
     match state:
         case SubflowState():
             return _flow_record(state.flow, raw)
-        case SeveralState():
+        case ParallelState():
             return _members_record(state, data, raw, where)
     try:
         record: CallRecord = from_json(raw, CallRecord)
@@ -210,7 +210,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
     return record
 
 
-def _members_record(state: SeveralState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
+def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
     try:
         r: _MembersJson = from_json(raw, _MembersJson)
         stage = Stage(r.state)
