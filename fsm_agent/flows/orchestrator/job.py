@@ -22,7 +22,7 @@ STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesi
 
 
 @dataclass(frozen=True)
-class Entry:
+class Attempt:
     """An attempt at a step, for the journal."""
 
     step_id: str
@@ -55,7 +55,7 @@ class Job:
     loop: int | None = None  # the number of the loop that failed last, if it was a loop
     is_over: bool = False  # a step said that the task is done
     waves: int = 0
-    journal: tuple[Entry, ...] = ()
+    journal: tuple[Attempt, ...] = ()
     begun: int = 0  # entries of the journal from before this strategy
     seen: Message | None = None  # pictures and documents of the task
 
@@ -66,7 +66,7 @@ class Job:
         return self.strategy
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[Attempt, ...]:
         """The attempts at steps of this strategy."""
         return self.journal[self.begun :]
 
@@ -98,14 +98,14 @@ def _noted(j: Job, works: Sequence[StepWork], closed: int) -> Job:
         step = w.step
         if w.error:
             j = _failed(j, step.step_id, w.error)
-            journal.append(Entry(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
+            journal.append(Attempt(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
             continue
         assert w.output is not None
         done = (*done, step.step_id)
         outputs.pop(step.step_id, None)
         outputs[step.step_id] = w.output
         is_over = is_over or w.output.says(step.ends_if)
-        journal.append(Entry(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
+        journal.append(Attempt(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
     executed = j.executed + sum([not w.error for w in works])
     moved = replace(j, done=done, outputs=outputs, journal=tuple(journal), executed=executed, is_over=is_over)
     ended = {w.step.step_id for w in works if not w.error}
@@ -135,7 +135,7 @@ def _looped(j: Job, number: int, loop: Loop) -> Job:
     limit = f"max_loop_iterations={j.config.max_loop_iterations} of all loops are used up" if is_short else ""
     how_often = "once" if times == 1 else f"{times} times"
     error = "; ".join(filter(None, [f"the loop of {loop} was done {how_often}", limit, why]))
-    entry = Entry(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
+    entry = Attempt(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
     done = tuple([name for name in j.done if name != last])
     return _failed(replace(j, done=done, journal=(*j.journal, entry)), last, error, number)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.flows.orchestrator.job import Attempt, Job
 from fsm_agent.flows.orchestrator.mapping import placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS, OrchestratorConfig, Step
 from fsm_agent.flows.orchestrator.work import StepWork, filled
@@ -150,7 +150,7 @@ def _listed(items: Iterable[tuple[str, str]]) -> str:
     return "\n".join([f"- {name}: {_quoted(text, most)}" for name, text in found]) or "- none"
 
 
-def _done(entries: Iterable[Entry]) -> str:
+def _done(entries: Iterable[Attempt]) -> str:
     completed = {e.step_id: e.output for e in entries if e.status == "completed"}
     return _listed(completed.items()).removeprefix("- ").replace("\n- ", "; ")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.flows.definition.kinds import case_name
-from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.flows.orchestrator.job import Attempt, Job
 from fsm_agent.flows.process.flow_result import FlowResult
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class OrchestrationResult(FlowResult[Job]):
         return {**found, **keys}
 
     @property
-    def journal(self) -> list[Entry]:
+    def journal(self) -> list[Attempt]:
         """All attempts at steps, with their times, and the steps that are left."""
         own = {"executing": "done", "asking": "done Supply"}  # the steps at which attempts are noted
         ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
         steps = self._job.strategy.steps if self._job.strategy else ()
         left = [s for s in steps if s.step_id not in self._job.outputs and s.step_id != self._job.failed]
-        return made + [Entry(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
+        return made + [Attempt(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
 
     def step_output(self, step_id: str) -> Any:
         """Return what a step gave.
