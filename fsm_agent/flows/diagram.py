@@ -24,7 +24,7 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.definition.table import Entry
+from fsm_agent.flows.definition.table import TableEntry
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.flow_process import FlowProcess
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -194,7 +194,7 @@ def _box_label(state: State[Any]) -> str:
     return state.name
 
 
-def _labelled(entries: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
+def _labelled(entries: Sequence[TableEntry]) -> Iterator[tuple[TableEntry, str]]:
     guarded: set[tuple[str, str]] = set()
     for entry in entries:
         condition = entry.guard or ("else" if (entry.source, entry.event) in guarded else "")

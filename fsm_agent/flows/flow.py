@@ -27,7 +27,7 @@ from fsm_agent.flows.definition.table import (
     CANCELLED,
     EXPIRED,
     FAILED,
-    Entry,
+    TableEntry,
     entries_of,
     machine_for,
     row_name,
@@ -136,7 +136,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         return {state.name: state.within_s for state in self.live if state.within_s is not None}
 
     @cached_property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[TableEntry, ...]:
         """All rows, each once for each trigger, those for what the user's leave open included."""
         return tuple(entries_of(self))
 

@@ -26,7 +26,7 @@ RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
 _NOTES = ("started", "interrupted", "run_again")
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """A row for one of the triggers that it is for."""
 
     event: str  # the trigger, with its type
@@ -80,17 +80,17 @@ def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     return state.kinds.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
-def entries_of(flow: Flow[Any]) -> Iterator[Entry]:
+def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
     """Yield each row once for each trigger, in the order in which they are tried."""
-    yield Entry("begun", SEEDED, flow.start.name, None)
-    yield Entry("cancelled", SEEDED, CANCELLED.name, None)
+    yield TableEntry("begun", SEEDED, flow.start.name, None)
+    yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
     for row in flow.table:
         for case in cases_of(row):
-            yield Entry(event_name(row.trigger, case), row.source.name, row.to.name, row)
+            yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
     for state in flow.live:
         if isinstance(state, FunctionState) and state.function.once:
             for note in _NOTES:
-                yield Entry(note, state.name, state.name, None)
+                yield TableEntry(note, state.name, state.name, None)
 
 
 def states_enum(flow: Flow[Any]) -> type[StrEnum]:
