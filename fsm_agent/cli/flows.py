@@ -145,7 +145,7 @@ def answer(
         if not isinstance(asking, WaitState):
             right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
             raise UsageError(f"{key!r} is asked by a function: {right} is right")
-        runs.answer(run, outcomes_of(found, {key: asking.kinds.load(value)}, [key]), by=by)
+        runs.answer(run, outcomes_of(found, {key: asking.answer_types.load(value)}, [key]), by=by)
         screen.tell(f"it goes on with: fsm-agent flows run {flow} {where}")
 
 
@@ -186,7 +186,7 @@ def _row(flow: Flow[Any]) -> dict[str, Any]:
 
 
 def _waits(work: LiveState[Any, Any]) -> str:
-    gives = f", gives {work.kinds!r}" if work.kinds.names else ""
+    gives = f", gives {work.answer_types!r}" if work.answer_types.names else ""
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
 
 

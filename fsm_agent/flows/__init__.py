@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
+    from fsm_agent.flows.definition.answer_types import Failure as Failure
     from fsm_agent.flows.definition.declare import call as call
     from fsm_agent.flows.definition.declare import call_chosen as call_chosen
     from fsm_agent.flows.definition.declare import call_whole as call_whole
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.declare import race as race
     from fsm_agent.flows.definition.declare import subflow as subflow
     from fsm_agent.flows.definition.declare import wait as wait
-    from fsm_agent.flows.definition.kinds import Failure as Failure
     from fsm_agent.flows.diagram import flow_diagram as flow_diagram
     from fsm_agent.flows.diagram import run_diagram as run_diagram
     from fsm_agent.flows.errors import FlowError as FlowError
@@ -42,7 +42,7 @@ else:
             "definition.declare": (
                 "call call_chosen call_whole each each_settled end execute failure gather pause race subflow wait"
             ),
-            "definition.kinds": "Failure",
+            "definition.answer_types": "Failure",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

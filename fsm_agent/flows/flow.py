@@ -329,7 +329,7 @@ def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list
     found = list[str]()
     for state in states:
         if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
-            found.append(f"{state.name}: {state.kinds!r}: {agent.prompt.fingerprint}")
+            found.append(f"{state.name}: {state.answer_types!r}: {agent.prompt.fingerprint}")
         elif isinstance(state, SubflowState):
             inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
             found.append(f"{state.name}: {inner.fingerprint}")

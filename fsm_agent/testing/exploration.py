@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import LiveState
 from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.flow import Flow

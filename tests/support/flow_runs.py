@@ -120,7 +120,7 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
         case StartFunction():
             return Started(at_s=world.clock.now())
         case AwaitAnswer():
-            return Returned(text=effect.state.kinds.dump(one.run_context.answer(effect)), at_s=world.clock.now())
+            return Returned(text=effect.state.answer_types.dump(one.run_context.answer(effect)), at_s=world.clock.now())
         case RunFunction():
             run_class = RunWithData if isinstance(effect, RunOnData) else FunctionExecution
             outcome = run_function(run_class(effect, owner.process, world))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
-from fsm_agent.flows.definition.kinds import ANY, Failure, kinds_of, union_of
+from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, union_of
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -101,7 +101,7 @@ def _answer_kind(row: Row[Any]) -> Any:
     if row.trigger != "done":
         return Failure if row.trigger == "failed" else NoneType
     if row.case is ANY:
-        kind = union_of(row.source.kinds.kinds)  # type: ignore[attr-defined]
+        kind = union_of(row.source.answer_types.types)  # type: ignore[attr-defined]
     else:
         kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
     return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
@@ -138,7 +138,7 @@ def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: st
 
 def _judges(hint: Any) -> bool:
     """Return whether a guard may return values of a type: True and False, and no numbers that stand for them."""
-    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in kinds_of(_plain(hint)))
+    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in types_of(_plain(hint)))
 
 
 def _parameter(function: Callable[..., Any], index: int) -> str:

@@ -16,7 +16,7 @@ from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
-from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
+from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolved
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -158,13 +158,13 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     if isinstance(state, CallState):
         _check_call(here, state)
     if not isinstance(state, ParallelState):
-        state.kinds.check(here)
-        if empty := [kind for kind in state.kinds.kinds if isinstance(kind, EnumType) and not len(kind)]:
+        state.answer_types.check(here)
+        if empty := [kind for kind in state.answer_types.types if isinstance(kind, EnumType) and not len(kind)]:
             raise FlowError(
                 f"{here} gives {empty[0].__name__}, an enum without members: one with members would be right"
             )
         return
-    state.kinds.check_names(here)
+    state.answer_types.check_names(here)
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
@@ -208,9 +208,11 @@ def _check_row(where: str, row: Row[Any]) -> None:
     if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
         right = "a named function, whose name stands in the diagram, would be right"
         raise FlowError(f"{where}: the guard of the row {row!r} has no name: {right}")
-    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.kinds.cases):
-        cases = source.kinds.cases
-        known = ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.kinds!r} alone, so leave of=… out"
+    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.answer_types.cases):
+        cases = source.answer_types.cases
+        known = (
+            ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.answer_types!r} alone, so leave of=… out"
+        )
         raise FlowError(f"{where}: the row {row!r} never happens: {source.name} gives {known}")
 
 

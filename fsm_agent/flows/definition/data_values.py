@@ -17,8 +17,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import Unwritable, dumped
-from fsm_agent.flows.definition.kinds import case_name
 from fsm_agent.mistakes import shown
 
 _PLAIN = (str, int, bool, float, NoneType)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
-from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
+from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types, types_of
 from fsm_agent.flows.definition.states import (
     A,
     CallState,
@@ -56,8 +56,8 @@ def _pure(what: str, function: Any) -> Any:
 class _Calls(Generic[A]):
     """A decorator of what an agent is asked; an object, since type checkers solve its types where it is used."""
 
-    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, kinds, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
@@ -66,8 +66,8 @@ class _Calls(Generic[A]):
 class _ChosenCalls(Generic[D, A]):
     """The same, of an agent that is chosen by the data."""
 
-    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, kinds, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
@@ -125,24 +125,24 @@ def call(
     within_s: float | None = None,
 ) -> _Calls[Any]: ...
 def call(
-    agent: Agent[Any, Any] | str, /, *kinds: Any, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, /, *types: Any, name: str | None = None, within_s: float | None = None
 ) -> _Calls[Any]:
     """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
     Args:
         agent: The agent; or its role, a name that `Flow.bound` binds to an agent.
-        kinds: The types of the answer, one or several; none: the agent's own output, unless it is a role.
+        types: The types of the answer, one or several; none: the agent's own output, unless it is a role.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
     if isinstance(agent, Agent):
-        return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
+        return _Calls(agent, types or types_of(agent.output), name, within_s)
     if not isinstance(agent, str):
         raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
-    if not kinds:
+    if not types:
         right = f"an Agent; or a role with the types of its answer, as in @call({agent!r}, str), would be right"
         raise FlowError(f"call was given {agent!r}: {right}")
-    return _Calls(agent, kinds, name, within_s)
+    return _Calls(agent, types, name, within_s)
 
 
 @overload
@@ -175,17 +175,17 @@ def call_chosen(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenCalls[D, Any]: ...
-def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_chosen(choose: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
-    _check_chooser("call_chosen", choose, kinds, "a function of the data that returns an Agent, or a role,")
-    return _ChosenCalls(choose, kinds, name, within_s)
+    _check_chooser("call_chosen", choose, types, "a function of the data that returns an Agent, or a role,")
+    return _ChosenCalls(choose, types, name, within_s)
 
 
 class _WholeCalls(Generic[A]):
     """The same, of an agent call whose whole result is given."""
 
-    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, kinds, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
@@ -194,8 +194,8 @@ class _WholeCalls(Generic[A]):
 class _ChosenWholeCalls(Generic[D, A]):
     """The same, of an agent that is chosen by the data."""
 
-    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, kinds, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
@@ -272,31 +272,31 @@ def call_whole(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenWholeCalls[D, Any]: ...
-def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_whole(agent: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
     ``of`` of its rows is a type of the output.
 
     Args:
         agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
-        kinds: The types of the output, one or several; none: the agent's own, if it is given.
+        types: The types of the output, one or several; none: the agent's own, if it is given.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
     if isinstance(agent, Agent):
-        return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
-    if isinstance(agent, str) and kinds:
-        return _WholeCalls(agent, kinds, name, within_s)
-    _check_chooser("call_whole", agent, kinds, "an Agent, as in @call_whole(agent, str),")
-    return _ChosenWholeCalls(agent, kinds, name, within_s)
+        return _WholeCalls(agent, types or types_of(agent.output), name, within_s)
+    if isinstance(agent, str) and types:
+        return _WholeCalls(agent, types, name, within_s)
+    _check_chooser("call_whole", agent, types, "an Agent, as in @call_whole(agent, str),")
+    return _ChosenWholeCalls(agent, types, name, within_s)
 
 
-def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
+def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> None:
     """Refuse what is no function that could choose an agent, or one without the types of the answer."""
     if not callable(choose) or isinstance(choose, Agent):
         raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
     _pure(f"the choice of {word}", choose)
-    if not kinds:
+    if not types:
         types = f"with the types of the answer, as in @{word}({getattr(choose, '__name__', 'choose')}, str),"
         raise FlowError(f"{word} was given {shown(choose)} alone: {types} would be right")
 
@@ -371,7 +371,7 @@ def _function_state(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise FlowError(f"execute was given {shown(function)}, a generator: a function that returns would be right")
     name = name or str(getattr(function, "__name__", ""))
-    kinds = Kinds(name, returned_kinds(function))
+    answer_types = AnswerTypes(name, returned_types(function))
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     if len(parameters) not in (1, 2):
         right = "one of the data, and a Context if it needs one, would be right"
@@ -381,18 +381,18 @@ def _function_state(
         call=function,
         is_async=inspect.iscoroutinefunction(function),
         takes_context=len(parameters) == 2,
-        format=lambda value, _: kinds.dump(value),
+        format=lambda value, _: answer_types.dump(value),
         on_error=on_error or "fail",
         **policy,
     )
-    return FunctionState(made, kinds, within_s)
+    return FunctionState(made, answer_types, within_s)
 
 
 class _Waits(Generic[A]):
     """A decorator of what somebody is shown."""
 
-    def __init__(self, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = kinds, name, within_s
+    def __init__(self, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = types, name, within_s
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
         return WaitState(_pure("the question of a wait", question), *self._options)
@@ -430,20 +430,20 @@ def wait(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _Waits[Any]: ...
-def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
+def wait(*types: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what somebody is shown.
 
     Args:
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: The state's; by default that of the function.
         within_s: How many seconds it waits.
     """
-    if len(kinds) == 1 and inspect.isfunction(kinds[0]):
-        what = f"wait was given {shown(kinds[0])}"
+    if len(types) == 1 and inspect.isfunction(types[0]):
+        what = f"wait was given {shown(types[0])}"
         raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
-    if not kinds:
+    if not types:
         raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
-    return _Waits(kinds, name, within_s)
+    return _Waits(types, name, within_s)
 
 
 def pause(name: str, delay_s: float) -> PauseState[Any]:

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
-from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
-from fsm_agent.flows.definition.result_kinds import ResultKinds
+from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
+from fsm_agent.flows.definition.result_types import ResultTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call_result import CallResult
@@ -116,12 +116,12 @@ class LiveState(State[D], Generic[D, A]):
     """A state that waits.
 
     Attributes:
-        kinds: The types of what it gives.
+        answer_types: The types of what it gives.
         within_s: How many seconds it may take; None: no matter how long.
         triggers: What can come of it, beside the end of its time.
     """
 
-    kinds: Kinds
+    answer_types: AnswerTypes
     within_s: float | None = None
     triggers: tuple[str, ...] = ("done", "failed")
 
@@ -187,7 +187,7 @@ class CallState(_Failing[D, A]):
     Args:
         task: Returns what the agent is asked; pure.
         agent: The agent, or its role; or a function of the data that chooses one, or a role.
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: By default that of ``task``.
         within_s: See `LiveState`.
     """
@@ -196,7 +196,7 @@ class CallState(_Failing[D, A]):
         self,
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
-        kinds: Sequence[Any],
+        types: Sequence[Any],
         name: str | None,
         within_s: float | None,
     ) -> None:
@@ -204,14 +204,14 @@ class CallState(_Failing[D, A]):
         self.agent = agent
         self.name = name or task.__name__
         self.within_s = within_s
-        self.kinds = Kinds(self.name, kinds)
+        self.answer_types = AnswerTypes(self.name, types)
         self.doc = inspect.getdoc(task) or ""
         self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
         """The prompt of its calls."""
-        return Prompt("{{ task }}", path=self.name, output=union_of(self.kinds.kinds))
+        return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
         """Return the prompt that governs a call of this agent.
@@ -224,8 +224,8 @@ class CallState(_Failing[D, A]):
         """
         given = given_prompt(task)
         if given is None:
-            return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
-        wanted = union_of(self.kinds.kinds)
+            return agent.prompt if self.answer_types.types == (agent.output,) else self.prompt
+        wanted = union_of(self.answer_types.types)
         if given.parser is not None or given.output == wanted:
             return given
         if given.output is not str:
@@ -277,7 +277,7 @@ class CallState(_Failing[D, A]):
         Raises:
             FlowError: It names the type.
         """
-        if self.kinds.kinds == (str,) and agent.output is not str:
+        if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"call(agent, {output}) would be right"
             raise FlowError(f"{here} shall give str, and its agent gives {output}: {right}")
@@ -305,7 +305,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
     Args:
         task: Returns what the agent is asked; pure.
         agent: See `CallState`.
-        kinds: The types of the output.
+        types: The types of the output.
         name: By default that of ``task``.
         within_s: See `LiveState`.
     """
@@ -314,12 +314,12 @@ class WholeCallState(CallState[D, CallResult[A]]):
         self,
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
-        kinds: Sequence[Any],
+        types: Sequence[Any],
         name: str | None,
         within_s: float | None,
     ) -> None:
-        super().__init__(task, agent, kinds, name, within_s)
-        self.kinds = ResultKinds(self.name, kinds, lambda: self._asked_with)
+        super().__init__(task, agent, types, name, within_s)
+        self.answer_types = ResultTypes(self.name, types, lambda: self._asked_with)
 
     @cached_property
     def _asked_with(self) -> Prompt[Any]:
@@ -374,14 +374,14 @@ class FunctionState(_Failing[D, A]):
 
     Args:
         function: Its callable takes the data, and a `Context` if it has a second parameter.
-        kinds: The types of what it returns.
+        answer_types: The types of what it returns.
         within_s: See `LiveState`.
     """
 
-    def __init__(self, function: Function, kinds: Kinds, within_s: float | None) -> None:
+    def __init__(self, function: Function, answer_types: AnswerTypes, within_s: float | None) -> None:
         self.function = function
-        self.kinds = kinds
-        self.name = kinds.state
+        self.answer_types = answer_types
+        self.name = answer_types.state
         self.within_s = within_s
         self.doc = inspect.getdoc(function.call) or ""
 
@@ -391,7 +391,7 @@ class WaitState(_Giving[D, A]):
 
     Args:
         question: Returns what they are shown; pure.
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: By default that of ``question``.
         within_s: See `LiveState`.
     """
@@ -399,11 +399,11 @@ class WaitState(_Giving[D, A]):
     triggers = ("done",)
 
     def __init__(
-        self, question: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: float | None
+        self, question: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: float | None
     ) -> None:
         self.question = question
         self.name = name or question.__name__
-        self.kinds = Kinds(self.name, kinds, are_posted=True)
+        self.answer_types = AnswerTypes(self.name, types, are_posted=True)
         self.within_s = within_s
         self.doc = inspect.getdoc(question) or ""
 
@@ -416,7 +416,7 @@ class PauseState(LiveState[D, None]):
     def __init__(self, name: str, delay_s: float) -> None:
         self.name = name
         self.within_s = delay_s
-        self.kinds = Kinds(name, ())
+        self.answer_types = AnswerTypes(name, ())
 
 
 class SubflowState(_Failing[D, A]):
@@ -427,7 +427,7 @@ class SubflowState(_Failing[D, A]):
         self.flow = flow
         self.start = start
         self.within_s = within_s
-        self.kinds = Kinds(name, (flow.data,))
+        self.answer_types = AnswerTypes(name, (flow.data,))
 
 
 class ParallelState(_Failing[D, A]):
@@ -457,9 +457,12 @@ class GatherState(ParallelState[D, A]):
         self.is_race = is_race
         self._members = tuple(members)
         if is_race:
-            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.provided)))
+            self.answer_types = AnswerTypes(
+                name, list(dict.fromkeys(kind for m in self._members for kind in m.answer_types.provided))
+            )
         else:
-            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.provided or (None,)) for m in self._members)],))  # type: ignore[misc]
+            given = tuple([union_of(member.answer_types.provided or (None,)) for member in self._members])
+            self.answer_types = AnswerTypes(name, (tuple[given],))  # type: ignore[valid-type]
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
@@ -487,8 +490,8 @@ class EachState(ParallelState[D, A]):
         self.parallel = parallel
         self.is_lenient = is_lenient
         self.within_s = within_s
-        kinds = (*member.kinds.provided, Failure) if is_lenient else member.kinds.provided
-        self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
+        types = (*member.answer_types.provided, Failure) if is_lenient else member.answer_types.provided
+        self.answer_types = AnswerTypes(name, (tuple[union_of(types or (None,)), ...],))  # type: ignore[misc]
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:

@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.flows.definition.kinds import ANY
+from fsm_agent.flows.definition.answer_types import ANY
 from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import Row as MachineRow
@@ -77,7 +77,7 @@ def cases_of(row: Row[Any]) -> tuple[Any, ...]:
 
 def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     """Return the types, or members of an enum, that the rows of a trigger tell apart."""
-    return state.kinds.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
+    return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
 def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:

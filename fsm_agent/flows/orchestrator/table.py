@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, check_resolved
 from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
-from fsm_agent.flows.definition.kinds import ANY, Kinds, check_resolved
 from fsm_agent.flows.definition.states import CallState, End, Row, State
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import job as of
@@ -50,7 +50,7 @@ class TeamState(CallState[StepWork, Any]):
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
-        self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
+        self.answer_types = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
         self._agents = team.agents
 
@@ -65,7 +65,7 @@ class TeamState(CallState[StepWork, Any]):
         return (self, *self.keys_by_agent.values())
 
 
-class _Outputs(Kinds):
+class _Outputs(AnswerTypes):
     """The types of the outputs of a team: each is kept with its agent, so they may have one shape."""
 
     @property
@@ -73,7 +73,7 @@ class _Outputs(Kinds):
         return (ANY,)
 
     def check(self, where: str) -> None:
-        for kind in self.kinds:
+        for kind in self.types:
             check_resolved(where, kind)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import once_of, refused
-from fsm_agent.flows.definition.kinds import Kinds
+from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, retried
 from fsm_agent.flows.orchestrator.mapping import Texts
@@ -36,7 +36,9 @@ class Team:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
         self._models: list[Client | str] = []
-        self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
+        self.answer_types: dict[
+            str, AnswerTypes
+        ] = {}  # of their outputs, each by itself: types of several may have one shape
         check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
             agent, can = agent_and_skill(member)
@@ -44,7 +46,7 @@ class Team:
                 raise FlowError(f"two agents are called {agent.name!r}: Agent(…, name=…) of its own would be right")
             self.agents[agent.name] = agent
             self._models += models_of(member)
-            self.kinds[agent.name] = Kinds(agent.name, [agent.output])
+            self.answer_types[agent.name] = AnswerTypes(agent.name, [agent.output])
             self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
             raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
@@ -99,14 +101,14 @@ class Team:
 
     def output_of(self, name: str, value: Any) -> Output:
         """Return the output of an agent as it is kept, with the text that the next steps are given."""
-        kinds = self.kinds[name]
-        written = kinds.dump(value)
+        answer_types = self.answer_types[name]
+        written = answer_types.dump(value)
         plain = value if type(value) is str else written
-        return Output(repr(kinds), written, prompt_text(value) if is_worded(value) else plain, name)
+        return Output(repr(answer_types), written, prompt_text(value) if is_worded(value) else plain, name)
 
     def value_of(self, output: Output) -> Any:
         """Return the value of an output."""
-        return self.kinds[output.agent].load(output.value) if output.agent else output.text
+        return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def fit_for(self, j: Job, step: Step) -> str:
         """Return who does a step: the one in its place, the assigned one, or the one with most of its words."""

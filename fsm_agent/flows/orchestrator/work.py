@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.mapping import filled as with_values
 from fsm_agent.flows.orchestrator.strategy import Accept, Matches, Reject, Step, Verdict

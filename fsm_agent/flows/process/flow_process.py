@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.abandonment import may_be_abandoned, once_of, refused
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
@@ -231,14 +231,14 @@ class FlowProcess(Parent):
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
-                raise OutcomeError(f"the answer to {key!r} is an error: {state.kinds!r} as JSON would be right")
+                raise OutcomeError(f"the answer to {key!r} is an error: {state.answer_types!r} as JSON would be right")
             reason = getattr(outcome, "reason", "") or "raised"
             return name, state, StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, state, StateResult("done", state.kinds.load(outcome.text), outcome.at_s)
+            return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # somebody's mistake, who may try again
@@ -343,7 +343,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
     """
     if isinstance(value, Failure):
         return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
-    return Returned(text=state.kinds.dump(value))
+    return Returned(text=state.answer_types.dump(value))
 
 
 def in_doubt(record: FlowProcessRecord) -> str:

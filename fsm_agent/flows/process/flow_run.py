@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
-from fsm_agent.flows.definition.kinds import Failure
 from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
@@ -201,7 +201,12 @@ class FlowRun(FlowProcess, Generic[D]):
         if state_result.trigger == "failed":
             why: Failure = state_result.answer
             return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), state_result
-        return event_name("done", state.kinds.case_of(state_result.answer)), state_result.answer, "", state_result
+        return (
+            event_name("done", state.answer_types.case_of(state_result.answer)),
+            state_result.answer,
+            "",
+            state_result,
+        )
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record with the works of the state that the step has led to."""
@@ -257,7 +262,9 @@ def _explained(run: FlowRun[Any]) -> str:
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
         return explained(asked, name, "flow", "run")
-    named = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]]
+    named = [
+        f"{e.key!r} ({e.state.answer_types!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]
+    ]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"
-    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.kinds!r}"
+    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.answer_types!r}"

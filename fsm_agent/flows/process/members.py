@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import LiveState, ParallelState
 from fsm_agent.flows.process.flow_process import (
     NOT_BEGUN,
@@ -115,7 +115,7 @@ class Members(FlowProcess):
 
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
-        return settled.failure or self.state_of(name)[0].kinds.load(settled.text)
+        return settled.failure or self.state_of(name)[0].answer_types.load(settled.text)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, StateResult) or key not in ("", "begin"):
@@ -202,11 +202,11 @@ def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
 
 def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
     name = state_result.where
-    kinds = members.state_of(name)[0].kinds
+    answer_types = members.state_of(name)[0].answer_types
     settled = (
         Settled(failure=state_result.answer)
         if state_result.trigger == "failed"
-        else Settled(kinds.dump(state_result.answer))
+        else Settled(answer_types.dump(state_result.answer))
     )
     once = r.once
     if name in once:

@@ -13,7 +13,7 @@ from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR

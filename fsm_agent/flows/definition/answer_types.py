@@ -48,20 +48,20 @@ class Failure:
     where: str = ""  # the state, or the member of several
 
 
-class Kinds:
+class AnswerTypes:
     """The types of what a state gives.
 
     Args:
         state: The name of the state, for errors.
-        kinds: The types; none: nothing is given.
+        types: The types; none: nothing is given.
         are_posted: Values come as JSON from outside, and not only as `dump` writes them.
     """
 
-    def __init__(self, state: str, kinds: Sequence[Any], *, are_posted: bool = False) -> None:
+    def __init__(self, state: str, types: Sequence[Any], *, are_posted: bool = False) -> None:
         self.are_posted = are_posted
         self.state = state
-        self.kinds = tuple(kinds)
-        self.names = [case_name(kind) for kind in self.kinds]
+        self.types = tuple(types)
+        self.names = [case_name(kind) for kind in self.types]
 
     def __repr__(self) -> str:
         return " | ".join(self.names)
@@ -69,14 +69,14 @@ class Kinds:
     @property
     def provided(self) -> tuple[Any, ...]:
         """The types of the values, for the states around it."""
-        return self.kinds
+        return self.types
 
     @cached_property
     def cases(self) -> tuple[Any, ...]:
         """The values that rows tell apart: types, the members of an enum, True and False; `ANY` if there is one."""
-        if len(self.kinds) > 1:
-            return self.kinds
-        (kind,) = self.kinds or (ANY,)
+        if len(self.types) > 1:
+            return self.types
+        (kind,) = self.types or (ANY,)
         if isinstance(kind, type) and issubclass(kind, Enum):
             return tuple(kind)
         return (True, False) if kind is bool else (ANY,)
@@ -90,11 +90,11 @@ class Kinds:
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
-        return [pydantic.TypeAdapter(kind) for kind in self.kinds]
+        return [pydantic.TypeAdapter(kind) for kind in self.types]
 
     @cached_property
     def _either(self) -> Any:
-        return adapter_of(union_of(self.kinds))
+        return adapter_of(union_of(self.types))
 
     def dump(self, value: Any) -> str:
         """Return a value as JSON.
@@ -104,13 +104,13 @@ class Kinds:
         """
         index = self._index(value)
         text = dumped(self._adapters[index], value, self.state, self.names[index])
-        return text if len(self.kinds) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
+        return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
 
     def _index(self, value: Any) -> int:
-        if len(self.kinds) == 1:
+        if len(self.types) == 1:
             return 0
         for exactly in (True, False):
-            for index, kind in enumerate(self.kinds):
+            for index, kind in enumerate(self.types):
                 if type(value) is kind if exactly else _is_of(value, kind):
                     return index
         raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
@@ -122,7 +122,7 @@ class Kinds:
             OutcomeError: It is none.
         """
         try:
-            if len(self.kinds) == 1:
+            if len(self.types) == 1:
                 return self._adapters[0].validate_json(text)
             data = pydantic_core.from_json(text)
             if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
@@ -138,7 +138,7 @@ class Kinds:
         Raises:
             FlowError: It names them.
         """
-        for kind in self.kinds:
+        for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
                 right = (
@@ -147,13 +147,13 @@ class Kinds:
                 what = f"{where} gives {case_name(kind)}, in which is a union that JSON cannot tell apart"
                 raise FlowError(f"{what}: {right}")
         self.check_names(where)
-        if len(self.kinds) < 2:
+        if len(self.types) < 2:
             return
-        for kind in self.kinds:
+        for kind in self.types:
             if not _is_checkable(kind):
                 right = "a class of its own, such as a frozen dataclass, would be right"
                 raise FlowError(f"{where} gives {case_name(kind)}, which no value can be told to be: {right}")
-        for one, other in combinations(self.kinds, 2):
+        for one, other in combinations(self.types, 2):
             if are_alike(one, other):
                 right = f"a field such as kind: Literal[{case_name(other).lower()!r}] in each would be right"
                 if not (_has_fields(one) and _has_fields(other)):
@@ -200,17 +200,17 @@ def case_name(case: Any) -> str:
     return getattr(case, "__name__", None) or repr(case)
 
 
-def union_of(kinds: Sequence[Any]) -> Any:
+def union_of(types: Sequence[Any]) -> Any:
     """Return the union of types."""
-    return Union[tuple(kinds)]  # noqa: UP007  # of as many as there are
+    return Union[tuple(types)]  # noqa: UP007  # of as many as there are
 
 
-def kinds_of(hint: Any) -> tuple[Any, ...]:
+def types_of(hint: Any) -> tuple[Any, ...]:
     """Return the types that an annotation names."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def returned_kinds(function: Callable[..., Any]) -> tuple[Any, ...]:
+def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the types that a function returns, by its annotation.
 
     Raises:
@@ -225,7 +225,7 @@ def returned_kinds(function: Callable[..., Any]) -> tuple[Any, ...]:
         raise FlowError(f"the function {name!r} has no return type: '-> str', say, would be right")
     if isinstance(hint, str):
         raise FlowError(f"the return type {hint!r} of the function {name!r} cannot be found: one of a module is right")
-    return tuple(NoneType if kind is None else kind for kind in kinds_of(hint))
+    return tuple(NoneType if kind is None else kind for kind in types_of(hint))
 
 
 def _local_hint(function: Callable[..., Any]) -> Any:
@@ -262,8 +262,8 @@ def _plain(kind: Any) -> Any:
 
 
 def _results(case: Any) -> Any:
-    """Return the `ResultKinds` of whole results of an agent call; None: the case is a type of values."""
-    return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, Kinds)), None)
+    """Return the `ResultTypes` of whole results of an agent call; None: the case is a type of values."""
+    return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, AnswerTypes)), None)
 
 
 def _is_checkable(kind: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.kinds import Kinds
+from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.lifecycle.call import call_class
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.invariants import inconsistency
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 500  # characters of a problem
 
 
-class ResultKinds(Kinds):
+class ResultTypes(AnswerTypes):
     """The types of the output of an agent call whose whole result is given.  Rows tell the outputs apart.
 
     Args:
         state: The name of the state, for errors.
-        kinds: The types of the output.
+        types: The types of the output.
         prompt: Returns the prompt with which results are read.
     """
 
-    def __init__(self, state: str, kinds: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
-        super().__init__(state, kinds)
+    def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
+        super().__init__(state, types)
         self._prompt = prompt
 
     def __repr__(self) -> str:
