@@ -33,6 +33,7 @@ from fsm_agent.flows.orchestrator.strategy import (
 )
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.orchestrator.work import Intent, StepWork
+from fsm_agent.flows.process.flow_process import CallChild, child_of
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 
@@ -63,6 +64,9 @@ class TeamState(CallState[StepWork, Any]):
     @property
     def client_keys(self) -> Sequence[State[Any]]:
         return (self, *self.keys_by_agent.values())
+
+
+child_of(TeamState)(CallChild)
 
 
 class _Outputs(AnswerTypes):

@@ -10,14 +10,22 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import partial, singledispatch
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.abandonment import may_be_abandoned, once_of, refused
 from fsm_agent.flows.definition.answer_types import Failure
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState
+from fsm_agent.flows.definition.states import (
+    A,
+    CallState,
+    FunctionState,
+    LiveState,
+    PauseState,
+    WaitState,
+    WholeCallState,
+)
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import FlowProcessRecord
@@ -49,62 +57,67 @@ class StateResult(NamedTuple):
     where: str = ""
 
 
-@singledispatch
-def seeded(state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
-    """Return the record of the child that a state begins; None: the state is an effect of the process itself."""
-    return None
+class StateChild:
+    """The child of a state: this one is for states that have none, as they are effects of the process itself."""
+
+    def seed(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
+        """Return the record with which the child begins; None: the state has no child.
+
+        Raises:
+            FlowError: The state cannot be entered with these data; the step that leads to it is not taken.
+        """
+        return None
+
+    def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
+        """Return the process around the record of the child, with its listeners and its world.
+
+        Raises:
+            OutcomeError: The state has no child.
+        """
+        raise OutcomeError(f"{state!r} is no process of its own")
 
 
-@singledispatch
-def inner_of(state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
-    """Return the process around the record of a child, with its listeners and its world.
-
-    Raises:
-        OutcomeError: The state has none.
-    """
-    raise OutcomeError(f"{state!r} is no process of its own")
+CHILDREN: dict[type, StateChild] = {FunctionState: StateChild(), PauseState: StateChild()}  # by the class of the state
+C = TypeVar("C", bound=type[StateChild])
 
 
-class _ByKind(dict[type, Callable[..., Any]]):
-    """The implementations of a `singledispatch` function, which takes as long to find one as they take."""
+def child_of(*states: type) -> Callable[[C], C]:
+    """Register a subclass of `StateChild` for classes of states, without their subclasses."""
 
-    def __init__(self, generic: Any) -> None:
-        self._generic = generic
+    def register(child: C) -> C:
+        CHILDREN.update(dict.fromkeys(states, child()))
+        return child
 
-    def __missing__(self, kind: type) -> Callable[..., Any]:
-        found: Callable[..., Any] = self._generic.dispatch(kind)
-        self[kind] = found
-        return found
+    return register
 
 
-SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
+@child_of(WaitState)
+class _NoChildOfWait(StateChild):
+    def seed(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
+        if state.question(data) is None:
+            raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
 
 
-@seeded.register(WaitState)
-def _(state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
-    if state.question(data) is None:  # refused before the step is taken, as what it raises is
-        raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
+@child_of(CallState, WholeCallState)
+class CallChild(StateChild):
+    """An agent call."""
 
+    def seed(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
+        agent, task = run_context.agent(state, data), state.task(data)
+        try:
+            resolved = agent.resolve_task(task, {"deps": run_context.deps})
+        except UsageError as error:
+            raise FlowError(f"the state {state.name!r}: {error}") from error
+        state.prompt_for(agent, task)  # it may refuse the task
+        return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
-@seeded.register(CallState)
-def _(state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
-    agent, task = run_context.agent(state, data), state.task(data)
-    try:
-        resolved = agent.resolve_task(task, {"deps": run_context.deps})
-    except UsageError as error:
-        raise FlowError(f"the state {state.name!r}: {error}") from error
-    state.prompt_for(agent, task)  # refused before the step is taken
-    return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
-
-
-@inner_of.register(CallState)
-def _(state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
-    agent = run_context.agent(state, data)
-    prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
-    parts = agent.call_parts(prompt, None, run_context.deps)
-    parts["has_approver"] = parts["has_approver"] or run_context.has_approver
-    call = call_class(prompt)(record, prompt, **parts)
-    return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
+    def process(self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
+        agent = run_context.agent(state, data)
+        prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+        parts = agent.call_parts(prompt, None, run_context.deps)
+        parts["has_approver"] = parts["has_approver"] or run_context.has_approver
+        call = call_class(prompt)(record, prompt, **parts)
+        return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
 
 
 class FlowProcess(Parent):
@@ -137,7 +150,7 @@ class FlowProcess(Parent):
 
     def child(self, name: str, record: Any) -> Process:
         state, data = self.state_of(name)
-        inner: Inner = _INNER_OF[type(state)](state, data, record, self.run_context)
+        inner = CHILDREN[type(state)].process(state, data, record, self.run_context)
         process: Process = inner.process
         if self.may_be_abandoned or may_be_abandoned(state):
             self._check_abandonment(state, process)

@@ -11,14 +11,14 @@ from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState,
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_process import (
+    CHILDREN,
     NOT_BEGUN,
     NOTES,
-    SEEDED,
     FlowProcess,
+    StateChild,
     StateResult,
+    child_of,
     in_doubt,
-    inner_of,
-    seeded,
 )
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
@@ -219,7 +219,7 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := SEEDED[type(to)](to, r.data, r.depth, self.run_context)) is None:
+        elif (child := CHILDREN[type(to)].seed(to, r.data, r.depth, self.run_context)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -244,15 +244,16 @@ class FlowRun(FlowProcess, Generic[D]):
         return data
 
 
-@seeded.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
-    return state.flow.record_of(state.start(data), depth)
+@child_of(SubflowState)
+class SubflowChild(StateChild):
+    """A run of another flow."""
 
+    def seed(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
+        return state.flow.record_of(state.start(data), depth)
 
-@inner_of.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
-    flow = state.flow
-    return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
+    def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
+        flow = state.flow
+        return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
 
 
 def _explained(run: FlowRun[Any]) -> str:

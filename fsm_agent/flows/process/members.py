@@ -12,17 +12,17 @@ from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
-from fsm_agent.flows.definition.states import LiveState, ParallelState
+from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState
 from fsm_agent.flows.process.flow_process import (
+    CHILDREN,
     NOT_BEGUN,
     NOTES,
-    SEEDED,
     FlowProcess,
+    StateChild,
     StateResult,
+    child_of,
     in_doubt,
-    inner_of,
     name_in,
-    seeded,
 )
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.process.run_context import RunContext
@@ -162,7 +162,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
-        child = SEEDED[type(state)](state, data, r.depth, members.run_context)
+        child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
@@ -242,11 +242,14 @@ def _machine() -> Any:
     return machine_of(ROWS, Stage)
 
 
-@seeded.register(ParallelState)
-def _(state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
-    return MembersRecord(state=Stage.SEEDED, depth=depth)
+@child_of(GatherState, EachState)
+class MembersChild(StateChild):
+    """Members that go on at once."""
 
+    def seed(self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
+        return MembersRecord(state=Stage.SEEDED, depth=depth)
 
-@inner_of.register(ParallelState)
-def _(state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext) -> Inner:
-    return Inner(Members(state, data, record, run_context), (), hears_inside=True)
+    def process(
+        self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
+    ) -> Inner:
+        return Inner(Members(state, data, record, run_context), (), hears_inside=True)
