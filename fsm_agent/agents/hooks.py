@@ -69,18 +69,18 @@ def _check_method(hook: object, name: str) -> None:
         return
 
 
-def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
+def listener_of(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
     """Return what tells the hooks of a call of an event, and those of the agents inside of it of theirs.
 
     None: nobody listens.
     """
     prompt = call.prompt
-    if not prompt.delegates or not any(f.delegate.is_heard for f in prompt.offers if f.delegate):
+    if not prompt.delegates or not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
         return partial(notify, hooks) if hooks else None
-    return telling(hooks, call)
+    return make_listener(hooks, call)
 
 
-def telling(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
+def make_listener(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
     """Return what tells the hooks of a process of an event, and those of the processes inside of it of theirs."""
 
     def tell(event: Event) -> None:
@@ -99,7 +99,7 @@ def telling(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
     return tell
 
 
-def both(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
     """Return what tells both listeners of an event, the hooks first; None: there is neither."""
     if tell is None or sink is None:
         return tell or sink

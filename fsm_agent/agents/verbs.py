@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.agents.hooks import listener
+from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
@@ -209,7 +209,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
 
     def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
-        return listener(self.hooks, process) if self.hooks or process.prompt.delegates else None
+        return listener_of(self.hooks, process) if self.hooks or process.prompt.delegates else None
 
     def check_process(self, process: Any, verb: str) -> None:
         """Refuse what is no agent call, and one whose functions would run without this agent's approver being asked.

@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
-from fsm_agent.flows.paths import agents_of, is_heard
+from fsm_agent.flows.paths import agents_of, has_listener
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import document_of, restore
@@ -143,8 +143,8 @@ class FlowDelegate:
         return self.flow.hooks
 
     @cached_property
-    def is_heard(self) -> bool:
-        return is_heard(self.flow)
+    def has_listener(self) -> bool:
+        return has_listener(self.flow)
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:
@@ -196,7 +196,7 @@ class FlowDelegate:
     def _around(self, deps: Any, has_approver: bool) -> RunContext:
         around = self.flow.run_context(deps)
         around.has_approver |= has_approver
-        around.is_heard = self.is_heard
+        around.has_listener = self.has_listener
         return around
 
     def _written(self, record: FlowRecord) -> str:

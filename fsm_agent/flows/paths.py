@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import telling
+from fsm_agent.agents.hooks import make_listener
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState
@@ -65,13 +65,15 @@ def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tup
         yield from _works(work.members, agents)
 
 
-def is_heard(flow: Flow[Any]) -> bool:
+def has_listener(flow: Flow[Any]) -> bool:
     """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
     if flow.hooks or _has_hooks_inside(flow.live):
         return True
     asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
     return any(
-        agent is None or agent.hooks or any(f.delegate.is_heard for f in agent.prompt.offers if f.delegate is not None)
+        agent is None
+        or agent.hooks
+        or any(f.delegate.has_listener for f in agent.prompt.offers if f.delegate is not None)
         for agent in asked
     )
 
@@ -84,12 +86,12 @@ def _has_hooks_inside(works: Iterable[LiveState[Any, Any]]) -> bool:
     )
 
 
-def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
+def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
     """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
-    if not is_heard(flow):
+    if not has_listener(flow):
         return None
-    run.run_context.is_heard = True
-    return telling(flow.hooks, run)
+    run.run_context.has_listener = True
+    return make_listener(flow.hooks, run)
 
 
 def outcomes_of(

@@ -14,7 +14,7 @@ from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
-from fsm_agent.flows.paths import agents_of, check_clients, listener, outcomes_of
+from fsm_agent.flows.paths import agents_of, check_clients, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
@@ -271,7 +271,7 @@ class FlowVerbs(Runnable, Generic[D]):
         return world
 
     def listener_to(self, process: FlowRun[D]) -> Sink | None:
-        return listener(self._flow, process)
+        return listener_of(self._flow, process)
 
     @spelled_out(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:

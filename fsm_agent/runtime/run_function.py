@@ -56,7 +56,7 @@ class FunctionExecution:
         call: The agent call that it is part of.
         world: The world of that call.
         tell: Takes the events of the run, from any thread.
-        is_heard: Whether somebody wants the traceback of what the function raises.
+        has_listener: Whether somebody wants the traceback of what the function raises.
 
     Attributes:
         raised: The exception with which the function lets the agent call fail, until its driver takes it.
@@ -74,7 +74,7 @@ class FunctionExecution:
         "function",
         "is_cached",
         "is_cancelled",
-        "is_heard",
+        "has_listener",
         "is_plain",
         "raised",
         "releases",
@@ -85,7 +85,13 @@ class FunctionExecution:
     )
 
     def __init__(
-        self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None, *, is_heard: bool = False
+        self,
+        effect: RunFunction,
+        call: AgentCall,
+        world: World,
+        tell: Tell | None = None,
+        *,
+        has_listener: bool = False,
     ) -> None:
         self.effect = effect
         self.function: Function = effect.function
@@ -94,7 +100,7 @@ class FunctionExecution:
         self.ended: Ended | None = None  # its outcome, whether or not it has been taken
         self.is_cached = False
         self.is_cancelled = False  # its outcome is no longer wanted
-        self.is_heard = is_heard
+        self.has_listener = has_listener
         self.raised: Exception | None = None
         self.traceback = ""
         self.releases: tuple[int, ...] = ()
@@ -447,7 +453,7 @@ def _raised(error: Exception, run: FunctionExecution) -> Ended:
         return _error(error_text(error), run)
     _log_raised(error, run)
     text = _error_text(error)
-    if run.is_heard:
+    if run.has_listener:
         run.traceback = traceback_text(error)
     match run.function.on_error:
         case "fail":
@@ -471,7 +477,7 @@ def _unprepared(error: Exception, run: FunctionExecution) -> Ended:
     """
     run.check()
     log_error(logging.WARNING, f"{_line(run)}: its result could not be prepared", error)
-    if run.is_heard:
+    if run.has_listener:
         run.traceback = traceback_text(error)
     if run.function.on_error == "fail":
         run.raised = error

@@ -57,9 +57,9 @@ class AgentDelegate:
         return self.agent.hooks
 
     @property
-    def is_heard(self) -> bool:
+    def has_listener(self) -> bool:
         offers = self.agent.prompt.offers
-        return bool(self.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
+        return bool(self.hooks) or any(f.delegate.has_listener for f in offers if f.delegate is not None)
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:

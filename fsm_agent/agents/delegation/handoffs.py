@@ -110,8 +110,8 @@ class HandoffDelegate(AgentDelegate):
         return agent
 
     @property
-    def is_heard(self) -> bool:
-        return not self.is_known or super().is_heard  # of agents that hand over to one another there is no end
+    def has_listener(self) -> bool:
+        return not self.is_known or super().has_listener  # of agents that hand over to one another there is no end
 
     @property
     def fingerprint(self) -> str:

@@ -179,7 +179,7 @@ class FlowProcess(Parent):
 
     def advance(self, key: str, outcome: Any) -> None:
         if self._ended:
-            if not self.run_context.is_heard:
+            if not self.run_context.has_listener:
                 for name in self._ended:
                     if name not in self.record.children:  # it is, if the step failed that was to follow its end
                         self._inners.pop(name, None)

@@ -46,18 +46,18 @@ class RunContext:
         self.has_approver = approve is not None
         self.agents = agents
         self.own_world: Any = own_world
-        self._is_heard = False
+        self._has_listener = False
         self._outermost = self
         self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
 
     @property
-    def is_heard(self) -> bool:
+    def has_listener(self) -> bool:
         """True if hooks are told of what happens, also in what has ended by then."""
-        return self._outermost._is_heard
+        return self._outermost._has_listener
 
-    @is_heard.setter
-    def is_heard(self, value: bool) -> None:
-        self._outermost._is_heard = value
+    @has_listener.setter
+    def has_listener(self, value: bool) -> None:
+        self._outermost._has_listener = value
 
     def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
         """Return the agent that a state asks."""
