@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import TASK, UNNAMED, agent_words, check_agent, check_deps, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
@@ -289,7 +289,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
     @overload
     def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
         """Return an agent call that has not begun.
 
@@ -442,7 +442,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
         return runs_of(self.store)
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         if unknown := options.keys() - RESUME_OPTIONS:
             raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
@@ -503,7 +503,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         call = warned_of_change(restore(document, resolved, **keys, **self.call_parts(resolved, args, deps)))
         return with_options(self, call, {"parser_args": parser_args, "model": model})
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
@@ -563,4 +563,4 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
 _DEFAULTS = {item.name: item.default for item in fields(Agent)}
-spelled_out(Agent, is_change=True)(Agent.changed)
+with_options_shown(Agent, is_change=True)(Agent.changed)

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
@@ -155,7 +155,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         cls.agent_type = kind_of(cls)
         AGENTS.register(kind_of(cls), cls)
 
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def __init__(
         self,
         config: Config = _NOTHING,
@@ -274,7 +274,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def with_sub_agents(self) -> Sequence[Agent[Any, Any]]:
         return (self, *[agent for agent in self.agents.values() if agent is not self])
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[..., Any, Any]:
@@ -305,7 +305,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         (agent,) = self.agents.values()
         return agent._classifier
 
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def changed(  # type: ignore[override]  # an agent that a configuration describes is changed by its keys
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:

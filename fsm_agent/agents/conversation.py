@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import attach_journal
 from fsm_agent.agents.system_prompt import dialog_before
@@ -96,7 +96,7 @@ class Conversation(CallVerbs[Deps, Out]):
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
         """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
 
@@ -133,7 +133,7 @@ class Conversation(CallVerbs[Deps, Out]):
     def world_of(self, process: AgentCall[Any]) -> World:
         return self.agent.world_of(process)
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         return self.agent.definition(**options)
 

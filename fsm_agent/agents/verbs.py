@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
 from fsm_agent.agents.runnable import Runnable, Sink
@@ -56,7 +56,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def call(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def call(self, task: Any, /, **options: Any) -> CallResult[Any]:
         """Have the task done, with the options of `CallOptions`.  Works inside a running event loop, too.
 
@@ -73,7 +73,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def acall(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
         """`call` for asyncio."""
         return await self.arun(await self._aseed(task, options))
@@ -86,7 +86,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
     @overload
     def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def stream(self, task: Any, /, **options: Any) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
 
@@ -105,7 +105,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def astream(self, task: Any, /, **options: Any) -> AsyncStream[Any]:
         """`stream` for asyncio."""
         return self._astream(task, options)
@@ -116,7 +116,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def map(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     def map(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def map(
         self,
         tasks: Iterable[Any],
@@ -143,7 +143,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def amap(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     async def amap(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     async def amap(
         self,
         tasks: Iterable[Any],
@@ -156,7 +156,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """`map` for asyncio."""
         return await self._amap(tasks, concurrency, progress, fail_fast, options)
 
-    @spelled_out(ResumeOptions)
+    @with_options_shown(ResumeOptions)
     def resume(
         self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
     ) -> CallResult[Out]:
@@ -180,7 +180,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         result: CallResult[Out] = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(ResumeOptions)
+    @with_options_shown(ResumeOptions)
     async def aresume(
         self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
     ) -> CallResult[Out]:
@@ -188,7 +188,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         result: CallResult[Out] = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[ResumeOptions[Deps]]) -> AgentCall[Out]:
         """Return the call of a run in the store, made of its whole journal, each entry of which is verified.
 

@@ -11,8 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
@@ -294,7 +294,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         returns: None = ...,
         **policy: Unpack[AgentPolicy],
     ) -> Function[..., D]: ...
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self,
         name: str | None = None,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CONCURRENCY, CallOptions, Progress
 from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
@@ -115,7 +115,7 @@ class FlowVerbs(Runnable, Generic[D]):
     def _flow(self) -> Flow[D]:
         return cast("Flow[D]", self)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def seed(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowRun[D]:
         """Return a run that has not begun.
 
@@ -138,7 +138,7 @@ class FlowVerbs(Runnable, Generic[D]):
             )
         return run
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def call(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
         """Run the flow, with the options of `FlowOptions`; ``result.output`` is the data that it ended with.
 
@@ -149,12 +149,12 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = self._drive(self.seed(data, **options), None, is_shared=False)
         return result
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     async def acall(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
         """`call` for asyncio."""
         return await self.arun(self.seed(data, **options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
         """Run the flow, and yield its events as they happen; those of agent calls are `Inside`, with their path.
 
@@ -166,22 +166,22 @@ class FlowVerbs(Runnable, Generic[D]):
         """
         return self._stream(one, options)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         return self._astream(one, options)
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     def map(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
         """Run the flow for many data, in threads; see `Agent.map`."""
         return self._map(data, **map_options(options))
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     async def amap(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
         """`map` for asyncio."""
         return await self._amap(data, **map_options(options))
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     def resume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> FlowResult[D]:
@@ -206,7 +206,7 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     async def aresume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> FlowResult[D]:
@@ -214,7 +214,7 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[D]:
         """Return the run of a run in the store, made of its whole journal, each entry of which is verified.
 
@@ -273,7 +273,7 @@ class FlowVerbs(Runnable, Generic[D]):
     def listener_to(self, process: FlowRun[D]) -> Sink | None:
         return listener_of(self._flow, process)
 
-    @spelled_out(UnstoredFlowOptions)
+    @with_options_shown(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         check_options(options, UNSTORED_OPTIONS)
         return definition_of(self._flow, self.run_context(options.get("deps"), options.get("clients")))

@@ -12,8 +12,8 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import hosted
 from fsm_agent.functions.function import Function
@@ -446,7 +446,7 @@ class Prompt(Generic[Out]):
         return text
 
 
-spelled_out(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
+with_options_shown(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CONCURRENCY
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Classifying:
     def classify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     def classify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """Return the class of a text or a dialog, and the probability of each class.
 
@@ -115,7 +115,7 @@ class Classifying:
     async def aclassify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     async def aclassify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """`classify` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
@@ -143,7 +143,7 @@ class Classifying:
     def choose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     def choose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`classify` for the members of an `Enum`: the label is one of them."""
         return asking.perform(asking.planned(self._classifier, what, classes, options))
@@ -171,24 +171,24 @@ class Classifying:
     async def achoose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     async def achoose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`choose` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def binary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """Return how likely the answer is True: to the question of a dialog, or of a ``prompt``."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return asking.perform(plan).probabilities[True]
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def abinary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """`binary_classify` for asyncio."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return (await asking.aperform(plan)).probabilities[True]
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def multi_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
@@ -204,7 +204,7 @@ class Classifying:
         found = many.map_tasks(asking.perform, plans.values(), CONCURRENCY, False, True).outputs
         return classification.multiple(plans, found, threshold)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def amulti_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
@@ -213,7 +213,7 @@ class Classifying:
         found = (await many.amap_tasks(asking.aperform, plans.values(), CONCURRENCY, False, True)).outputs
         return classification.multiple(plans, found, threshold)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def calibrate(
         self,
         classes: Iterable[Label],
@@ -237,7 +237,7 @@ class Classifying:
         found = many.map_tasks(asking.perform, plans, concurrency, False, True).outputs
         return calibration.of(found, labels)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def acalibrate(
         self,
         classes: Iterable[Label],

@@ -22,8 +22,8 @@ from pydantic_core import PydanticCustomError
 
 from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
 from fsm_agent._internal.references import has_reference, referenced
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import field_names
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
@@ -182,7 +182,7 @@ class AgentConfig(SubAgentConfig):
     _merged: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
         """Return the configuration, checked.
 

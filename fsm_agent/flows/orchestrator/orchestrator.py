@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
 from fsm_agent.flows.definition.declare import end
@@ -147,7 +147,7 @@ class Orchestrator(Runnable):
         """The names of its agents, the validator included."""
         return [*self.team.agents, self.validator.name]
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def seed(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]:
         """Return a run that has not begun.
 
@@ -161,7 +161,7 @@ class Orchestrator(Runnable):
         job = self.job(task, self.strategy)
         return self.flow.seed(job, **self._by_state(options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def call(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
         """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
 
@@ -172,12 +172,12 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
         return result
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     async def acall(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
         """`call` for asyncio."""
         return await self.arun(self.seed(task, **options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def stream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
         """Do a task, or continue a run, and yield its events; see `Flow.stream`.
 
@@ -186,22 +186,22 @@ class Orchestrator(Runnable):
         """
         return self._stream(one, options)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def astream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         return self._astream(one, options)
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     def map(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
         """Do many tasks, in threads; see `Agent.map`."""
         return self._map(tasks, **map_options(options))
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     async def amap(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
         """`map` for asyncio."""
         return await self._amap(tasks, **map_options(options))
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     def resume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
@@ -209,7 +209,7 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     async def aresume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
@@ -217,7 +217,7 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[Job]:
         """Return the run in the store, made of its whole journal; see `Flow.replay`."""
         run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
@@ -244,7 +244,7 @@ class Orchestrator(Runnable):
         """Return an orchestrator that differs in these arguments of the class."""
         return type(self)(**{**self._arguments, **arguments})
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[str], Any]:
@@ -284,7 +284,7 @@ class Orchestrator(Runnable):
     def listener_to(self, process: FlowRun[Job]) -> Sink | None:
         return self.flow.listener_to(process)
 
-    @spelled_out(UnstoredFlowOptions)
+    @with_options_shown(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         return self.flow.definition(**self._by_state(options))
 
@@ -377,4 +377,4 @@ class Orchestrator(Runnable):
         return self.flow.states["asking"]
 
 
-spelled_out(Orchestrator, is_change=True)(Orchestrator.changed)
+with_options_shown(Orchestrator, is_change=True)(Orchestrator.changed)
