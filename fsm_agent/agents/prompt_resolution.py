@@ -51,17 +51,17 @@ class PromptResolver:
 
         Its MCP servers are asked for their tools.
         """
-        prompt = (prompt.made_of or prompt).for_call()
+        prompt = (prompt.unresolved or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
             return prompt
-        has_own = prompt.offers and not prompt.is_lent
+        has_own = prompt.offers and not prompt.is_borrowed
         functions = prompt.offers if has_own else offered
         output = self._output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
         resolved = self._resolved.get(prompt)
         if resolved is None or resolved.offers != functions:
-            make = prompt.extend if has_own else prompt.lent
+            make = prompt.extend if has_own else prompt.borrowing
             resolved = self._resolved[prompt] = make(functions=functions, output=output)
         return resolved
 

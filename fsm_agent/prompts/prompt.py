@@ -130,10 +130,12 @@ class Prompt(Generic[Out]):
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools, and those of its handler
     in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
-    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+    is_borrowed: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
     source: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
-    made_of: Prompt | None = field(init=False, repr=False, default=None)  # the prompt whose sources were asked for this
+    unresolved: Prompt | None = field(
+        init=False, repr=False, default=None
+    )  # the prompt whose sources were asked for this
 
     if TYPE_CHECKING:
 
@@ -308,10 +310,10 @@ class Prompt(Generic[Out]):
         this: Any = self
         return replace(this, **changes)
 
-    def lent(self, **changes: Any) -> Prompt:
+    def borrowing(self, **changes: Any) -> Prompt:
         """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
         prompt = self.extend(**changes)
-        vars(prompt)["is_lent"] = True
+        vars(prompt)["is_borrowed"] = True
         return prompt
 
     def for_call(self) -> Prompt[Out]:
@@ -321,7 +323,7 @@ class Prompt(Generic[Out]):
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
         prompt = self.extend(functions=functions_of(self.functions), **changes)
-        vars(prompt)["made_of"] = self
+        vars(prompt)["unresolved"] = self
         return prompt
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
