@@ -66,7 +66,7 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ClassificationRequest:
     """A question to an agent, and the use that is made of its answer; see `Agent.classify`."""
 
     agent: Agent[Any, Any]
@@ -238,7 +238,7 @@ def planned(
         raise UsageError(f"a classification has no option {unknown[0]!r}{hint(unknown[0], (*_OURS, *CALL_OPTIONS))}")
     if ours.get("prompt") is None:
         ours["prompt"] = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
-    return Question(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
+    return ClassificationRequest(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
 
 
 def planned_all(
