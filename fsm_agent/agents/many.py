@@ -99,7 +99,7 @@ def map_tasks(
     left = enumerate(tasks)
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fsm_agent map")
     try:
-        with _shown(progress, tasks) as tell:
+        with _show_progress(progress, tasks) as tell:
             while True:
                 while len(pending) < concurrency and (following := next(left, None)) is not None:
                     pending[pool.submit(copy_context().run, do, following[1])] = following
@@ -126,7 +126,7 @@ async def amap_tasks(
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
     left = enumerate(tasks)
     try:
-        with _shown(progress, tasks) as tell:
+        with _show_progress(progress, tasks) as tell:
             while True:
                 while len(pending) < concurrency and (following := next(left, None)) is not None:
                     pending[asyncio.ensure_future(do(following[1]))] = following
@@ -172,7 +172,7 @@ def _noted(item: TaskResult[Any]) -> Exception:
     return error
 
 
-def _shown(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
+def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
     """Return a context in which the number of tasks that are done is shown or told."""
     total = len(tasks) if isinstance(tasks, Sized) else None
     if progress is True:

@@ -20,7 +20,7 @@ from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
-from fsm_agent.flows.definition.json_text import dumped, explained
+from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
 from fsm_agent.flows.definition.table import (
@@ -206,7 +206,7 @@ class Flow(FlowVerbs[D], Generic[D]):
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
-            raise FlowError(f"{what}: {explained(error)}") from None
+            raise FlowError(f"{what}: {describe_json_error(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
         """Return the record of a run that has not begun.

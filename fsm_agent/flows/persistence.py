@@ -9,7 +9,7 @@ import msgspec
 
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.flows.definition.json_text import explained
+from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore, snapshot
@@ -71,7 +71,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
         what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
-        raise JournalError(f"{what}: {explained(error)}") from None
+        raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
     return flow.record_of(data, seed.depth, extra).changed(version=flow.version)
 

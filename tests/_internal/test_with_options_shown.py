@@ -58,7 +58,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 # parser, and what is internal.
 PASSED_ON = {
     *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent"),
-    *("Function.__call__", "Prompt.lent", "World.of"),
+    *("Function.__call__", "Prompt.borrowing", "World.of"),
     *("Limits.__call__", "Masking.__call__", "Settings.__call__", "Network.__call__", "Price.__call__"),
     *("ResultPipeline.__call__", "Retries.__call__", "UserLocation.__call__", "WebSearch.__call__"),
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),

@@ -81,9 +81,7 @@ def test_without_names_or_steps_no_model_is_asked() -> None:
 @pytest.mark.spec("2.49: worded without a model unless configured")
 def test_a_model_words_the_intent() -> None:
     config = OrchestratorConfig(llm_intents=True)
-    ones = Ones(
-        "A", "B", planner=["Please do it", "Work with {{ a }}, please"], strategy=NAMED_BY_STEP, config=config
-    )
+    ones = Ones("A", "B", planner=["Please do it", "Work with {{ a }}, please"], strategy=NAMED_BY_STEP, config=config)
     assert ones.call().is_success
     assert ones.asked == ["Please do it", "Work with {{ a }}, please"], "its words are no template"
     assert "Use A" in ones.decided[1]

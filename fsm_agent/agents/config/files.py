@@ -76,7 +76,7 @@ class Lines:
 
     def __init__(self, text: str, read: Callable[[str], Any]) -> None:
         self._lines = text.splitlines(keepends=True)
-        self._read = read
+        self._parse = read
         self._left = MAX_SEARCHED_CHARS
 
     def find(self, keys: Keys) -> int | None:
@@ -109,7 +109,7 @@ class Lines:
         if self._left < 0:
             return None
         try:
-            return _has(self._read(text), keys)
+            return _has(self._parse(text), keys)
         except (ValueError, RecursionError):
             return None
 

@@ -107,10 +107,10 @@ class Table:
             if has_reference(value):  # its value is not for a message
                 right = get_annotations(self.kind)[key]
                 return (key,), f": the variable in {shown(value)} does not hold what is right here, {right}"
-            return self._explained(key, value, str(error).removeprefix("the document: "))
+            return self._split_place(key, value, str(error).removeprefix("the document: "))
         return None
 
-    def _explained(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
+    def _split_place(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
         """Return the place that the text of an error begins with, and the rest of it."""
         if (own := re.match(rf"(?:\w+\.)?{key}(?= )", text)) is not None:  # "limits.rounds is -1: …"
             return (key,), text[own.end() :]

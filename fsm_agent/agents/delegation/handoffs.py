@@ -177,7 +177,7 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
             continue
         inner = delegate.agent
         if not _is_of(inner.output, prompt.output):
-            own, wanted = _shown(inner.output), _shown(prompt.output)
+            own, wanted = _type_text(inner.output), _type_text(prompt.output)
             raise UsageError(
                 f"{prompt.path!r} is asked for {wanted}, and {name} hands over to {inner.name!r}, which answers with"
                 f" {own}: output={wanted} | {own} of {prompt.path!r}, or the same output for both, would be right"
@@ -200,7 +200,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _shown(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     return " | ".join([getattr(one, "__name__", None) or str(one) for one in _members(kind)])
 
 

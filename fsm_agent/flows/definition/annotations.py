@@ -89,7 +89,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
 
 def _item_of(over: Callable[..., Any]) -> Any:
     """Return the type of the items that a function returns; `Any`: its annotation does not say."""
-    kind = _plain(_hint(over, "return"))
+    kind = _strip_annotations(_hint(over, "return"))
     arguments = get_args(kind)
     if len(arguments) == 2 and arguments[1] is ... and get_origin(kind) is tuple:
         return arguments[0]
@@ -138,7 +138,7 @@ def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: st
 
 def _judges(hint: Any) -> bool:
     """Return whether a guard may return values of a type: True and False, and no numbers that stand for them."""
-    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in types_of(_plain(hint)))
+    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in types_of(_strip_annotations(hint)))
 
 
 def _parameter(function: Callable[..., Any], index: int) -> str:
@@ -164,7 +164,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 def fits(kind: Any, hint: Any) -> bool:
     """Return False if it is certain that a value of one type may not stand where another is annotated."""
-    kind, hint = _plain(kind), _plain(hint)
+    kind, hint = _strip_annotations(kind), _strip_annotations(hint)
     if get_origin(kind) in (Union, UnionType):
         return all(fits(one, hint) for one in get_args(kind))
     if get_origin(hint) in (Union, UnionType):
@@ -196,7 +196,7 @@ def _may_be(kind: type, hint: type) -> bool:
     return is_number or issubclass(kind, hint) or issubclass(hint, kind)
 
 
-def _plain(kind: Any) -> Any:
+def _strip_annotations(kind: Any) -> Any:
     """Return a type without what `Annotated` and `NewType` add to it."""
     while True:
         if get_origin(kind) is Annotated:
@@ -213,7 +213,7 @@ def _is_plain(kind: Any) -> bool:
 
 def _named(kind: Any) -> str:
     """Return a type as one writes it."""
-    kind = _plain(kind)
+    kind = _strip_annotations(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " | ".join(map(_named, arguments))

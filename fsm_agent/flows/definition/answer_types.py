@@ -20,7 +20,7 @@ from typing_extensions import is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.json_text import dumped, explained
+from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
@@ -130,7 +130,7 @@ class AnswerTypes:
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
-            raise OutcomeError(f"{problem}: {explained(error)}") from None
+            raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
 
     def check(self, where: str) -> None:
         """Refuse types that cannot be found, or that JSON cannot tell apart.
@@ -194,7 +194,7 @@ def case_name(case: Any) -> str:
     if (results := _results(case)) is not None:
         return f"CallResult of {results.state}"
     if get_origin(case) is Annotated:
-        return case_name(_plain(case))
+        return case_name(_strip_annotations(case))
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
@@ -241,7 +241,7 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 def _is_of(value: Any, case: Any) -> bool:
     if (results := _results(case)) is not None:
         return bool(results.takes(value))
-    case = _plain(case)
+    case = _strip_annotations(case)
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
     case = get_origin(case) or case
@@ -250,7 +250,7 @@ def _is_of(value: Any, case: Any) -> bool:
     return isinstance(case, type) and isinstance(value, case)
 
 
-def _plain(kind: Any) -> Any:
+def _strip_annotations(kind: Any) -> Any:
     """Return a type without what `Annotated` and `NewType` add to it."""
     while True:
         if get_origin(kind) is Annotated:
@@ -268,7 +268,7 @@ def _results(case: Any) -> Any:
 
 def _is_checkable(kind: Any) -> bool:
     """Return True if values can be told to be of a type."""
-    kind = _plain(kind)
+    kind = _strip_annotations(kind)
     if get_origin(kind) is Literal:
         return True
     kind = get_origin(kind) or kind

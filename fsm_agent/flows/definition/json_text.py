@@ -36,7 +36,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         again = adapter.validator.validate_json(text)
         is_equal = bool(again == value)
     except (ValueError, TypeError, RecursionError) as error:
-        why = explained(error)
+        why = describe_json_error(error)
         problem = f": {right} would be right" if why.startswith("it: ") else f": JSON of {right} would be right: {why}"
         raise Unwritable(where, value, problem) from None
     if not is_equal:
@@ -44,7 +44,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     return text
 
 
-def explained(error: Exception) -> str:
+def describe_json_error(error: Exception) -> str:
     """Return in one line what is wrong with JSON, or with a value that shall be written as JSON."""
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]

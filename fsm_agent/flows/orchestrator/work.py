@@ -35,11 +35,11 @@ class Output:
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
             flags = [name for name, item in value.items() if item is True]
-            return wanted != "" and wanted in map(_bare, [*flags, *_plain(value.values())])
-        return wanted != "" and wanted in map(_bare, _plain([value]))
+            return wanted != "" and wanted in map(_bare, [*flags, *_texts_of(value.values())])
+        return wanted != "" and wanted in map(_bare, _texts_of([value]))
 
 
-def _plain(values: Iterable[Any]) -> list[str]:
+def _texts_of(values: Iterable[Any]) -> list[str]:
     """Return the texts among values, and numbers and truth values as texts."""
     return [str(value) for value in values if isinstance(value, str | int | float)]
 

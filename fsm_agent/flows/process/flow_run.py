@@ -23,7 +23,7 @@ from fsm_agent.flows.process.flow_process import (
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.lifecycle.effects import explained
+from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -86,7 +86,7 @@ class FlowRun(FlowProcess, Generic[D]):
         if not self.record.trace:
             raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
         if ending is None:
-            raise FlowSuspended(f"{self} waits for {_explained(self)}", run=self)
+            raise FlowSuspended(f"{self} waits for {_describe_wait(self)}", run=self)
         if ending.is_failure:
             why = f": {ending.detail}" if ending.detail else ""
             raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
@@ -170,7 +170,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         r: FlowRecord = record
-        trigger, answer, detail, state_result = self._read(key, outcome)
+        trigger, answer, detail, state_result = self._read_outcome(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
         if trigger in NOTES:
@@ -180,7 +180,7 @@ class FlowRun(FlowProcess, Generic[D]):
         usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
         return self._entered(moved, usage, at_s, detail, steps)
 
-    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
+    def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
         """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
         kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
@@ -256,13 +256,13 @@ class SubflowChild(StateChild):
         return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
 
 
-def _explained(run: FlowRun[Any]) -> str:
+def _describe_wait(run: FlowRun[Any]) -> str:
     """Return what is waited for and how to go on, as text for an error."""
     effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
-        return explained(asked, name, "flow", "run")
+        return describe_effects(asked, name, "flow", "run")
     named = [
         f"{e.key!r} ({e.state.answer_types!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]
     ]

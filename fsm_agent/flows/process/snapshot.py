@@ -14,7 +14,7 @@ from msgspec import field
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.flows.definition.json_text import explained
+from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
@@ -152,7 +152,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     except SnapshotError:
         raise
     except (ValueError, TypeError, LookupError) as error:
-        raise SnapshotError(f"{where} cannot be read: {explained(error)}") from None
+        raise SnapshotError(f"{where} cannot be read: {describe_json_error(error)}") from None
     stage: Any = flow.state_enum
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)

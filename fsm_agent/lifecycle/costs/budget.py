@@ -80,7 +80,7 @@ def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
     return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
 
 
-def explained(r: CallRecord, overrun: Overrun) -> str:
+def describe_overrun(r: CallRecord, overrun: Overrun) -> str:
     """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
     name = reached(r, overrun)[0]
     limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))

@@ -93,7 +93,7 @@ stop = ["END"]
 
     def test_every_argument_is_a_key(self):
         assert {*KEYS} >= {"output", "parser", "functions", "hosted_tools", "settings", "mode", "on_exception"}
-        assert not {"template", "path", "offers", "is_lent"} & {*KEYS}
+        assert not {"template", "path", "offers", "is_borrowed"} & {*KEYS}
 
     @pytest.mark.parametrize("suffix", [".jinja", ".md", ".txt"])
     def test_files_end_in_one_of_three(self, folder, suffix):
