@@ -1,7 +1,6 @@
 """Diagrams of flows and of their runs, drawn from the table and the trace.
 
-Members that go on at once, and flows inside of a flow, are in boxes.  Rows that the user did not write are left out
-unless a run has taken them.
+Members of one state, and flows inside a flow, are in boxes.  Default rows are left out unless a run has taken them.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ class _Drawn:
 def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
     """Return the machine of a flow: its states, what each waits for, and every row on an edge.
 
-    ``[else]`` is a row that is taken when those before it are not.
+    ``[else]`` marks a row that is taken if the rows before it are not.
 
     Args:
         flow: The flow.
         shows_defaults: Whether the rows are drawn that the user did not write.
 
     Raises:
-        UsageError: It is no flow.
+        UsageError: It is not a flow.
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     drawn = _Drawn([], [], [])
@@ -70,10 +69,10 @@ def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
 def run_diagram(run: FlowRun[Any]) -> Diagram:
     """Return a run on the map of its flow: how often each way was taken, and how long it was in each state.
 
-    The state in which it stands has a thick border, and so have those inside of it that are waited for.
+    The present state has a thick border, and so has each state inside it that the run waits for.
 
     Raises:
-        UsageError: It is no run.
+        UsageError: It is not a run.
     """
     right = "a FlowRun, such as result.run or the run of FlowSuspended,"
     check("the run", run, isinstance(run, FlowRun), right)
@@ -208,7 +207,7 @@ def _label(event: str, condition: str) -> str:
 
 
 def _current(run: FlowProcess, prefix: str) -> set[str]:
-    """Return the ids of the states that are waited for, those inside of others included."""
+    """Return the ids of the states that the run waits for, including states inside others."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"

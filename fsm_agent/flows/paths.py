@@ -1,4 +1,4 @@
-"""The states of a flow at the paths and keys of its runs, for listeners and for answers."""
+"""Finds the states of a flow by the paths and keys of its runs, for listeners and for answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names, and the rest of the path beyond it; None: there is no such state."""
+    """Return the state at a path of names, and the rest of the path beyond it; None: no state is there."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
     while rest and isinstance(state, ParallelState):
@@ -35,15 +35,15 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 
 
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
-    """Return the agents that the states of a flow ask, those of flows and members inside of it included."""
+    """Return the agents that a flow asks, including flows and members inside it."""
     return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent here or inside, since the agents' own would be asked in silence.
+    """Refuse models for states that ask no agent: the real models would be asked without a word.
 
     Raises:
-        UsageError: It names the state; or what is given is no client.
+        UsageError: A state asks no agent, or a client is not one; the message names it.
     """
     known = [known_key for work, _ in _works(flow.live, flow.agents) for known_key in work.client_keys]
     for key, client in clients.items():
@@ -56,7 +56,7 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
 
 
 def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
-    """Yield the states that ask agents, here and inside, each with the agents by role that are bound there."""
+    """Yield the states that ask agents, here and inside, each with the agents bound there."""
     for work in works:
         if isinstance(work, CallState):
             yield work, agents
@@ -66,7 +66,7 @@ def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tup
 
 
 def has_listener(flow: Flow[Any]) -> bool:
-    """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
+    """Return whether a flow, or an agent or flow inside it, has hooks. An agent that the data choose may have."""
     if flow.hooks or _has_hooks_inside(flow.live):
         return True
     asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
@@ -87,7 +87,7 @@ def _has_hooks_inside(works: Iterable[LiveState[Any, Any]]) -> bool:
 
 
 def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
+    """Return the listener that passes events to the hooks of a flow and inside it; None: there are none."""
     if not has_listener(flow):
         return None
     run.run_context.has_listener = True
@@ -106,13 +106,13 @@ def outcomes_of(
         flow: The flow.
         answers: Values or outcomes, by state or by key.
         asked: The keys of the open questions.
-        made: Returns the run, brought up to this version of the flow, whose names may be others than in these keys;
-            None: they are the same.
+        made: Returns the run, upgraded to this version of the flow, in which states may have other names than in these
+            keys; None: the names are the same.
 
     Raises:
-        OutcomeError: No question is of this state, several are, or the value is not of its types.
+        OutcomeError: The state asks no question, or several, or the value has none of its types.
     """
-    keys = {key: key for key in asked}  # as they are asked, by what they are called now
+    keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(whom in keys and isinstance(value, Outcome) for whom, value in answers.items())
     if (
         made is not None

@@ -1,4 +1,4 @@
-"""The journals of flows in a store: headers for runs, and runs from headers."""
+"""The journals of flows in a store: makes headers of runs, and runs from headers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """All that a run of a flow began with, beside code."""
+    """All that a run of a flow began with, except code."""
 
     version: int  # of the flow
     data: msgspec.Raw
@@ -29,7 +29,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
-    """Give a run that has not begun a journal, with which it is in the store of its flow once it is driven.
+    """Give a run that has not begun a journal, so that driving it stores it.
 
     Args:
         run: The run.
@@ -49,7 +49,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
 
 
 def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
-    """Return how the runs of a flow are made of what a store has."""
+    """Return how runs of a flow are rebuilt from a store."""
     world = run_context.own_world
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
@@ -77,7 +77,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return what differs between two runs as they were begun, in words; not code."""
+    """Return, in words, how two runs differ in what they began with."""
     seeds = [from_json(bytes(header.seed), Any) for header in (one, other)]
     compared = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

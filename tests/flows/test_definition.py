@@ -165,12 +165,12 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "no way to an end",
         lambda: flow(ask.done(act), act.done(ask)),
-        "from ask no end is reached but by failing",
+        "from ask an end is reached only by failing",
     ),
     (
         "a way to an end only by failing",
         lambda: flow(ask.done(act), act.done(ask), act.failed(over)),
-        "from ask no end is reached but by failing",
+        "from ask an end is reached only by failing",
     ),
     ("a time that is none", lambda: flow(ask.done(over), ask.elapsed(other)), "ask has no within_s"),
     ("a pause without a row", lambda: flow(start=pause("nap", 5)), "nap has no row for 'elapsed'"),

@@ -614,7 +614,7 @@ class TestVersions:
     def test_a_renamed_state_is_upgraded_or_refused_by_name(self) -> None:
         somebody = wait(str, name="somebody", within_s=5)(lambda d: "?")
         rows = [ask.done(somebody, do=put), ask.elapsed(late), somebody.done(over, do=put)]
-        with pytest.raises(SnapshotError, match="the state 'person', which there is not"):
+        with pytest.raises(SnapshotError, match="the state 'person', which the flow has not"):
             replace(asking, rows=rows).restore(self.waiting())
 
         def rename(record: dict[str, Any]) -> dict[str, Any]:

@@ -347,12 +347,12 @@ class TestAgentsOfRunTime:
 
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
-        with pytest.raises(FlowError, match="by the role 'speaker', shall give str, and its agent gives int"):
+        with pytest.raises(FlowError, match="by the role 'speaker', must give str, and its agent gives int"):
             self.flow(by_role).bound(speaker=counting)
         late = call_chosen(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):
             flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
-            with pytest.raises(FlowError, match=f"{state.name} shall give str, and its agent gives int"):
+            with pytest.raises(FlowError, match=f"{state.name} must give str, and its agent gives int"):
                 flow.call(Talk("milk"), clients={state: Script("7")})
 
 

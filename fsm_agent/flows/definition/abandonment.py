@@ -1,7 +1,7 @@
-"""The states that may be abandoned while they go on, in which functions that must not run twice have no place.
+"""States that may be abandoned while they run, and the check that keeps ``once`` functions out of them.
 
-A state with ``within_s`` is let go of when its time is over, and so is who loses a race.  A function that runs is then
-left behind, and nobody is told what became of it.
+A state with ``within_s`` is abandoned when its time is over, and so are the losers of a race.  A function that is
+running then has no one to report to.  If it must not run twice, its outcome would stay in doubt for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be abandoned while it goes on."""
+    """Return whether a state, or a member of it, may be abandoned while it runs."""
     return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)
 
 
@@ -40,16 +40,16 @@ def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> 
 def refused(here: str, what: str, right: str = "a state of its own, without a time limit, is right") -> FlowError:
     """Return the error for a function that must not run twice, in a state that may be abandoned."""
     doubt = f"may be abandoned while {what} runs, which must not run twice"
-    return FlowError(f"{here} {doubt}, and nobody would know what became of it: {right}")
+    return FlowError(f"{here} {doubt}, and its outcome would be lost: {right}")
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
     """Yield the functions that must not run twice, those of agents and flows among them included.
 
     Args:
-        functions: The functions; other sources of them than toolsets are left out, as they are asked for each call.
-        seen: Agents that are left out, since they are being looked at.
-        is_late: All agents that are named by functions are there by now.
+        functions: The functions; sources other than toolsets are skipped, because they are asked anew for each call.
+        seen: Agents to skip, because their functions are being visited already.
+        is_late: Every agent that a function names exists by now.
     """
     for function in functions:
         if isinstance(function, Toolset):

@@ -1,7 +1,7 @@
 """The annotations of the functions of a flow, compared with what they will be given and what they shall return.
 
-What type checkers find is found here too, as far as a mismatch is certain: what is not annotated passes, and so does a
-type of which no value can be told to be.
+These checks find what a type checker finds, where a mismatch is certain.  A parameter without an annotation passes, and
+so does a type that no value can be checked against.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it s
 
 
 def check_annotations(flow: Flow[Any]) -> None:
-    """Refuse functions of too few or too many parameters, or annotated for others than they are given or shall return.
+    """Refuse functions with the wrong number of parameters, or with annotations that contradict their use.
 
     Raises:
         FlowError: It names the state or the row.
@@ -57,7 +57,7 @@ def check_annotations(flow: Flow[Any]) -> None:
 
 
 def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) -> None:
-    """Check the functions of a state, and of its members, that are given data of a type."""
+    """Check the functions of a state and of its members against the type of the data that they are given."""
     here = f"{where}: {state.name}"
     for function, returned, result in _bodies(state):
         if not isinstance(state, FunctionState):  # which is checked where it is declared
@@ -88,7 +88,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
 
 
 def _item_of(over: Callable[..., Any]) -> Any:
-    """Return the type of the items that a function returns; `Any`: its annotation does not say."""
+    """Return the type of the items that a function returns; `Any`: its annotation does not tell."""
     kind = _strip_annotations(_hint(over, "return"))
     arguments = get_args(kind)
     if len(arguments) == 2 and arguments[1] is ... and get_origin(kind) is tuple:
@@ -137,12 +137,12 @@ def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: st
 
 
 def _judges(hint: Any) -> bool:
-    """Return whether a guard may return values of a type: True and False, and no numbers that stand for them."""
+    """Return whether a guard may return values of a type: True and False, and not numbers in their place."""
     return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in types_of(_strip_annotations(hint)))
 
 
 def _parameter(function: Callable[..., Any], index: int) -> str:
-    """Return the name of a positional parameter; empty: it has none of its own."""
+    """Return the name of a positional parameter; empty: it has no name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[: index + 1]
     except (TypeError, ValueError):
@@ -152,7 +152,7 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
 
 
 def _hint(function: Callable[..., Any], name: str) -> Any:
-    """Return the annotation of a parameter, or of what is returned; `Any`: there is none that could be read."""
+    """Return the annotation of a parameter, or of what is returned; `Any`: none can be resolved."""
     try:
         return typing.get_type_hints(function).get(name, Any)
     except (NameError, TypeError, AttributeError):  # types that are local to a function
@@ -163,7 +163,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def fits(kind: Any, hint: Any) -> bool:
-    """Return False if it is certain that a value of one type may not stand where another is annotated."""
+    """Return False if a value of one type is certainly wrong where another is annotated."""
     kind, hint = _strip_annotations(kind), _strip_annotations(hint)
     if get_origin(kind) in (Union, UnionType):
         return all(fits(one, hint) for one in get_args(kind))
@@ -192,7 +192,7 @@ def _arguments_fit(origin: Any, ones: tuple[Any, ...], others: tuple[Any, ...]) 
 
 
 def _may_be(kind: type, hint: type) -> bool:
-    is_number = kind in _NUMBERS and hint in _NUMBERS  # which stand for one another
+    is_number = kind in _NUMBERS and hint in _NUMBERS  # Python takes one for the other
     return is_number or issubclass(kind, hint) or issubclass(hint, kind)
 
 
@@ -212,7 +212,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _named(kind: Any) -> str:
-    """Return a type as one writes it."""
+    """Return a type as it is written in code."""
     kind = _strip_annotations(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):

@@ -1,8 +1,8 @@
 """The types of what a state gives, and its values as JSON.
 
-A value of one of several types is written with the name of its type.  What comes without, from a web form, say, is
-read as `adapter_of` reads an answer of a model, without guessing.  Types that nothing but their names could tell apart
-are refused when the flow is defined.
+If a state gives several types, a value is written together with the name of its type.  A value that comes without a
+name, from a web form, say, is read as `adapter_of` reads an answer of a model: it is never guessed.  Types that only
+their names could tell apart are refused when the flow is defined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _AnyCase:
-    """The case of a state whose values the table does not tell apart; there is one, in copies of a flow, too."""
+    """The case of a state whose values the table does not distinguish: a singleton, even when a flow is copied."""
 
     def __reduce__(self) -> str:
         return "ANY"
@@ -41,7 +41,7 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A reason why a state did not give what it should: the answer that rows of ``failed`` are given."""
+    """The reason why a state failed: the answer that its ``failed`` rows receive."""
 
     reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function
     detail: str = ""  # for people
@@ -53,7 +53,7 @@ class AnswerTypes:
 
     Args:
         state: The name of the state, for errors.
-        types: The types; none: nothing is given.
+        types: The types; none: it gives nothing.
         are_posted: Values come as JSON from outside, and not only as `dump` writes them.
     """
 
@@ -82,7 +82,7 @@ class AnswerTypes:
         return (True, False) if kind is bool else (ANY,)
 
     def case_of(self, value: Any) -> Any:
-        """Return the case that a value is."""
+        """Return the case to which a value belongs."""
         for case in self.cases:
             if case is ANY or value is case or value == case or _is_of(value, case):
                 return case
@@ -100,7 +100,7 @@ class AnswerTypes:
         """Return a value as JSON.
 
         Raises:
-            OutcomeError: It is none of the types, or cannot be read again.
+            OutcomeError: The value has none of the types, or could not be read again.
         """
         index = self._index(value)
         text = dumped(self._adapters[index], value, self.state, self.names[index])
@@ -152,7 +152,7 @@ class AnswerTypes:
         for kind in self.types:
             if not _is_checkable(kind):
                 right = "a class of its own, such as a frozen dataclass, would be right"
-                raise FlowError(f"{where} gives {case_name(kind)}, which no value can be told to be: {right}")
+                raise FlowError(f"{where} gives {case_name(kind)}, and no value can be checked against it: {right}")
         for one, other in combinations(self.types, 2):
             if are_alike(one, other):
                 right = f"a field such as kind: Literal[{case_name(other).lower()!r}] in each would be right"
@@ -162,7 +162,7 @@ class AnswerTypes:
                 raise FlowError(f"{what}: {right}")
 
     def check_names(self, where: str) -> None:
-        """Refuse types of one name, which rows and JSON would take for each other.
+        """Refuse two types of the same name: rows and JSON could not tell them apart.
 
         Raises:
             FlowError: It names them.
@@ -172,7 +172,7 @@ class AnswerTypes:
 
 
 def check_resolved(where: str, kind: Any) -> None:
-    """Refuse a type that names others which cannot be found, or of which there is no JSON.
+    """Refuse a type that names types that cannot be found, or that JSON cannot hold.
 
     Raises:
         FlowError: It says so.
@@ -214,7 +214,7 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the types that a function returns, by its annotation.
 
     Raises:
-        FlowError: There is none, or it names what cannot be found.
+        FlowError: It has no return annotation, or one that names an unknown type.
     """
     name = getattr(function, "__name__", repr(function))
     try:
@@ -267,7 +267,7 @@ def _results(case: Any) -> Any:
 
 
 def _is_checkable(kind: Any) -> bool:
-    """Return True if values can be told to be of a type."""
+    """Return True if values can be checked against a type."""
     kind = _strip_annotations(kind)
     if get_origin(kind) is Literal:
         return True

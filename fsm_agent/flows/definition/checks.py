@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_HAPPENS = ("done", "elapsed")  # triggers that are no failure
+_HAPPENS = ("done", "elapsed")  # triggers that are not failures
 
 
 def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     """Return the states of a flow by name, in the order of the rows.
 
     Raises:
-        FlowError: Something in the rows is none, or two have one name.
+        FlowError: The rows hold something that is not a state, or two states have the same name.
     """
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
@@ -86,7 +86,7 @@ def check_flow(flow: Flow[Any]) -> None:
 
 
 def check_data(where: str, data: Any) -> None:
-    """Refuse data that could be changed in place, or not be written."""
+    """Refuse data that could be changed in place, or that cannot be saved."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
         why = "which can be changed in place" if isinstance(data, type) else "which is no class"
@@ -217,7 +217,7 @@ def _check_row(where: str, row: Row[Any]) -> None:
 
 
 def _check_takers(where: str, flow: Flow[Any]) -> None:
-    """For each state, trigger and type there is a last row without a guard, and no row behind that."""
+    """Check that the rows of each state, trigger and type end with one without a guard, and only there."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
     for row in flow.table:
@@ -235,7 +235,7 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
 
 
 def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
-    """Refuse a state for whose outcomes there may be no row."""
+    """Refuse a state with an outcome that no row may take."""
     outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
     for trigger, case in outcomes:
         event = event_name(trigger, case)
@@ -252,7 +252,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
 
 
 def _check_ways(where: str, flow: Flow[Any]) -> None:
-    """From the start to each state, and from each to an end that is no default."""
+    """Check that the start leads to each state, and each state to an end that the user declared."""
     ways: dict[str, set[str]] = {}
     for row in flow.rows:
         ways.setdefault(row.source.name, set()).add(row.to.name)
@@ -267,4 +267,4 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
     while more := {r.source.name for r in flow.rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
-        raise FlowError(f"{where}: from {stuck[0]} no end is reached but by failing: a row to an end would be right")
+        raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")

@@ -1,4 +1,4 @@
-"""The words with which states are declared: decorators of pure functions and of functions that act, and makers."""
+"""What declares states: decorators for pure functions and for functions that act, and plain functions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _pure(what: str, function: Any) -> Any:
     """Return a function of the data that decides.
 
     Raises:
-        FlowError: It is none, or one that waits.
+        FlowError: It is not a function, or it is a coroutine function.
     """
     if not callable(function):
         raise FlowError(f"{what} is {shown(function)}: a function of the data would be right")
@@ -54,7 +54,7 @@ def _pure(what: str, function: Any) -> Any:
 
 
 class _Calls(Generic[A]):
-    """A decorator of what an agent is asked; an object, since type checkers solve its types where it is used."""
+    """A decorator for what an agent is asked: an object, because type checkers infer its types where it is used."""
 
     def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
         self._options = agent, types, name, within_s
@@ -64,7 +64,7 @@ class _Calls(Generic[A]):
 
 
 class _ChosenCalls(Generic[D, A]):
-    """The same, of an agent that is chosen by the data."""
+    """The same, for an agent that the data choose."""
 
     def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
         self._options = choose, types, name, within_s
@@ -182,7 +182,7 @@ def call_chosen(choose: Any, /, *types: Any, name: str | None = None, within_s: 
 
 
 class _WholeCalls(Generic[A]):
-    """The same, of an agent call whose whole result is given."""
+    """The same, for a state that gives the whole result of its call."""
 
     def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
         self._options = agent, types, name, within_s
@@ -192,7 +192,7 @@ class _WholeCalls(Generic[A]):
 
 
 class _ChosenWholeCalls(Generic[D, A]):
-    """The same, of an agent that is chosen by the data."""
+    """The same, for an agent that the data choose."""
 
     def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
         self._options = choose, types, name, within_s
@@ -292,7 +292,7 @@ def call_whole(agent: Any, /, *types: Any, name: str | None = None, within_s: fl
 
 
 def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> None:
-    """Refuse what is no function that could choose an agent, or one without the types of the answer."""
+    """Refuse anything but a function that chooses an agent, and a missing list of answer types."""
     if not callable(choose) or isinstance(choose, Agent):
         raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
     _pure(f"the choice of {word}", choose)
@@ -302,7 +302,7 @@ def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> 
 
 
 class _Executes:
-    """A decorator of a function that acts, with its policy."""
+    """A decorator for a function that acts, with its policy."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -354,7 +354,7 @@ def execute(function: Any = None, /, **options: Any) -> Any:
             ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
 
     Raises:
-        FlowError: It is no function that a state could wait for.
+        FlowError: A state cannot wait for this object.
         TypeError: There is no such option.
         UsageError: An option is of another type.
     """
@@ -389,7 +389,7 @@ def _function_state(
 
 
 class _Waits(Generic[A]):
-    """A decorator of what somebody is shown."""
+    """A decorator for what a person is shown."""
 
     def __init__(self, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
         self._options = types, name, within_s
@@ -431,7 +431,7 @@ def wait(
     within_s: float | None = None,
 ) -> _Waits[Any]: ...
 def wait(*types: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
-    """Declare a state that waits for an answer of one of these types; decorates what somebody is shown.
+    """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
 
     Args:
         types: The types of the answer.
@@ -492,7 +492,7 @@ def gather(
 def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
-    The first that fails ends the others.
+    The first member that fails ends the others.
 
     Args:
         name: Its name.
@@ -538,7 +538,7 @@ def race(
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
 
-    The others are let go of.
+    The others are abandoned.
 
     Raises:
         FlowError: As of `gather`.
@@ -565,7 +565,7 @@ def each(
 ) -> EachState[D, tuple[A, ...]]:
     """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
 
-    The first that fails ends the others; `each_settled` collects failures instead.
+    The first member that fails ends the others; `each_settled` collects failures instead.
 
     Args:
         name: Its name.
@@ -588,7 +588,7 @@ def each_settled(
     parallel: int | None = PARALLEL,
     within_s: float | None = None,
 ) -> EachState[D, tuple[A | Failure, ...]]:
-    """Return a state as `each` does, with the same arguments; what failed is among the results, as a `Failure`.
+    """Return a state as `each` does, with the same arguments; failures are among the results, as `Failure`s.
 
     Raises:
         FlowError: As of `each`.
@@ -621,7 +621,7 @@ def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: floa
 
 
 def end(name: str) -> End:
-    """Return an end that is as it should be.
+    """Return an end at which the flow has succeeded.
 
     Args:
         name: Its name, which is the ``state`` of the result.
@@ -633,7 +633,7 @@ def end(name: str) -> End:
 
 
 def failure(name: str, detail: str = "") -> End:
-    """Return an end that is not as it should be: `FlowFailed` is raised.
+    """Return an end at which the flow has failed: `call` raises `FlowFailed`.
 
     Args:
         name: Its name.
@@ -646,6 +646,6 @@ def failure(name: str, detail: str = "") -> End:
 
 
 def _name(word: str, name: Any) -> str:
-    """Return the name of a state, which stands first."""
+    """Return the name of a state, the first argument."""
     check(f"the first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
     return str(name)

@@ -1,4 +1,4 @@
-"""Values as JSON that can be read again, and what is wrong with those that cannot."""
+"""Values as JSON that can be read again, and errors that say why a value cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
 class Unwritable(OutcomeError):
-    """A value that JSON does not hold as it is; ``problem`` says why, and what would be right."""
+    """JSON cannot hold the value unchanged; ``problem`` says why, and what would be right."""
 
     def __init__(self, where: str, value: Any, problem: str) -> None:
         super().__init__(f"{where} was given {shown(value)}{problem}")
@@ -29,7 +29,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     """Return a value as JSON that can be read again.
 
     Raises:
-        Unwritable: There is none.
+        Unwritable: JSON cannot hold the value unchanged.
     """
     try:
         text = adapter.serializer.to_json(value, warnings="error").decode()
@@ -45,7 +45,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 
 
 def describe_json_error(error: Exception) -> str:
-    """Return in one line what is wrong with JSON, or with a value that shall be written as JSON."""
+    """Return in one line what is wrong with JSON, or with a value that JSON cannot hold."""
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):

@@ -1,6 +1,6 @@
 """The types of the output of an agent call, for a state that gives the whole result of it.
 
-A result is written as the record of its call.  It is read with the prompt of the state, since code is in no JSON.
+A result is written as the record of its call.  It is read with the prompt of the state, because JSON cannot hold code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ResultTypes(AnswerTypes):
         return True
 
     def dump(self, value: Any) -> str:
-        super().dump(self._output(value))  # or the output is of another type
+        super().dump(self._output(value))  # or the output has another type
         try:
             text = to_json(value.record)
         except ValueError as error:
@@ -82,7 +82,7 @@ class ResultTypes(AnswerTypes):
         """Return the output of a result.
 
         Raises:
-            OutcomeError: It is no result, or has none.
+            OutcomeError: It is not a result, or the call gave no output.
         """
         if not isinstance(value, CallResult):
             raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
@@ -97,5 +97,5 @@ class ResultTypes(AnswerTypes):
         return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a result among what several states give."""
+        """Return the schema of a result, for states whose members give one."""
         return schema_of(CallResult, self.load, self.dump)

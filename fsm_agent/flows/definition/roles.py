@@ -1,4 +1,4 @@
-"""Roles: names of agents in the states of a flow, which stand for agents once the flow is bound."""
+"""Roles: names in place of agents in the states of a flow, until `Flow.bound` says which agent each is."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _calls(works: Iterable[LiveState[Any, Any]]) -> Iterator[CallState[Any, Any]
 
 
 def check_agents(flow: Flow[Any], agents: Agents) -> None:
-    """Refuse agents of a flow, by role, that leave a role without one, or cannot do what its states ask for.
+    """Refuse bindings that leave a role without an agent, or give it one that its states cannot ask.
 
     Raises:
         FlowError: It names the role, the state and what is bound.
@@ -56,10 +56,10 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
 
 
 def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
-    """Refuse names that are no roles of a flow.
+    """Refuse names that are not roles of the flow.
 
     Raises:
-        FlowError: It names the roles that there are.
+        FlowError: It names the roles of the flow.
     """
     roles = roles_of(flow)
     for name in names:

@@ -1,7 +1,7 @@
 """States, and the rows that they make.
 
-A state is something to wait for, or an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
-from the review to the sending that is taken when the review was done with an `Approve`.
+A state waits for something, or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row from
+``review`` to ``sending`` that is taken if the answer of the review is an `Approve`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROWS = ("done", "failed", "elapsed")  # methods that make rows
 
 
 class State(Generic[D]):
-    """Something to wait for, or an end.
+    """A state of a flow: it waits for something, or is an end.
 
     Attributes:
         name: Its name in keys, traces and diagrams.
@@ -69,7 +69,7 @@ class End(State[Any]):
 
 
 class Row(Generic[D]):
-    """One decision: at this trigger, with this type, if the guard holds, the action makes the data that go on.
+    """One decision: at this trigger, with an answer of this type, if the guard holds, go there with new data.
 
     Attributes:
         source: Where it is taken.
@@ -77,8 +77,8 @@ class Row(Generic[D]):
         case: The type, or member of an enum, that it is for; `ANY`: all.
         to: The state that follows.
         guard: A function of data and answer.
-        action: A function of data and answer that returns data; None: they stay as they are.
-        is_default: The table of the user has none for the trigger.
+        action: A function of data and answer that returns data; None: the data stay as they are.
+        is_default: The flow added the row, because the user's table has none for the trigger.
     """
 
     __slots__ = ("action", "case", "guard", "is_default", "source", "to", "trigger")
@@ -117,8 +117,8 @@ class LiveState(State[D], Generic[D, A]):
 
     Attributes:
         answer_types: The types of what it gives.
-        within_s: How many seconds it may take; None: no matter how long.
-        triggers: What can come of it, beside the end of its time.
+        within_s: How many seconds it may take; None: as long as it takes.
+        triggers: What can come of it, apart from the end of its time.
     """
 
     answer_types: AnswerTypes
@@ -136,7 +136,7 @@ class LiveState(State[D], Generic[D, A]):
 
 
 class _Giving(LiveState[D, A]):
-    """A state that gives something."""
+    """A state that gives a value."""
 
     @overload
     def done(
@@ -160,7 +160,7 @@ class _Giving(LiveState[D, A]):
 
         Args:
             to: The state that follows.
-            of: One of its types, or one member of its enum; left out: whatever it gives.
+            of: One of its types, or one member of its enum; left out: any.
             when: The guard, a named and pure function of data and answer.
             do: The action, a pure function of data and answer that returns the data from then on.
         """
@@ -168,7 +168,7 @@ class _Giving(LiveState[D, A]):
 
 
 class _Failing(_Giving[D, A]):
-    """A state that gives something, or fails."""
+    """A state that gives a value, or fails."""
 
     def failed(
         self,
@@ -216,11 +216,11 @@ class CallState(_Failing[D, A]):
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
         """Return the prompt that governs a call of this agent.
 
-        That is the task's, if it has one, with its functions, output and parser; else the agent's, if that asks for
-        what the state shall give; else the state's.
+        If the task brings a prompt, it governs, with its functions, output and parser.  Otherwise the agent's prompt
+        does, if it asks for what the state must give.  Otherwise the state's own does.
 
         Raises:
-            FlowError: The prompt of the task asks for something else than the state shall give.
+            FlowError: The prompt of the task asks for another type than the state must give.
         """
         given = given_prompt(task)
         if given is None:
@@ -230,7 +230,7 @@ class CallState(_Failing[D, A]):
             return given
         if given.output is not str:
             raise FlowError(
-                f"{self.name} shall give {case_name(wanted)}, and the prompt of its task asks for"
+                f"{self.name} must give {case_name(wanted)}, and the prompt of its task asks for"
                 f" {case_name(given.output)}: call(agent, {case_name(given.output)}) would be right"
             )
         if given not in self._typed:
@@ -247,7 +247,7 @@ class CallState(_Failing[D, A]):
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
-        """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
+        """Return the agent that is asked, of those by role; None: its role is not bound, or the data choose it."""
         if isinstance(self.agent, str):
             return agents.get(self.agent)
         return self.agent if isinstance(self.agent, Agent) else None
@@ -256,7 +256,8 @@ class CallState(_Failing[D, A]):
         """Return the agent that is asked.
 
         Raises:
-            FlowError: No agent is bound to its role, or what the data choose is none, or gives another type.
+            FlowError: Its role has no agent, or the data choose something that is not an agent, or one that gives
+                another type.
         """
         if isinstance(self.agent, Agent):
             return self.agent
@@ -272,7 +273,7 @@ class CallState(_Failing[D, A]):
         return found
 
     def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
-        """Refuse an agent that gives a type where the state shall give text.
+        """Refuse an agent with a typed output in a state that gives text.
 
         Raises:
             FlowError: It names the type.
@@ -280,11 +281,11 @@ class CallState(_Failing[D, A]):
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"call(agent, {output}) would be right"
-            raise FlowError(f"{here} shall give str, and its agent gives {output}: {right}")
+            raise FlowError(f"{here} must give str, and its agent gives {output}: {right}")
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
-    """Return the prompt that a task brings; None: it is in words."""
+    """Return the prompt that a task brings; None: the task is plain words."""
     match task:
         case Task():
             return task.prompt
@@ -299,8 +300,8 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call, and gives its whole result.
 
-    A result is read with the prompt that it was asked with, wherever it is read.  So agents that are not known yet are
-    asked with the state's.
+    A result is always read with the prompt of its call.  So an agent that is not known when the flow is defined is
+    asked with the prompt of the state.
 
     Args:
         task: Returns what the agent is asked; pure.
@@ -387,7 +388,7 @@ class FunctionState(_Failing[D, A]):
 
 
 class WaitState(_Giving[D, A]):
-    """A state that waits for somebody, or for something outside.
+    """A state that waits for a person, or for an event outside the program.
 
     Args:
         question: Returns what they are shown; pure.
@@ -434,9 +435,9 @@ class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        is_race: The first that gives something is enough.
-        is_lenient: Failures are among the results; otherwise the first ends the others.
-        parallel: How many members go on at once; None: all.
+        is_race: The first member that gives a value is enough.
+        is_lenient: Failures are among the results; otherwise the first failure ends the other members.
+        parallel: How many members run at once; None: all.
     """
 
     is_race = False

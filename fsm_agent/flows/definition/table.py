@@ -1,4 +1,4 @@
-"""The whole table of a flow: the user's rows, and those for what they leave open; and the machine of it."""
+"""The whole table of a flow, with default rows for what the user's rows leave open, and its machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NOTES = ("started", "interrupted", "run_again")
 
 
 class TableEntry(NamedTuple):
-    """A row for one of the triggers that it is for."""
+    """A row, once for each of its triggers."""
 
     event: str  # the trigger, with its type
     source: str
-    to: str  # the same as the source: it stays there, if the row is None
-    row: Row[Any] | None  # None: of the machine's own, such as its start
+    to: str  # the same as the source if the step stays there
+    row: Row[Any] | None  # None: a step of every flow, such as its start
 
     @property
     def guard(self) -> str:
@@ -53,7 +53,7 @@ def row_name(source: str, event: str, to: str, guard: str) -> str:
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
-    """Return the rows, and a row for each trigger of each state that may find none which takes it."""
+    """Return the rows, with a default row for each trigger that the user's rows may not take."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None}
     found = list(rows)
     for state in live:
@@ -146,7 +146,7 @@ def _action(row: Row[Any] | None) -> Any:
 
 
 def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:
-    """Yield the states that rows name, each as often as it is named."""
+    """Yield the states that rows name, once for each mention."""
     yield start
     for row in rows:
         yield row.source

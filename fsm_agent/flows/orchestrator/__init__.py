@@ -1,4 +1,4 @@
-"""The orchestrator: a model plans, a team of agents does the steps, and a table decides what follows a failure."""
+"""The orchestrator: a model plans, a team of agents does the steps, and a table decides what to do after a failure."""
 
 from typing import TYPE_CHECKING
 

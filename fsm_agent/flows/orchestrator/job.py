@@ -1,4 +1,4 @@
-"""The data of an orchestrator, and its guards and actions: pure functions of the data and what came."""
+"""The data of an orchestrator, with its guards and actions: pure functions of the data and the answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Job:
 
     @property
     def plan(self) -> Strategy:
-        """The strategy that is there."""
+        """The strategy; it must exist by now."""
         assert self.strategy is not None
         return self.strategy
 
@@ -86,12 +86,12 @@ def is_finished(j: Job) -> bool:
 
 
 def noted(j: Job, works: Sequence[StepWork]) -> Job:
-    """Note what became of the steps of a wave, repeat the loops that are not over, and count."""
+    """Note the results of a wave of steps, repeat the loops that are not over, and count."""
     return _noted(j, works, -1)
 
 
 def _noted(j: Job, works: Sequence[StepWork], closed: int) -> Job:
-    """Note works; the loop of the number ``closed`` is over."""
+    """Note the results of steps; the loop with the number ``closed`` is over."""
     done, outputs, journal, is_over = j.done, dict(j.outputs), list(j.journal), j.is_over
     j = replace(j, failed="", error="", loop=None)
     for w in works:
@@ -116,7 +116,7 @@ def _noted(j: Job, works: Sequence[StepWork], closed: int) -> Job:
 
 
 def _failed(j: Job, step_id: str, error: str, loop: int | None = None) -> Job:
-    """Count a failure; of several at once that of the step is told which has failed most often."""
+    """Count a failure; of several at once, report the step that has failed most often."""
     at = j.index(step_id)
     most = j.failures[j.index(j.failed)] if j.failed else 0
     j = replace(j, failures={**j.failures, at: j.failures.get(at, 0) + 1})
@@ -124,7 +124,7 @@ def _failed(j: Job, step_id: str, error: str, loop: int | None = None) -> Job:
 
 
 def _looped(j: Job, number: int, loop: Loop) -> Job:
-    """Repeat a loop that was done once more and is not over, or let its last step fail at a limit."""
+    """Repeat a loop that is not over, or let its last step fail at a limit."""
     last, times = loop.step_ids[-1], j.iterations.get(number, 1)
     is_short = times < loop.max_iterations
     if j.outputs[last].says(loop.until) or not (loop.until or is_short):
@@ -161,7 +161,7 @@ def is_step_spent(j: Job, works: Sequence[StepWork]) -> bool:
 
 
 def spent(j: Job) -> str:
-    """Return in words which limit a failure has used up; empty: none."""
+    """Return, in words, the limit that a failure has used up; empty: none."""
     if max(j.failures.values(), default=0) >= j.config.max_step_remediations:
         return f"; {STEP_SPENT}"
     return f"; {TOTAL_SPENT}" if j.redesigns >= j.config.max_total_redesigns else ""
@@ -181,7 +181,7 @@ def is_last(j: Job, works: Sequence[StepWork]) -> bool:
 
 
 def retried(j: Job, _: Any = None) -> Job:
-    """Do the step that failed again, or the loop, once more than its limit."""
+    """Do the failed step again; a failed loop, one time beyond its limit."""
     return counted(j if j.loop is None else _begun_again(j, j.loop))
 
 
@@ -194,7 +194,7 @@ def retried_at_once(j: Job, works: Sequence[StepWork]) -> Job:
 
 
 def fits(j: Job, new: NewSteps) -> bool:
-    """New steps that make a strategy with those that are kept."""
+    """Return True if the new steps and the kept ones make a strategy."""
     try:
         redesigned(j, new)
     except ValueError:
@@ -203,7 +203,7 @@ def fits(j: Job, new: NewSteps) -> bool:
 
 
 def redesigned(j: Job, new: NewSteps) -> Job:
-    """Replace what is left: the count of the failed step is that of the first of the new ones."""
+    """Replace the remaining steps; the first new one inherits the failures of the failed step."""
     at = j.index(j.failed)
     kept = [s for n, s in enumerate(j.plan.steps) if s.step_id in j.done]
     names = {s.step_id for s in kept}
@@ -219,7 +219,7 @@ def planned(j: Job, strategy: Strategy) -> Job:
 
 
 def cleared(j: Job, _: Any = None) -> Job:
-    """Forget the outputs and the counts of steps: a new strategy begins from the start."""
+    """Forget all outputs and counts: a new strategy starts from nothing."""
     return counted(
         replace(j, done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False),
     )

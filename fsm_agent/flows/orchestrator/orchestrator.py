@@ -1,4 +1,4 @@
-"""An orchestrator: a flow whose plan a model makes, and whose steps are done by a team of agents."""
+"""An orchestrator: a flow whose plan comes from a model, and whose steps a team of agents does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Orchestrator(Runnable):
         planner: Makes strategies and decisions; by default an agent of the first model in the team.
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
-        name: By which its runs find it; several in one store need names of their own.
+        name: The name in its runs; orchestrators that share a store need different names.
         store: Where its runs are kept; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
@@ -66,7 +66,7 @@ class Orchestrator(Runnable):
         world: See `Flow`.
 
     Raises:
-        FlowError: There are no agents, two have one name, or the strategy names one that is not there.
+        FlowError: There are no agents, two have the same name, or the strategy names an unknown one.
     """
 
     process_type: ClassVar[type[Any]] = FlowRun
@@ -156,7 +156,7 @@ class Orchestrator(Runnable):
             options: Those of `FlowOptions`; ``clients`` may name models by agent's name, too.
 
         Raises:
-            FlowError: The task asks for nothing, or a name of ``clients`` is that of no agent.
+            FlowError: The task is empty, or ``clients`` names an unknown agent.
         """
         job = self.job(task, self.strategy)
         return self.flow.seed(job, **self._by_state(options))
@@ -167,7 +167,7 @@ class Orchestrator(Runnable):
 
         Raises:
             FlowFailed: The task was not done; ``error.result`` says what was.
-            FlowSuspended: It waits for somebody who is not here.
+            FlowSuspended: It waits for a person who is not here.
         """
         result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
         return result
@@ -219,7 +219,7 @@ class Orchestrator(Runnable):
 
     @with_options_shown(FlowResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[Job]:
-        """Return the run in the store, made of its whole journal; see `Flow.replay`."""
+        """Return a stored run, rebuilt from its whole journal; see `Flow.replay`."""
         run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
         return run
 
@@ -298,7 +298,7 @@ class Orchestrator(Runnable):
         self.flow.check_process(process, verb)
 
     def plan(self, task: str | Payload) -> Strategy:
-        """Return the strategy that a model makes for a task, and do nothing of it.
+        """Return the strategy that a model makes for a task, without executing it.
 
         Raises:
             FlowError: No strategy could be made.
@@ -324,7 +324,7 @@ class Orchestrator(Runnable):
         """Return the data with which a run of its flow begins.
 
         Raises:
-            FlowError: The task asks for nothing.
+            FlowError: The task is empty.
         """
         check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
         if isinstance(task, str):
@@ -334,7 +334,7 @@ class Orchestrator(Runnable):
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     def _by_state(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options whose clients, which may be given by the names of agents, are by the states that ask these."""
+        """Return the options with clients by state, where they were given by the names of agents."""
         clients = options.get("clients")
         if not isinstance(clients, Mapping):
             return {**options}

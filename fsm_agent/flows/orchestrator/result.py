@@ -1,4 +1,4 @@
-"""The result of an orchestrated task: what each step gave, true counts, and the journal."""
+"""The result of an orchestrated task: the outputs, the counts and the journal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of a task, which `FlowFailed` has as well.
+    """The result of a task; `FlowFailed` carries one, too.
 
-    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or an end of every flow.
+    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or one of the ends that
+    every flow has.
 
     Args:
         run: The run of the orchestrator's flow.
@@ -61,17 +62,17 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def steps_executed(self) -> int:
-        """Successes of steps, those that were done again included."""
+        """How many steps succeeded, counting each repetition."""
         return self._job.executed
 
     @property
     def redesigns(self) -> int:
-        """Retries and redesigns of all kinds."""
+        """How many retries and redesigns there were."""
         return self._job.redesigns
 
     @property
     def failed_step(self) -> str:
-        """The step that failed last, if nothing came after; else empty."""
+        """The step that failed last, unless something was done after it; then empty."""
         return self._job.failed
 
     @property
@@ -101,7 +102,7 @@ class OrchestrationResult(FlowResult[Job]):
         """Return what a step gave.
 
         Raises:
-            LookupError: It gave nothing; the message names those that did.
+            LookupError: It has no output; the message names the steps that have.
         """
         if step_id not in self._job.outputs:
             known = ", ".join(map(repr, self._job.outputs)) or "no step yet"
@@ -117,7 +118,7 @@ class OrchestrationResult(FlowResult[Job]):
         """Return the last output of a type.
 
         Raises:
-            LookupError: There is none; the message names the types that there are.
+            LookupError: No output has the type; the message names the types that outputs have.
         """
         if found := self.outputs_of(kind):
             return found[-1]

@@ -37,7 +37,7 @@ from fsm_agent.flows.process.flow_process import CallChild, child_of
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 
-STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
+STEPS = 100_000  # far above what the limits of the orchestrator allow
 
 
 class TeamState(CallState[StepWork, Any]):
@@ -70,7 +70,7 @@ child_of(TeamState)(CallChild)
 
 
 class _Outputs(AnswerTypes):
-    """The types of the outputs of a team: each is kept with its agent, so they may have one shape."""
+    """The types of the outputs of a team: each output is kept with its agent, so types may have the same shape."""
 
     @property
     def cases(self) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ class _Outputs(AnswerTypes):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TeamFlow(Flow[Job]):
-    """The flow of an orchestrator, whose result knows the outputs of its team."""
+    """The flow of an orchestrator, with results that know the types of the team's outputs."""
 
     team: Team
 

@@ -1,4 +1,4 @@
-"""The data of one step at work, and its guards and actions: pure functions of the data and what came."""
+"""The data of one step, with its guards and actions: pure functions of the data and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent.flows.orchestrator.mapping import filled as with_values
 from fsm_agent.flows.orchestrator.strategy import Accept, Matches, Reject, Step, Verdict
 from fsm_agent.messages.message import Message
 
-_TRANSIENT = ("model failed", "expired")  # reasons of an agent call that may be another one in a moment
+_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
 _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
@@ -27,10 +27,10 @@ class Output:
     agent: str = ""  # whose output type it is of; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return True if this is the word: the last line of a text, a value, or a field of an object.
+        """Return True if the output says a word: as the last line, as its value, or as a field.
 
         The word stands alone there, whatever its case and the marks around it; a field of its name that is true says
-        it as well.  What is empty is never said.
+        it as well.  No output says the empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
@@ -40,7 +40,7 @@ class Output:
 
 
 def _texts_of(values: Iterable[Any]) -> list[str]:
-    """Return the texts among values, and numbers and truth values as texts."""
+    """Return texts, numbers and truth values as texts, and skip all other values."""
     return [str(value) for value in values if isinstance(value, str | int | float)]
 
 
@@ -52,7 +52,7 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Intent:
-    """A template, filled, and the names in it that no output is for."""
+    """A filled template, and the names in it that match no output."""
 
     text: str
     unmatched: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Intent:
 
 @dataclass(frozen=True)
 class StepWork:
-    """One step at work, with all that it needs."""
+    """One step, with all that it needs."""
 
     step: Step
     agent: str
@@ -104,7 +104,7 @@ def may_match(w: StepWork, intent: Intent) -> bool:
 
 
 def matched(w: StepWork, found: Matches) -> StepWork:
-    """Keep what a model has found, as far as there are such steps."""
+    """Keep the matches of a model that name existing steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 

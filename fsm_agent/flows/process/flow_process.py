@@ -1,7 +1,7 @@
-"""The works of a process: what its states wait for, by name.
+"""The base of runs and of members: processes whose states wait for children or effects.
 
-A work is a child, if it is a process of its own (an agent call, another flow, several members), or an effect of the
-process itself: a function, an answer.  What came of either is read into one trigger and one answer.
+A state that asks an agent, runs another flow or has members begins a child, which is a process.  A state that runs a
+function or waits for an answer is an effect of the process itself.  Either ends in one `StateResult`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
-NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
+NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 BEGINNING = (Begin("begin"),)
 
 
 class StateResult(NamedTuple):
-    """The end of a work: a trigger, and the answer that rows are given."""
+    """What came of a state: a trigger, and the answer for its rows."""
 
     trigger: str
     answer: Any
@@ -58,7 +58,7 @@ class StateResult(NamedTuple):
 
 
 class StateChild:
-    """The child of a state: this one is for states that have none, as they are effects of the process itself."""
+    """How a state begins its child. This base is for states without one: they are effects of the process itself."""
 
     def seed(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
         """Return the record with which the child begins; None: the state has no child.
@@ -74,7 +74,7 @@ class StateChild:
         Raises:
             OutcomeError: The state has no child.
         """
-        raise OutcomeError(f"{state!r} is no process of its own")
+        raise OutcomeError(f"{state!r} has no child")
 
 
 CHILDREN: dict[type, StateChild] = {FunctionState: StateChild(), PauseState: StateChild()}  # by the class of the state
@@ -95,7 +95,7 @@ def child_of(*states: type) -> Callable[[C], C]:
 class _NoChildOfWait(StateChild):
     def seed(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
         if state.question(data) is None:
-            raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
+            raise FlowError(f"the question of {state.name!r} is None: what the person is shown would be right")
 
 
 @child_of(CallState, WholeCallState)
@@ -121,7 +121,7 @@ class CallChild(StateChild):
 
 
 class FlowProcess(Parent):
-    """A process whose children are works.
+    """A process whose states wait for children and effects.
 
     Args:
         record: The state.
@@ -129,13 +129,13 @@ class FlowProcess(Parent):
     """
 
     record: Any
-    may_be_abandoned = False  # what is around it may let go of it while it goes on
+    may_be_abandoned = False  # the process around it may abandon it while it runs
 
     def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
         self.run_context = run_context
         self._inners: dict[str, Inner] = {}
-        self._ended: list[str] = []  # children, in the last advance
+        self._ended: list[str] = []  # children that ended in the last advance
 
     @property
     def deps(self) -> Any:
@@ -144,7 +144,7 @@ class FlowProcess(Parent):
 
     @abstractmethod
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state that is behind the name of a work, and the data that it sees."""
+        """Return the state behind the name of a step or member, and the data that it sees."""
 
     # What its children need; see `Parent`
 
@@ -158,7 +158,7 @@ class FlowProcess(Parent):
         return process
 
     def _check_abandonment(self, state: LiveState[Any, Any], process: Any) -> None:
-        """Refuse what may not be let go of, as far as it was not known when the flow was defined.
+        """Refuse functions that must not be abandoned and were unknown when the flow was defined.
 
         Raises:
             FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
@@ -170,18 +170,18 @@ class FlowProcess(Parent):
             raise refused(state.name, f"{what} of its agent")
 
     def inside_of(self, name: str) -> Inner:
-        """Return the process of a work, and its listeners; it may have ended."""
+        """Return a child and its listeners; the child may have ended."""
         return self._inners[name]
 
     def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        """Return the events of steps for listeners, with beginnings and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 
     def advance(self, key: str, outcome: Any) -> None:
         if self._ended:
             if not self.run_context.has_listener:
                 for name in self._ended:
-                    if name not in self.record.children:  # it is, if the step failed that was to follow its end
+                    if name not in self.record.children:  # a name is still there if the step after its end failed
                         self._inners.pop(name, None)
             self._ended = []
         super().advance(key, outcome)
@@ -227,7 +227,7 @@ class FlowProcess(Parent):
         return found
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
-        """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
+        """Return the effect of a state without a child; None: it only waits for its time."""
         state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
@@ -236,7 +236,7 @@ class FlowProcess(Parent):
         return None
 
     def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
-        """Return the name and the state of the work that an outcome is about, and what came of it."""
+        """Return the name and the state that an outcome is about, and its result."""
         if isinstance(outcome, StateResult):
             return key, self.state_of(key)[0], outcome
         name = name_in(key)
@@ -254,7 +254,7 @@ class FlowProcess(Parent):
             return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
-                raise  # somebody's mistake, who may try again
+                raise  # a person answered, who may try again
             return name, state, StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
@@ -277,22 +277,22 @@ class FlowProcess(Parent):
         try:
             return from_json(document, Outcome)
         except ValueError as error:
-            raise OutcomeError(f"what is no outcome was given for {key!r}: {str(error)[:500]}") from None
+            raise OutcomeError(f"not an outcome was given for {key!r}: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
         """Return a key with the name that the first step in it has now."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key as it is called now, here and inside; it may be one of an older version."""
+        """Return the present form of a key, here and inside; it may come from an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self._child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
 
-    # Speaking for its works
+    # Answers for its states
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys under which somebody may say what comes of a state, here and inside."""
+        """Return the keys under which a state can be given an answer, here and inside."""
         found: list[str] = []
         for effect in self.own_effects():
             own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
@@ -307,7 +307,7 @@ class FlowProcess(Parent):
         return found
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
-        """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
+        """Give the result of a state: a person's answer, or an operator's decision in place of any other.
 
         Args:
             state: The state, here or in a flow inside.
@@ -315,7 +315,7 @@ class FlowProcess(Parent):
             at_s: When (Unix time); None: now.
 
         Raises:
-            OutcomeError: Nobody waits for it, or not for this; nothing has changed.
+            OutcomeError: The run does not wait for the state, or not for such a value. Nothing has changed.
         """
         keys = self.keys_of(state)
         if len(keys) != 1:
@@ -338,7 +338,7 @@ class FlowProcess(Parent):
         self.advance(key, outcome)
 
     def now_s(self) -> float:
-        """Return the Unix time, for what is said without one."""
+        """Return the Unix time, for answers without one."""
         return time.time()
 
     def closed_again(self) -> Any:
@@ -349,10 +349,10 @@ class FlowProcess(Parent):
 
 
 def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFailed:
-    """Return somebody's word for what a state gives, or its `Failure`, as an outcome.
+    """Return a value of a state, or its `Failure`, as an outcome.
 
     Raises:
-        OutcomeError: It is none of the state's types.
+        OutcomeError: The value has none of the state's types.
     """
     if isinstance(value, Failure):
         return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
@@ -360,7 +360,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
 
 
 def in_doubt(record: FlowProcessRecord) -> str:
-    """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
+    """Return, in words, the functions that must not run twice and were begun but have not ended."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 
@@ -377,7 +377,7 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
 
 
 def name_in(key: str) -> str:
-    """Return the name of the work that a key is about; a child's key is its name."""
+    """Return the name of the step or member that a key is about; a child's key is its name."""
     return key.partition(":")[2].partition(":")[0] or key
 
 

@@ -1,4 +1,4 @@
-"""One run of a flow: a process that is moved by the flow's table."""
+"""A run of a flow: a process that follows the flow's table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FlowRun(FlowProcess, Generic[D]):
         super().__init__(record, run_context or flow.run_context())
         self.flow = flow
         self.machine = flow.machine
-        self._ahead = record  # the record that an advance has come to, before it is taken
+        self._ahead = record  # the record after the present advance, until the step is committed
 
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
@@ -61,7 +61,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def state(self) -> str:
-        """The name of the state in which it stands."""
+        """The name of its present state."""
         return str(self.record.state)
 
     @property
@@ -80,7 +80,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Raises:
             FlowFailed: It ended in a failure.
-            FlowSuspended: It has not ended, and waits for somebody, for a moment, or to be driven.
+            FlowSuspended: It has not ended: it waits for a person, for a time, or for a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
@@ -100,7 +100,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def now_s(self) -> float:
         return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
 
-    # Answers to a question of an older version, which may have been given before the run was brought up
+    # Answers may have been given to a question of an older version, before the run was upgraded
 
     def advance(self, key: str, outcome: Any) -> None:
         super().advance(self._now_called(key), outcome)
@@ -124,10 +124,10 @@ class FlowRun(FlowProcess, Generic[D]):
             return key
         return f"{prefix}{self.record.here}{separator}{rest}"
 
-    # Its works
+    # Its states
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
-        """Return the state behind the name of a step, and the data that it sees: the present ones."""
+        """Return the state behind the name of a step, and the present data."""
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
@@ -141,7 +141,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return found
 
     def _timer(self) -> Deadline | None:
-        """Return the moment at which the time of the present state is over."""
+        """Return the deadline of the present state."""
         r = self.record
         within_s = self.flow.times.get(r.state)
         if within_s is None:
@@ -154,12 +154,12 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the run and its children, and the end of the time of its state."""
+        """The earliest deadline of the run, its present state and its children."""
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
     def state_result(self) -> StateResult:
-        """Return what came of it for the flow around it."""
+        """Return the result for the flow around it."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
@@ -181,7 +181,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._entered(moved, usage, at_s, detail, steps)
 
     def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
-        """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
+        """Return the trigger of an outcome, the answer for the rows, the reason for people, and the result."""
         kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
@@ -209,7 +209,7 @@ class FlowRun(FlowProcess, Generic[D]):
         )
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
-        """Return the record with the works of the state that the step has led to."""
+        """Return the record after entering the state that the step leads to."""
         to, n = self.flow.states[str(r.state)], r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
         changes["once"] = changes["children"] = {}
@@ -231,10 +231,10 @@ class FlowRun(FlowProcess, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Return data that the action of a row has made, of those before it.
+        """Return the data that the action of a row has made, after checking them against the old data.
 
         Raises:
-            FlowError: They are of another type, or have a value that is not of the type of its field.
+            FlowError: They have another type, or a field holds a value of another type.
         """
         try:
             self.flow.check_values(data, before)
@@ -257,7 +257,7 @@ class SubflowChild(StateChild):
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:
-    """Return what is waited for and how to go on, as text for an error."""
+    """Return, for an error, what the run waits for and how to continue it."""
     effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):

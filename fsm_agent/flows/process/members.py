@@ -1,7 +1,7 @@
-"""Members that go on at once: a process whose children are the members, with a small table of its own.
+"""The members of one state: a process whose children are the members, with a small table of its own.
 
-At most `ParallelState.parallel` of them have begun and not ended, the first in their order, so that a step costs the
-same however many there are.  Results are kept as JSON, and are read again in the order of the members.
+At most `ParallelState.parallel` members run at once, in order, so that a step costs the same however many there are.
+Results are kept as JSON, and are read again in the order of the members.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state,
 
 
 class Members(FlowProcess):
-    """Members that go on at once.
+    """The members of one state.
 
     Args:
         state: The state that waits for them.
         data: The data that it sees.
-        record: What has become of them.
+        record: What came of them so far.
         run_context: What they have besides.
     """
 
     record: MembersRecord
 
-    def __init__(self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, around: RunContext) -> None:
-        super().__init__(record, around)
+    def __init__(
+        self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
+    ) -> None:
+        super().__init__(record, run_context)
         self.machine = _machine()
         self.state = state
         self.data = data
@@ -67,7 +69,7 @@ class Members(FlowProcess):
 
     @property
     def definition(self) -> str:
-        """Nothing of its own: it is part of a flow."""
+        """Empty: the definition is that of the flow."""
         return ""
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
@@ -79,7 +81,7 @@ class Members(FlowProcess):
         return state, data
 
     def state_result(self) -> StateResult:
-        """Return what came of them for the flow around it."""
+        """Return the result for the flow around them."""
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
@@ -90,14 +92,14 @@ class Members(FlowProcess):
         return StateResult("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
 
     def watch(self, step: Stepped) -> None:
-        """Nobody watches: the table is the same for all."""
+        """Do nothing: coverage is measured on the user's tables, and this one is always the same."""
 
     def slot(self, key: str) -> str:
         """Return the name of the member that a key is about."""
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the members that have moved or begun: children by name, the effects of the others."""
+        """Return the members that have moved or begun: the names of children, and the effects of others by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -140,7 +142,7 @@ def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
 
 
 def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """The first of a race, or the last of all."""
+    """Return True for the first of a race, and for the last of all."""
     return members.state.is_race or is_last(r, _, members)
 
 
@@ -149,13 +151,13 @@ def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 
 def breaks_all(r: MembersRecord, state_result: StateResult, members: Members) -> bool:
-    """A failure that ends the others: the first where all are needed, the last of a race."""
+    """Return True if a failure ends the others: the first if all are needed, the last of a race."""
     state = members.state
     return is_last(r, state_result, members) if state.is_race else not state.is_lenient
 
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
-    """Begin as many members as may go on at once."""
+    """Begin as many members as may run at once."""
     room, begun = members.state.parallel or len(members.members), r.begun
     if begun == len(members.members) or len(r.once) + len(r.children) >= room:
         return r
@@ -172,7 +174,7 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
 
 
 def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
-    """Keep what came of a member, and begin the next."""
+    """Keep the result of a member, and begin the next."""
     return begin(_settled(r, state_result, members), state_result, members)
 
 
@@ -216,7 +218,7 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
-    """Return the record at its end, without the members that are let go of."""
+    """Return the record at its end, without the members that are abandoned."""
     detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
     ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})
@@ -244,7 +246,7 @@ def _machine() -> Any:
 
 @child_of(GatherState, EachState)
 class MembersChild(StateChild):
-    """Members that go on at once."""
+    """The members of one state."""
 
     def seed(self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
         return MembersRecord(state=Stage.SEEDED, depth=depth)

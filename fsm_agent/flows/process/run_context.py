@@ -1,4 +1,4 @@
-"""The surroundings of a run of a flow: all that it has besides its record."""
+"""The context of a run of a flow: all that it has besides its record."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 
 class RunContext:
-    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
+    """All that a run of a flow has besides its record. Flows and members inside it share it.
 
     Args:
         deps: What functions find in their `Context`.
         clients: Models of states, in place of those of their agents.
-        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
+        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`, it returns the answer, or None to
+            leave the question open.
         approve: Who is asked about the functions of agents that have no approver of their own.
         agents: The agents by role.
         own_world: The world of the flow itself.
 
     Attributes:
-        has_approver: There is an approver: this one, or that of what the flow is inside of.
+        has_approver: This flow, or a process around it, has an approver.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class RunContext:
         self.own_world: Any = own_world
         self._has_listener = False
         self._outermost = self
-        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
+        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that its id is not reused
 
     @property
     def has_listener(self) -> bool:
-        """True if hooks are told of what happens, also in what has ended by then."""
+        """True if hooks are told of events, including those of children that have just ended."""
         return self._outermost._has_listener
 
     @has_listener.setter
@@ -64,7 +65,7 @@ class RunContext:
         return state.agent_for(data, self.agents)
 
     def inside(self, flow: Flow[Any]) -> RunContext:
-        """Return the surroundings of a flow inside: agents by role, and people who are asked, may be its own."""
+        """Return the context of a flow inside, which may have its own agents, `answer` and `approve`."""
         if not flow.agents and flow.approve is None and flow.answer is None:
             return self
         made = copy(self)
@@ -75,7 +76,7 @@ class RunContext:
         return made
 
     def world(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> World:
-        """Return the world of the call of an agent that a state asks."""
+        """Return the world for the call of an agent that a state asks."""
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:

@@ -1,6 +1,6 @@
 """Save a run of a flow as JSON, and restore it in another process.
 
-Nested records are inside, each as its own kind writes it; which kind that is, the flow says.
+A snapshot holds the records of children, each in the format of its kind.  The flow tells which kind a child is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Position(msgspec.Struct):
 
 
 def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
-    """Return a run as JSON: its whole record, those of agent calls inside of it included.
+    """Return a run as JSON: its whole record, with those of agent calls inside it.
 
     Callables, clients, keys and ``deps`` are not in it.
 
@@ -85,7 +85,7 @@ def document_of(flow: Flow[Any], record: FlowRecord) -> str:
     try:
         return to_json(_Document(FORMAT, flow.name, _flow_json(flow, record)))
     except (ValueError, OutcomeError) as error:
-        raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from None
+        raise SnapshotError(f"the run is not saved, because it could not be read again: {str(error)[:500]}") from None
 
 
 def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
@@ -100,7 +100,7 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
         case SubflowState():
             return _flow_json(state.flow, record)
         case ParallelState():
-            known = {member.name: member for member in state.members}  # of `each` there is one, for all numbers
+            known = {member.name: member for member in state.members}  # `each` has one state for all its members
             children = {
                 name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
             }
@@ -118,7 +118,7 @@ def restore(
 ) -> FlowRun[Any]:
     """Return the run that `snapshot` wrote, ready to be driven on.
 
-    Trust a document as far as code; see `fsm_agent.restore`.
+    Trust a document only as far as you trust code; see `fsm_agent.restore`.
 
     Args:
         document: The JSON.
@@ -127,7 +127,7 @@ def restore(
         signing_key: Of `snapshot`.
 
     Raises:
-        SnapshotError: The document is damaged, of another flow or a newer version, or stands in a state that is gone.
+        SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
     """
     try:
         read: _Document = from_json(verified(document, signing_key), _Document)
@@ -157,7 +157,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)
         raise SnapshotError(
-            f"{where} stands in the state {r.state!r}, which there is not; there are {known}: if it has another name"
+            f"{where} stands in the state {r.state!r}, which the flow has not; it has {known}: if it has another name"
             f" by now, a higher version of the flow with renamed({r.state}=…) among its upgrades would be right"
         )
     record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
@@ -179,7 +179,7 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
         )
     elif (works := [*children, *r.once]) and works != [r.here]:
         hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
-        problem = f"it stands in {r.here}, and has the works {works}{hint}"
+        problem = f"it stands in {r.here}, and waits for {works}{hint}"
     elif isinstance(state, LiveState) and not works:
         problem = f"it stands in {r.here}, and waits for nothing"
     elif works and bool(children) != isinstance(state, CallState | SubflowState | ParallelState):
@@ -189,7 +189,7 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
 
 
 def _hint(flow: Flow[Any], old: str, new: Any) -> str:
-    """Return what would be right where an upgrade has renamed a state in one place alone."""
+    """Return a hint if an upgrade has renamed a state in one place only."""
     if old in flow.states or not flow.upgrades:
         return ""
     return f": the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
@@ -233,10 +233,10 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
 
 
 def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
-    """Return the JSON record of a run, brought up to the flow's version.
+    """Return the JSON record of a run, upgraded to the flow's version.
 
     Raises:
-        SnapshotError: It is newer, or no function brings it up.
+        SnapshotError: It is newer, or a function to upgrade it is missing.
     """
     before: _Position = from_json(document, _Position)
     version = before.version
