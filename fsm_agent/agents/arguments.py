@@ -1,4 +1,4 @@
-"""Are the arguments of an agent and of a call right?"""
+"""Checks of the arguments of agents and of calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is give
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse an agent that no call could be made with.
+    """Refuse arguments with which an agent could make no call.
 
     Raises:
         UsageError: It names the argument, its value, and what would be right.
@@ -47,13 +47,13 @@ def check_agent(agent: Any) -> None:
 
 
 def agent_words() -> dict[str, str]:
-    """Return what is right instead of some arguments that an agent does not have."""
+    """Return what would be right in place of arguments that an agent does not have."""
     parts = {name: f"{name}=… of settings=Settings(…)" for name in field_names(Settings)}
     return parts | {name: f"{name}=… of limits=Limits(…)" for name in field_names(Limits)} | AGENT_WORDS
 
 
 def check_prices(agent: Any) -> None:
-    """Refuse prices that are none, and a budget in dollars for a model whose price nobody knows.
+    """Refuse values that are not prices, and a budget in dollars for a model without a known price.
 
     Raises:
         UsageError: It names the model.
@@ -65,7 +65,7 @@ def check_prices(agent: Any) -> None:
 
 
 def check_deps(deps: object, prompt: Prompt) -> None:
-    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
+    """Refuse a call without the ``deps`` that its functions need, or with a class in place of an object.
 
     Raises:
         UsageError: It names the first of these functions.

@@ -1,4 +1,4 @@
-"""The prompts that govern the calls of an agent: with its functions and output where they have none of their own."""
+"""Resolves the prompts of an agent's calls: adds its functions and output where a prompt has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class PromptResolver:
-    """The part of an agent that it lends to the prompts of its calls: its functions and its output.
+    """The functions and the output that an agent lends to the prompts of its calls.
 
     Args:
         functions: The agent's: functions, or sources of them that are asked anew for each call.
@@ -43,7 +43,7 @@ class PromptResolver:
         return tuple(found)
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
-        """Return ``prompt`` as it governs one call."""
+        """Return ``prompt`` as resolved for one call."""
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
@@ -67,7 +67,7 @@ class PromptResolver:
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
-    """Refuse arguments for which a prompt has no use.
+    """Refuse parser arguments that a prompt cannot use.
 
     Raises:
         UsageError: It has neither a parser nor a type of output, whose validators could use them.

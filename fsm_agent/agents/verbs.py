@@ -40,10 +40,10 @@ AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The verbs of what makes agent calls.
+    """The verbs of agents and conversations.
 
-    In the overloads, a prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no
-    type says.
+    In the overloads, a prompt of texts gives the agent's output, and any other prompt its own.  The type of a dialog
+    does not tell which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -58,11 +58,11 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
     @with_options_shown(CallOptions)
     def call(self, task: Any, /, **options: Any) -> CallResult[Any]:
-        """Have the task done, with the options of `CallOptions`.  Works inside a running event loop, too.
+        """Do the task, with the options of `CallOptions`.  Works inside a running event loop, too.
 
         Raises:
             CallFailed: The call ended without an output.
-            CallSuspended: It waits for somebody who is not here; see its ``call``.
+            CallSuspended: It waits for a person who is not here; see its ``call``.
         """
         result: CallResult[Any] = self._drive(self.seed(task, **options), None, is_shared=False)
         return result
@@ -129,9 +129,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
 
         Args:
-            tasks: The tasks; they are taken as there is room for one.
+            tasks: The tasks; they are read as they begin.
             concurrency: How many are done at a time.
-            progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+            progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all
+                tasks.
             fail_fast: Raise the first error, and begin no further task.
             options: For each call: those of `CallOptions`, but for ``run_id``.
         """
@@ -173,7 +174,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             RunBusy: Another holder drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
             AlreadyAnswered: Another answer came first.
-            ReplayError: The code has changed, and would have decided otherwise since the last rest.
+            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
             CallFailed: The call ended without an output.
             CallSuspended: It waits for an answer again.
         """
@@ -190,7 +191,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     @with_options_shown(ResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[ResumeOptions[Deps]]) -> AgentCall[Out]:
-        """Return the call of a run in the store, made of its whole journal, each entry of which is verified.
+        """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
@@ -212,7 +213,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return listener_of(self.hooks, process) if self.hooks or process.prompt.delegates else None
 
     def check_process(self, process: Any, verb: str) -> None:
-        """Refuse what is no agent call, and one whose functions would run without this agent's approver being asked.
+        """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
             UsageError: It names what would be right.

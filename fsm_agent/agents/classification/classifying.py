@@ -39,11 +39,11 @@ CONTENT_FREE = ("N/A", "", "[MASK]")  # https://arxiv.org/abs/2102.09690
 
 
 class Classifying:
-    """The methods of an agent that choose among classes.
+    """The methods with which an agent chooses among classes.
 
-    Each asks for one word, with the log probabilities of its first token: an agent call of a prompt whose parser finds
-    the class, so that an answer which is none is asked for again as any other that cannot be parsed.  The agent's
-    functions are not offered.  Every option of a call may be given, too.
+    Each makes an agent call that asks for one word, with the log probabilities of its first token.  A parser finds the
+    class, so an answer that names none is asked for again, like any other that cannot be parsed.  The agent's functions
+    are not offered.  Every option of a call may be given, too.
     """
 
     @property
@@ -88,7 +88,7 @@ class Classifying:
 
         Raises:
             CallFailed: The model named none of the classes, or the request failed.
-            UsageError: An argument is not right.
+            UsageError: An argument is wrong.
         """
         return asking.perform(asking.planned(self._classifier, what, classes, options))
 
@@ -192,12 +192,12 @@ class Classifying:
     def multi_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
-        """Return the classes that apply, any number of them: of each is asked whether it does, side by side.
+        """Return the classes that apply, any number of them: each is a question of its own, and all run at once.
 
         Args:
             what: A text, a `Payload`, or a dialog, which the questions follow.
             classes: Texts, members of an `Enum`, or the class of one.
-            threshold: From which probability on a class applies.
+            threshold: The least probability with which a class applies.
             options: Those of `classify`; a ``prompt`` may say ``{{ label }}``.
         """
         plans = asking.planned_each(self._classifier, what, classes, options)
@@ -230,7 +230,7 @@ class Classifying:
             texts: Texts like those that will be classified, whose classes are about equally frequent; by default texts
                 without content, which are worse for more than two classes.
             labels: The right class of each text: the correction is then fitted to them.
-            concurrency: How many are asked about at a time.
+            concurrency: How many texts are asked about at a time.
             options: Those that will be given to `classify`, above all its ``prompt``.
         """
         plans = asking.planned_all(self._classifier, texts, classes, options)
