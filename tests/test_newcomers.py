@@ -321,7 +321,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a hook misspelt": (lambda: agent(hooks=[Misspelt()]), "UsageError: .* has 'on_dnoe', .*: did you mean 'on_done'?"),
     "a hook that is awaited": (
         lambda: agent(hooks=[Awaited()]),
-        "UsageError: on_done of the hook .*Awaited.* is a coroutine function, which nobody awaits: a plain def",
+        "UsageError: on_done of the hook .*Awaited.* is a coroutine function, and hooks are not awaited: a plain def",
     ),
     "a hook without its event": (
         lambda: agent(hooks=[Deaf()]),

@@ -1,6 +1,6 @@
 """Agents as users write them: classes, configuration, hooks and metrics.
 
-Nothing here decides or waits: agents seed calls, drivers move them.
+This package neither decides nor waits: agents seed calls, and drivers advance them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The agent: everything that its calls have in common."""
+"""The agent: what all its calls have in common."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
@@ -86,7 +86,7 @@ class ResolvedTask(NamedTuple):
 
     Attributes:
         messages: The dialog, its system prompt first.
-        system_args: The values for the variables of the system prompt; None: no agent put it there.
+        system_args: The values for the variables of the system prompt; None: the prompt does not come from an agent.
         prompt: The prompt.
         governed_by: The path of handoffs to the agent that the dialog was handed over to.
     """
@@ -102,13 +102,13 @@ class ResolvedTask(NamedTuple):
 class Agent(CallVerbs[Deps, Out], Classifying):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
-    For type checkers it is an ``Agent[Deps, Out]``: of the deps that its calls are given, and of its answers.  Plain
+    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain
     ``Agent(…)`` needs no deps and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
     ``Agent[object, Person]``; ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent keeps nothing of
-    a call: it may be used from many threads and tasks.  ``call("…", after=result)`` goes on with what was said, and
-    `conversation` keeps it in the store.  An agent never changes: ``agent.changed(model=Script(…))`` makes a variant
+    ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent holds no state
+    of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a dialog, and
+    `conversation` keeps one in the store.  An agent never changes: ``agent.changed(model=Script(…))`` makes a variant
     of it, for a test, say, and ``call("…", model="provider:model")`` asks another model once.
 
     Args:
@@ -122,7 +122,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             with the call.
         name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
         limits: The budgets of each call.
-        settings: How the model shall answer.
+        settings: How the model is to answer, such as its temperature.
         stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
         approve: Asked about every function call before any of its round is run, except for functions with
             ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
@@ -130,14 +130,14 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             call.  Without one, only functions that require approval suspend it.
         masking: When old results are no longer shown to the model; None: never.
         processors: Choose what of the dialog is shown to the model; see `KeepLastN`, `TokenBudget`, `ByRecord`.
-        results: What is done to the results of functions before the model is told.
+        results: How results of functions are changed before the model sees them.
         prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
-            ``result.usage`` then has the cost.  None: the prices that are known (the extra ``prices``), as soon as
-            `Limits.cost_usd` needs them.
+            ``result.usage`` then has the cost.  None: the prices of the extra ``prices``, if `Limits.cost_usd`
+            needs them.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
-            options.  Another OS process goes on with what this one has begun; see `resume`.
-        world: More of what performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
+            options.  Another OS process can continue what this one began; see `resume`.
+        world: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
     """
 
     model: str | Client
@@ -183,7 +183,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             check_prices(self)
 
     def __repr__(self) -> str:
-        """Return the fields that were given; of those that are callable or hold keys, only that they are there."""
+        """Return the fields that were given; of callables and of fields with keys, only that they are set."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings", "masking")
@@ -200,13 +200,13 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def changed(self, **options: Any) -> Agent[Deps, Any]:
         """Return an agent that differs in these options, such as ``model``, ``functions`` or ``limits``.
 
-        What the agent was given as an object, both have: a client, a store, hooks, a cache of results.  What an agent
-        makes of a name, each makes for itself: the client of ``"provider:model"``, the connection to ``"runs.db"``.
-        Each closes its own.  A variant with the same name and store goes on with the agent's runs and conversations.
+        Both agents share the objects that this one was given: a client, a store, hooks, a cache of results.  What an
+        agent makes from a name, each makes and closes for itself: the client of ``"provider:model"``, the connection to
+        ``"runs.db"``.  A variant with the same name and store can continue the agent's runs and conversations.
 
         Raises:
-            TypeError: There is no such option; the message has the one that was probably meant.
-            UsageError: A value is not right.
+            TypeError: An option is unknown; the message says which was probably meant.
+            UsageError: A value is wrong.
         """
         return type(self)(**{**{name: getattr(self, name) for name in ARGUMENTS}, **options})
 
@@ -283,7 +283,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
     @overload
     def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
         """Return an agent call that has not begun.
 
@@ -332,7 +332,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return call if model is None else with_model(self, call, model)
 
     def resolve_task(self, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
-        """Return the messages that wait for an answer, and the prompt that governs it."""
+        """Return the messages that wait for an answer, and the prompt that governs the answer."""
         prompt, system = self.prompt, self.system
         after, system_args = options.get("after"), options.get("system_args")
         is_plain = isinstance(system, str) and prompt.template == TASK.template
@@ -369,14 +369,14 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by)
 
     def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-        """Return a dialog with a task in words; what is no text in a payload follows the prompt."""
+        """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
         asked = task if isinstance(task, str) else self._visible(task, model)
         if self.prompt.template != TASK.template:
             return dialog.put(Task(self.prompt, {"task": asked}))
         return dialog.append(task_message(asked) if isinstance(asked, str) else asked.message)
 
     def _visible(self, payload: Payload, model: str | Client | None) -> Payload:
-        """Return the part of a payload that the model of a call takes: without images, some take the rest alone."""
+        """Return what the model of a call can take of a payload: some models take no images."""
         seen = payload.without_images
         if seen == payload:
             return payload
@@ -400,7 +400,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
     @cached_property
     def _blind(self) -> set[str]:
-        """The models of which it was said that they take no images."""
+        """The models for which the user was warned that they take no images."""
         return set()
 
     def resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
@@ -413,15 +413,15 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def conversation(self, name: str, *, keep: Processor | None = None) -> Conversation[Deps, Out]:
         """Return a conversation that the agent's store keeps under a name; it begins with its first turn.
 
-        ``agent.conversation("customer-17").call("…")`` goes on with it, from any OS process.
+        ``agent.conversation("customer-17").call("…")`` continues it, from any OS process.
 
         Args:
             name: Its name in the store.
-            keep: Which of the earlier messages it keeps at each turn: ``KeepLastN(40)``, ``TokenWindow(8_000)``, yours;
+            keep: Chooses the earlier messages to keep at each turn: ``KeepLastN(40)``, ``TokenWindow(8_000)``, yours;
                 None: all.
 
         Raises:
-            UsageError: The agent has no store, or the name is no text.
+            UsageError: The agent has no store, or the name is not a text.
         """
         return conversations.Conversation(self, name, keep)
 
@@ -436,7 +436,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
         return runs_of(self.store)
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         if unknown := options.keys() - RESUME_OPTIONS:
             raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
@@ -453,7 +453,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return check_drivable(self, claimed)
 
     def call_parts(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
-        """Return the arguments of a call that come from the agent and are in no record."""
+        """Return the arguments of a call that come from the agent and that no record holds."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = views.View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
@@ -485,27 +485,28 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
         Its ``parser_args`` and the name of its model are in the snapshot; other ones take their place.
 
-        If the prompt has changed since, that is logged and is the call's ``prompt_change``, or with
-        ``on_change="error"`` an error.  Trust a document without a key as far as code: see `fsm_agent.restore`.
+        If the prompt has changed since, the call's ``prompt_change`` says so and a warning is logged; with
+        ``on_change="error"`` it is an error.  Trust a document without a key only as far as you trust code: see
+        `fsm_agent.restore`.
 
         Raises:
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
-            PromptChanged: The prompt has changed, and that is to be an error.
+            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
         """
         resolved = self.resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
         call = warned_of_change(restore(document, resolved, **keys, **self.call_parts(resolved, args, deps)))
         return with_options(self, call, {"parser_args": parser_args, "model": model})
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
         """This agent as a function of another: it is given a task, and its output is the result.
 
-        Its call is part of the one that asks: what it waits for, that one waits for, under ``run:2.0/ask:2.0``, say;
-        its events are that one's, `Inside`; its tokens and its deps are that one's, too.  When it fails, also because
-        agents are nested deeper than `Limits.depth`, the model that asked is told.
+        Its call is part of the call that asks for it.  The outer call waits for whatever the inner one waits for, under
+        a key such as ``run:2.0/ask:2.0``, and yields its events as `Inside`.  Both share tokens and deps.  If the inner
+        call fails, or agents are nested deeper than `Limits.depth`, the model is told.
 
         Args:
             name: What the model calls it; the agent's name by default.
@@ -533,7 +534,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
-        """Close the connections, if the agent made any; a client that it was given is its giver's to close."""
+        """Close the connections, if the agent made any; a client that was given to it stays open."""
         for client in self._clients.values():
             client.close()
 
@@ -557,4 +558,4 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
 _DEFAULTS = {item.name: item.default for item in fields(Agent)}
-spelled_out(Agent, is_change=True)(Agent.changed)
+with_options_shown(Agent, is_change=True)(Agent.changed)

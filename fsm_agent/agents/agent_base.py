@@ -1,4 +1,4 @@
-"""The classes from which users derive their agents."""
+"""The base classes of users' agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import path_of
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
 from fsm_agent.agents.config.agent_config import AgentConfig, Config
@@ -79,11 +79,11 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
 
 
 class AgentBase(Agent[Any, Out], Generic[Out]):
-    """An `Agent` whose class says its arguments, built by `build_agent`; the base class of users' agents.
+    """An `Agent` whose arguments are attributes of its class; the base class of users' agents.
 
     A subclass that sets ``agent_type`` registers itself under that name; ``register=False`` in the class statement
-    keeps it out.  Every argument of an `Agent` may be an attribute of the class, and a configuration may say it
-    instead: the nearest wins, of the class, ``global``, the configuration, ``agent_configs``, and arguments.
+    keeps it out.  Every argument of an `Agent` may be an attribute of the class.  A configuration may override it.
+    The last of these wins: the class, ``global``, the configuration, ``agent_configs``, arguments.
 
     An agent of several sub-agents has a method that answers, plain or ``async``::
 
@@ -95,10 +95,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 forecast = self.agents["forecaster"].call(task).output
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
-    It may take the call's `Context` as well: ``answer(self, task, context)``.  What it returns is the output, of the
-    type that its annotation says; what it raises fails the call; what its agents use counts as the call's own.  It is
-    plain Python: after a crash it runs again from its start, and it cannot wait for a person.  What must is a flow,
-    with the same agents: ``flow.bound(team.agents)``.
+    It may take the call's `Context` as well: ``answer(self, task, context)``.  It returns the
+    output, of the type in its annotation.  If it raises, the call fails.  Tokens that its agents use count as the
+    call's own.  It is plain Python: after a crash it starts again, and it cannot wait for a person.  If you need that,
+    write a flow with the same agents: ``flow.bound(team.agents)``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
@@ -107,13 +107,13 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         overrides: Keys of the configuration in place of those in ``config``.
 
     Attributes:
-        agent_type: Its kind, in the registry and in configurations.
-        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.  What the class says
-            holds for each of them, but for ``output`` and ``prompt``.
+        agent_type: The name of the class in the registry and in configurations.
+        agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.  The attributes of
+            the class hold for each of them, except ``output`` and ``prompt``.
         expertise: What it can do; the system prompt, unless it has another.
-        description: The same in short, for those who choose among agents; by default the beginning of the expertise.
+        description: The expertise in short, for a choice among agents; by default its beginning.
         capabilities: What it can do, as a list.
-        agents: The sub-agents by name; without a group itself.
+        agents: The sub-agents by name; without a group, the agent itself.
     """
 
     agent_type: ClassVar[str | Enum] = ""
@@ -155,7 +155,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         cls.agent_type = kind_of(cls)
         AGENTS.register(kind_of(cls), cls)
 
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def __init__(
         self,
         config: Config = _NOTHING,
@@ -214,7 +214,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an agent that could not do anything, and a configuration of sub-agents that it does not have."""
+        """Refuse an agent without a task to do, and a configuration of unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -274,7 +274,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def with_sub_agents(self) -> Sequence[Agent[Any, Any]]:
         return (self, *[agent for agent in self.agents.values() if agent is not self])
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[..., Any, Any]:
@@ -305,13 +305,13 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         (agent,) = self.agents.values()
         return agent._classifier
 
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def changed(  # type: ignore[override]  # an agent that a configuration describes is changed by its keys
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:
         """Return an agent of this class whose configuration differs in these keys: a copy with sub-agents of its own.
 
-        Both have whatever else a constructor of the class has made.  The client that this agent was given is the
+        Both share whatever else the constructor of the class has made.  The client that this agent was given is the
         copy's as well, unless ``client`` or ``model`` is given.
 
         Args:
@@ -319,7 +319,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             overrides: Keys of the configuration in place of this agent's.
 
         Raises:
-            ConfigError: There is no such key, or a value is not right.
+            ConfigError: A key is unknown, or a value is wrong.
         """
         made = object.__new__(type(self))
         derived = {*ARGUMENTS, "agents", *_CACHED}
@@ -329,7 +329,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return made
 
     def check_available(self) -> None:
-        """Refuse to be used where a key, an address or a library is missing; nothing is asked of a model.
+        """Raise an error if a key, an address or a library is missing, without asking a model.
 
         Raises:
             ConfigError: It names what is missing.
@@ -341,7 +341,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     @property
     def is_available(self) -> bool:
-        """True if nothing is missing that `check_available` would name."""
+        """True if `check_available` would find nothing missing."""
         try:
             self.check_available()
         except UsageError:
@@ -349,7 +349,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return True
 
     def close(self) -> None:
-        """Close the connections of all sub-agents; a client that was given is its giver's to close."""
+        """Close the connections of all sub-agents; a client that was given to it stays open."""
         for client in self._configured:
             client.close()
         super().close()
@@ -375,17 +375,17 @@ _CACHED = frozenset(
 
 
 def _says(cls: type[AgentBase[Any]], name: str) -> bool:
-    """Return whether a class says something itself, and does not have it of `Agent`."""
+    """Return whether a class defines an attribute itself, and does not inherit it from `Agent`."""
     return any(vars(owner).get(name) for owner in cls.__mro__ if owner not in AgentBase.__mro__)
 
 
 def _program_arguments(
     name: str, answer: Any, of_class: Mapping[str, Any], of_agent: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of an agent that a program of its class answers for.
+    """Return the arguments of an agent whose `answer` is its model.
 
-    Its sub-agents have what the class says of functions, models, budgets and hooks; the whole has the output, the
-    store, the world and the deadline.
+    The functions, models, budgets and hooks of the class are for its sub-agents.  The output, the store, the world and
+    the deadline are for the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
     deadline = {"deadline_s": of_agent["limits"].deadline_s, "depth": of_agent["limits"].depth}

@@ -1,4 +1,4 @@
-"""Are the arguments of an agent and of a call right?"""
+"""Checks of the arguments of agents and of calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is give
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse an agent that no call could be made with.
+    """Refuse arguments with which an agent could make no call.
 
     Raises:
         UsageError: It names the argument, its value, and what would be right.
@@ -48,7 +48,7 @@ def check_agent(agent: Any) -> None:
 
 
 def check_prices(agent: Any) -> None:
-    """Refuse prices that are none, and a budget in dollars for a model whose price nobody knows.
+    """Refuse values that are not prices, and a budget in dollars for a model without a known price.
 
     Raises:
         UsageError: It names the model.

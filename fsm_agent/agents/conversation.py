@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import attach_journal
 from fsm_agent.agents.system_prompt import dialog_before
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 class Conversation(CallVerbs[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each is the next turn: it follows what
-    was said before, and what comes of it is kept.  A turn is a run of the agent's: what interrupts it, ``resume`` goes
-    on with.  A turn is begun only if the conversation still stands where this one was read, and its newest turn has
-    ended: of two OS processes that answer at once, the later one gets a `Conflict` before its model is asked.
+    ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each makes the next turn: it follows
+    the dialog so far, and its result is kept.  A turn is a run of the agent, so ``resume`` continues it after an
+    interruption.  A turn begins only if the newest turn has ended and is the one that was read.  If two OS processes
+    answer at once, the later one gets a `Conflict` before its model is asked.
 
-    A turn that ends without an answer is left out of the dialog as a whole, unless functions were called in it; the run
-    is there all the same.  See `fsm_agent.store.conversation_turns`.
+    A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
+    all the same.  See `fsm_agent.store.conversation_turns`.
 
     Args:
-        agent: The agent that answers; another one may go on with the conversation at any time.
+        agent: The agent that answers; another agent may continue the conversation at any time.
         name: The name in the store.
-        keep: Returns which of the earlier messages are kept, at each turn; None: all.
+        keep: Returns the earlier messages to keep, at each turn; None: all.
     """
 
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: Processor | None = None) -> None:
@@ -66,7 +66,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
 
     def read(self) -> Dialog:
-        """Return what was said, up to the newest turn that has ended.
+        """Return the dialog, up to the newest turn that has ended.
 
         Raises:
             StoreError: The store failed, or a run that is needed was deleted.
@@ -79,9 +79,9 @@ class Conversation(CallVerbs[Deps, Out]):
         return await asyncio.to_thread(self.read)
 
     def usage(self) -> Usage:
-        """Return the tokens of all turns that have ended, those without an answer included.
+        """Return the tokens of all turns that have ended, including turns without an answer.
 
-        `Price.cost_pico_usd` makes the cost of it.
+        `Price.cost_pico_usd` computes their cost.
         """
         head = self._runs.store.head(self.name)
         return conversation_turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
@@ -94,13 +94,13 @@ class Conversation(CallVerbs[Deps, Out]):
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
     @overload
     def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
         """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
 
         Args:
             task: What is said next.
-            options: Those of `CallOptions`; with ``after`` the turn follows that, instead of what was said before.
+            options: Those of `CallOptions`; with ``after``, the turn follows that dialog instead of this one.
 
         Raises:
             Conflict: The newest turn has not ended.
@@ -125,13 +125,13 @@ class Conversation(CallVerbs[Deps, Out]):
 
     @property
     def runs(self) -> Runs:
-        """The runs in the agent's store, those of other conversations included."""
+        """The runs in the agent's store, including those of other conversations."""
         return self._runs
 
     def world_of(self, process: AgentCall[Any]) -> World:
         return self.agent.world_of(process)
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
         return self.agent.definition(**options)
 
@@ -167,7 +167,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of a turn that was begun under this name before, with the same task; None: there is none."""
+        """Return the call of a turn that was begun before with this name and task; None: there is none."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None
@@ -189,10 +189,10 @@ class Conversation(CallVerbs[Deps, Out]):
 
 
 def _kept(keep: Processor, before: Dialog) -> Dialog:
-    """Return what a policy keeps of a dialog; the dialog itself, if that is all.
+    """Return the messages that a policy keeps, or the same dialog if it keeps all.
 
     Raises:
-        UsageError: It keeps no message, or tears a function call and its result apart.
+        UsageError: It keeps no message, or separates a function call from its result.
     """
     if not len(before):
         return before

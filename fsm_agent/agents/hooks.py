@@ -1,8 +1,8 @@
 """Listeners to events, by the names of their methods.
 
 A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
-``on_event`` is given all of them.  Each is called with the event, in the order of the hooks, in the thread or task
-of the driver: one that is slow holds up the call, and what it raises ends the driver.
+``on_event`` receives all of them.  Each is called with the event, in the order of the hooks, in the thread or task of
+the driver.  A slow method delays the call, and an exception ends the driver.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
 def check_hooks(hooks: Iterable[Any]) -> None:
-    """Refuse what would never be called.
+    """Refuse hooks that would never be called.
 
     Raises:
-        UsageError: An object has no such method, or one that no event is called like.
+        UsageError: An object has no such method, or one that is not named after an event.
     """
     known = ["on_event", *_METHODS.values()]
     check("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
@@ -53,11 +53,11 @@ def check_hooks(hooks: Iterable[Any]) -> None:
 
 
 def _check_method(hook: object, name: str) -> None:
-    """Refuse a method that cannot be called with an event, or that nobody would await."""
+    """Refuse a method that cannot be called with an event, and a coroutine function: hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
-            f"{name} of the hook {hook!r:.80} is a coroutine function, which nobody awaits: a plain def is right"
+            f"{name} of the hook {hook!r:.80} is a coroutine function, and hooks are not awaited: a plain def is right"
         )
     try:
         inspect.signature(method).bind(None)
@@ -65,23 +65,23 @@ def _check_method(hook: object, name: str) -> None:
         raise UsageError(
             f"{name} of the hook {hook!r:.80} cannot be called with an event: def {name}(self, event) would be right"
         ) from None
-    except ValueError:  # it does not tell its parameters
+    except ValueError:  # its parameters are unknown
         return
 
 
-def listener(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a call of an event, and those of the agents inside of it of theirs.
+def listener_of(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
+    """Return the listener that passes events of a call to its hooks, and to the hooks of agents inside it.
 
-    None: nobody listens.
+    None: there are no hooks.
     """
     prompt = call.prompt
-    if not prompt.delegates or not any(f.delegate.is_heard for f in prompt.offers if f.delegate):
+    if not prompt.delegates or not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
         return partial(notify, hooks) if hooks else None
-    return telling(hooks, call)
+    return make_listener(hooks, call)
 
 
-def telling(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
-    """Return what tells the hooks of a process of an event, and those of the processes inside of it of theirs."""
+def make_listener(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
+    """Return a listener that passes events of a process to its hooks, and to those of processes inside."""
 
     def tell(event: Event) -> None:
         notify(hooks, event)
@@ -99,8 +99,8 @@ def telling(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
     return tell
 
 
-def both(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
-    """Return what tells both listeners of an event, the hooks first; None: there is neither."""
+def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
+    """Return a listener that calls both, the hooks first; None: there is neither."""
     if tell is None or sink is None:
         return tell or sink
 
@@ -112,7 +112,7 @@ def both(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | Non
 
 
 def notify(hooks: Iterable[Any], event: Event) -> None:
-    """Tell the hooks of an event."""
+    """Call the methods of hooks that are for an event."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:

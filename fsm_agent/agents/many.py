@@ -1,4 +1,4 @@
-"""Many tasks at once: a bounded number at a time, their results in order, and no result lost by a failure."""
+"""Runs many tasks, a bounded number at a time. Results are in order, and a failure loses none."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TaskResult(Generic[Out]):
     Attributes:
         index: Of the task, from 0.
         task: The task.
-        output: What came of it; None: it failed.
+        output: The output; None: the task failed.
         error: Why it failed; None: it did not.
-        result: The whole result, of a failure too; None: there is none.
+        result: The whole result, also of a failure; None: there is none.
     """
 
     index: int
@@ -99,7 +99,7 @@ def map_tasks(
     left = enumerate(tasks)
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fsm_agent map")
     try:
-        with _shown(progress, tasks) as tell:
+        with _show_progress(progress, tasks) as tell:
             while True:
                 while len(pending) < concurrency and (following := next(left, None)) is not None:
                     pending[pool.submit(copy_context().run, do, following[1])] = following
@@ -126,7 +126,7 @@ async def amap_tasks(
     pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
     left = enumerate(tasks)
     try:
-        with _shown(progress, tasks) as tell:
+        with _show_progress(progress, tasks) as tell:
             while True:
                 while len(pending) < concurrency and (following := next(left, None)) is not None:
                     pending[asyncio.ensure_future(do(following[1]))] = following
@@ -144,7 +144,7 @@ async def amap_tasks(
 
 
 def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
-    """Return the end of a task; raise its error if that is not for the results."""
+    """Return the end of a task; raise an error that must not be among the results."""
     if error is None:
         return TaskResult(index, task, output=future.result())
     if fail_fast or not isinstance(error, Exception):
@@ -172,7 +172,7 @@ def _noted(item: TaskResult[Any]) -> Exception:
     return error
 
 
-def _shown(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
+def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[Callable[[int], Any]]:
     """Return a context in which the number of tasks that are done is shown or told."""
     total = len(tasks) if isinstance(tasks, Sized) else None
     if progress is True:

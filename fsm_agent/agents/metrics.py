@@ -26,7 +26,7 @@ from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import check
 
 _TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])
-_LOCK = Lock()  # events of one agent come from all threads that use it
+_LOCK = Lock()  # events arrive from all threads that use the agent
 
 
 @dataclass(slots=True)
@@ -54,16 +54,16 @@ class Metrics:
     Attributes:
         prices: By what a reply names as its model; ``"*"`` is for every other.  Without one, a reply costs what its
             `Usage` says, which an agent with ``prices`` or a budget in dollars has found out.
-        calls: That ended.
-        endings: So many, by `Reason`.
-        steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` are answers that could not be used.
-        requests: To models, those that failed included.
-        replies: Of models, those that were pruned included.
+        calls: How many ended.
+        endings: How many ended so, by `Reason`.
+        steps: Rows that were taken, by trigger: ``steps["parse_failed"]`` counts answers that could not be parsed.
+        requests: How many were sent to models, including failed ones.
+        replies: How many came from models, including pruned ones.
         usage: Their tokens.
         cost_pico_usd: What they cost, in millionths of a millionth of a dollar.
-        unpriced_tokens: Of replies for which there is no price; they are not in the cost.
-        functions: By name, those that were run.
-        states: Seconds in each state, of calls that ended.
+        unpriced_tokens: Tokens of replies without a known price; the cost does not include them.
+        functions: The functions that were run, by name.
+        states: Seconds in each state, over calls that ended.
     """
 
     prices: Mapping[str, Tariff] = field(default_factory=dict, repr=False, compare=False)
@@ -142,7 +142,7 @@ class Metrics:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data that JSON can say; times in seconds, money in millionths of a dollar."""
+        """All counts as plain data for JSON; times in seconds, money in millionths of a dollar."""
         with _LOCK:
             return {
                 "calls": self.calls,

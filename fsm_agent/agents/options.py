@@ -33,7 +33,7 @@ CONCURRENCY = 8  # tasks of `map` that are done at a time
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
-    """The options of a call that are in no store."""
+    """The options of a call that is in no store."""
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
@@ -50,13 +50,13 @@ class CallOptions(_UnstoredOptions[Deps], total=False):
             JSON can hold, kept in the record.
         deps: What functions find in their `Context`.
         model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` has it again, and so has a
-            snapshot.  The model is not shown it.
-        run_id: The name of its run in the agent's store; None: a new one.  With the name and the task of a run that is
-            there already, the call continues that run, or returns its result.
+        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` and snapshots have it.
+            The model does not see it.
+        run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+            with the same task, the call continues that run, or returns its result.
         after: What the task follows: the result of a call, a dialog, or messages.
         system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-        keep_system: A system message with which the dialog begins stays, and the agent's is left out.
+        keep_system: Keep the system message at the start of the dialog, in place of the agent's.
     """
 
     extra: Mapping[str, Any] | None
@@ -73,9 +73,9 @@ class ResumeOptions(_UnstoredOptions[Deps], total=False):
     """The options of `resume`, beside the answers; None: what the run began with.
 
     Attributes:
-        prompt: That of the task, if it had one of its own.
-        on_change: What comes of a prompt that has changed since the run began: that is logged and is the result's
-            ``prompt_change`` (``"report"``), or the run stays as it is (``"error"``).
+        prompt: The prompt of the task, if it had its own.
+        on_change: What to do if the prompt has changed since the run began: log it and set the result's
+            ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
         by: Who answers, for people.
         sink: Receives every event.
     """
@@ -93,8 +93,8 @@ class MapOptions(CallOptions[Deps], total=False):
     """The options of many calls.
 
     Attributes:
-        concurrency: How many are made at a time; 8 by default.
-        progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+        concurrency: How many calls run at a time; 8 by default.
+        progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all tasks.
         fail_fast: Raise the first error, and begin no further task.
     """
 
@@ -153,12 +153,12 @@ class AgentChanges(_AgentOptions[Deps], total=False):
 
 
 class AgentOptions(_AgentOptions[Any], total=False):
-    """The arguments of an `Agent`, for a sub-agent of a class; its configuration is over them."""
+    """The arguments of an `Agent`, for a sub-agent of a class; its configuration overrides them."""
 
     output: Any
 
 
-_ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a word of Python
+_ConfigOverrides = TypedDict("_ConfigOverrides", {"global": Mapping[str, Any]}, total=False)  # a keyword of Python
 
 
 class ConfigOverrides(_ConfigOverrides, total=False):

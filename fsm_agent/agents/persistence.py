@@ -1,4 +1,4 @@
-"""The journals of agent calls in a store: headers for calls, and calls from headers."""
+"""The journals of agent calls in a store: makes headers of calls, and calls from headers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runs_of(store: Any) -> Runs:
 def attach_journal(
     agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a call that has not begun a journal, with which its run is in the agent's store once it is driven.
+    """Give a call that has not begun a journal, so that driving it stores its run.
 
     Args:
         agent: The agent.
@@ -53,10 +53,10 @@ def attach_journal(
 
 
 def run_name(options: Mapping[str, Any]) -> str:
-    """Return the name that ``run_id`` gives to a run; empty: it gets one of its own.
+    """Return the name that ``run_id`` gives to a run; empty: a new name is made.
 
     Raises:
-        UsageError: It is no text.
+        UsageError: It is not a text.
     """
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
@@ -65,14 +65,14 @@ def run_name(options: Mapping[str, Any]) -> str:
 
 
 def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
-    """Return a call, after a warning in the log if its prompt is not the one that it was made with."""
+    """Return a call, and log a warning if its prompt has changed since it was made."""
     if call.prompt_change is not None:
         LOG.warning("%s: %s", call, call.prompt_change)
     return call
 
 
 async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
-    """Claim a run in another thread; when this task is cancelled meanwhile, the run is given back there."""
+    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile."""
     pending = _PendingClaim(claim)
     try:
         return await asyncio.to_thread(pending.make)
@@ -83,7 +83,7 @@ async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
 
 
 class _PendingClaim:
-    """A claim that is made in another thread, and given back if its task has gone by then.
+    """A claim that is made in another thread, and given back if its task was cancelled.
 
     Args:
         claim: Claims the run.
@@ -106,7 +106,7 @@ class _PendingClaim:
         return claimed
 
     def abandon(self) -> Claimed | None:
-        """Record that the task has gone; return what is claimed already, for the caller to give back."""
+        """Record that the task was cancelled; return a claim that was made already, to be given back."""
         with self._lock:
             self._is_abandoned = True
             return self._claimed
@@ -154,7 +154,7 @@ def definition_of(agent: Agent[Any, Any], options: Mapping[str, Any]) -> Definit
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return a call that nothing drives yet with those of its parser's arguments and the model that are given.
+    """Return a call that is not driven yet, with new parser arguments or a new model, if given.
 
     Raises:
         UsageError: JSON cannot hold something in the arguments, or there is no such model.
@@ -166,7 +166,7 @@ def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[
 
 
 def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
-    """Return a call that nothing drives yet with a model of its own: a name, or a client.
+    """Return a call that is not driven yet, with another model: a name, or a client.
 
     Raises:
         UsageError: There is no such model, or the agent has a budget in dollars and the price of the model is unknown.
@@ -185,7 +185,7 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
     """Return a run that was claimed; give it back if its model has to be given again.
 
     Raises:
-        UsageError: The model of the run has a name from which no client can be made here.
+        UsageError: The run names a model for which no client can be made here.
     """
     call, recorder = claimed
     if recorder is None:

@@ -1,4 +1,4 @@
-"""The prompts that govern the calls of an agent: with its functions and output where they have none of their own."""
+"""Resolves the prompts of an agent's calls: adds its functions and output where a prompt has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class PromptResolver:
-    """The part of an agent that it lends to the prompts of its calls: its functions and its output.
+    """The functions and the output that an agent lends to the prompts of its calls.
 
     Args:
         functions: The agent's: functions, or sources of them that are asked anew for each call.
@@ -44,7 +44,7 @@ class PromptResolver:
         return tuple(found)
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
-        """Return ``prompt`` as it governs one call."""
+        """Return ``prompt`` as resolved for one call."""
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
@@ -52,23 +52,23 @@ class PromptResolver:
 
         Its MCP servers are asked for their tools.
         """
-        prompt = (prompt.made_of or prompt).for_call()
+        prompt = (prompt.unresolved or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
             return prompt
-        has_own = prompt.offers and not prompt.is_lent
+        has_own = prompt.offers and not prompt.is_borrowed
         functions = prompt.offers if has_own else offered
         output = self._output if prompt.output is str and prompt.parser is None else prompt.output
         if functions == prompt.offers and output is prompt.output:
             return prompt
         resolved = self._resolved.get(prompt)
         if resolved is None or resolved.offers != functions:
-            make = prompt.extend if has_own else prompt.lent
+            make = prompt.extend if has_own else prompt.borrowing
             resolved = self._resolved[prompt] = make(functions=functions, output=output)
         return resolved
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
-    """Refuse arguments for which a prompt has no use.
+    """Refuse parser arguments that a prompt cannot use.
 
     Raises:
         UsageError: It has neither a parser nor a type of output, whose validators could use them.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Built = TypeVar("Built", bound="AgentBase[Any]")
 Options = ParamSpec("Options")
 
-# By ``agent_type``.  A class takes the place of an earlier version of itself.
+# By ``agent_type``.  A class replaces an earlier version of itself.
 AGENTS: Registry[type[AgentBase[Any]]] = Registry(
     "agent_type", ConfigError, replaces=lambda new, known: path_of(new) == path_of(known)
 )
@@ -48,7 +48,7 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
 ) -> AgentBase[Any]:
     """Return an agent of a registered kind: ``build_agent(config)``; or of a class: ``build_agent(Weather, config)``.
 
-    Of a class, type checkers know what its agents can do, and which options its constructor has.
+    Given a class, type checkers know its methods and the options of its constructor.
 
     Args:
         config: See `AgentConfig.of`.  After a class, it need not name the kind.
@@ -79,7 +79,7 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
 
 
 def _overridden(config: Config, cls: Any, options: dict[str, Any]) -> AgentConfig:
-    """Return the configuration with those options that are keys of it, and no parameters; they are taken out."""
+    """Move options that are keys of a configuration, and not parameters, from the options into it."""
     own = inspect.signature(cls.__init__).parameters
     keys = [name for name in options if name in _KEYS and name not in own]
     return AgentConfig.of(config, **{name: options.pop(name) for name in keys})

@@ -1,8 +1,8 @@
-"""What agents, conversations, flows and orchestrators have in common: the verbs by which they are called.
+"""What agents, conversations, flows and orchestrators have in common: the verbs that run them.
 
-A kind makes processes, by its `seed`, and says what a driver needs of them.  The verbs that drive them, to their end or
-event by event, in this thread or under asyncio, from the start or from a store, are here.  Each kind gives them the
-types of its own tasks and results.
+Each kind makes processes with `seed`, and answers what a driver asks about them.  The verbs are written once, here:
+they drive a process to its end or event by event, in this thread or under asyncio, from the start or from a store.
+Each kind adds the types of its own tasks and results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.agents.hooks import both
+from fsm_agent.agents.hooks import combine
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
@@ -38,16 +38,16 @@ else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
 
 Sink: TypeAlias = Callable[[Event], Any]
-# What the processes that are driven inside of a program have used, for the call that the program answers.
+# The usage of processes that a program drives, for the call that the program answers.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 Answers: TypeAlias = Mapping[Any, Any]
 
 
 class Runnable(ABC):
-    """Anything that is called: its verbs, over the processes that it makes.
+    """Anything that can be called: the verbs over the processes that it makes.
 
     Attributes:
-        name: By which its runs in a store find it.
+        name: The name by which its runs in a store find it.
         process_type: The class of its processes.
     """
 
@@ -87,7 +87,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def replay(self, *args: Any, **options: Any) -> Any:
-        """Return the process of a run in the store, made of its whole journal."""
+        """Return the process of a stored run, rebuilt from its whole journal."""
 
     @abstractmethod
     def map(self, *args: Any, **options: Any) -> TaskResults[Any]:
@@ -99,7 +99,7 @@ class Runnable(ABC):
 
     @property
     def with_sub_agents(self) -> Sequence[Runnable]:
-        """It, and those inside of it that may have runs of their own in a store."""
+        """This runnable, and those inside it that may have runs of their own in a store."""
         return (self,)
 
     # What each kind says
@@ -119,11 +119,11 @@ class Runnable(ABC):
 
     @abstractmethod
     def definition(self, *args: Any, **options: Any) -> Definition:
-        """Return how its processes are made of what a store has, with these options of `resume`."""
+        """Return how its processes are rebuilt from a store, with these options of `resume`."""
 
     @abstractmethod
     def definition_of(self, process: Any) -> Definition:
-        """Return how a process is made again of what a store has, with what it was seeded with."""
+        """Return how a process is rebuilt from a store, with the options of its `seed`."""
 
     def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
         """Return how a `Worker` makes the process of a run.
@@ -140,7 +140,7 @@ class Runnable(ABC):
         return answers
 
     def check_process(self, process: Any, verb: str) -> None:
-        """Refuse to drive what is no process of this kind.
+        """Refuse to drive anything but a process of this kind.
 
         Args:
             process: What was given.
@@ -170,14 +170,14 @@ class Runnable(ABC):
         """Drive a process from wherever it stands; with a sink, every event is given to it.
 
         Raises:
-            UsageError: It is none of this kind's, or something drives it already.
+            UsageError: It is not a process of this kind, or it is being driven already.
         """
         self.check_process(process, "run")
         return self._drive(process, sink)
 
     def _drive(self, process: Any, sink: Sink | None, *, is_shared: bool = True) -> Any:
         process, recorder = self._claim(process)
-        run(process, self.world_of(process), both(self.listener_to(process), sink), recorder, is_shared=is_shared)
+        run(process, self.world_of(process), combine(self.listener_to(process), sink), recorder, is_shared=is_shared)
         return self.result_of(process)
 
     async def arun(self, process: Any, sink: Sink | None = None) -> Any:
@@ -186,7 +186,7 @@ class Runnable(ABC):
         recorder = None
         if process.journal is not None:
             process, recorder = await self._aclaim(process)
-        await arun(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        await arun(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     def _stream(self, task: Any, options: Mapping[str, Any]) -> Generator[Any]:
@@ -232,17 +232,17 @@ class Runnable(ABC):
     def _resume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = self._reclaim(run_id, answers, by, definition)
-        run(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        run(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     async def _aresume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
-        await arun(process, self.world_of(process), both(self.listener_to(process), sink), recorder)
+        await arun(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     def _resumption(self, options: Mapping[str, Any]) -> tuple[str, Sink | None, Definition]:
-        """Return who answers, who is told of events, and how the process is made, by the options of `resume`."""
+        """Return, from the options of `resume`: who answers, the sink, and how to rebuild the process."""
         rest = {name: value for name, value in options.items() if name not in ("by", "sink")}
         return options.get("by", ""), options.get("sink"), self.definition(**rest)
 
@@ -264,7 +264,7 @@ class Runnable(ABC):
     # Runs in a store
 
     def _claim(self, process: Any) -> Claimed:
-        """Return a process and what records it; of a run that has begun before, the process as it is in the store."""
+        """Return a process and its recorder; if its run has begun before, the stored process."""
         if process.journal is None or not process.journal.header:
             return process, None
         return self.runs.begin(process, self.definition_of(process))
@@ -276,7 +276,7 @@ class Runnable(ABC):
         return await aclaim(partial(self._claim, process))
 
     def _reclaim(self, run_id: str, answers: Answers | None, by: str, definition: Definition) -> Claimed:
-        """Post the answers to a run, claim it, and return its process and what records it."""
+        """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.runs.store.load(run_id, after=None).header)
             definition.check(definition.make(header, None))
@@ -290,7 +290,7 @@ class Runnable(ABC):
 
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
-    """Return ends of tasks, which are results, as those of their outputs."""
+    """Return the ends of tasks with outputs in place of whole results."""
     return many.TaskResults(
         [
             replace(end, result=getattr(end.error, "result", None))

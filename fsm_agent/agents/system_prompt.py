@@ -26,7 +26,7 @@ System: TypeAlias = str | Prompt | Callable[[Any], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is a function of something else than the deps of a call.
+    """Refuse a system prompt that is a function of anything but the deps of a call.
 
     Raises:
         UsageError: It names the function.
@@ -50,8 +50,8 @@ class SystemPrompt:
     Args:
         system: The agent's.
         agent: The agent's name, for errors.
-        args: The values for its variables; None: those that the dialog has.
-        keep: A system message with which the dialog begins is left as it is.
+        args: The values for its variables; None: the values from the dialog.
+        keep: Keep a system message at the start of the dialog.
         deps: The deps of the call.
     """
 
@@ -75,9 +75,9 @@ class SystemPrompt:
         self._deps = deps
 
     def before(self, dialog: Dialog) -> Dialog:
-        """Return a dialog with the agent's system prompt as its first message, in the place of any other.
+        """Return a dialog with the agent's system prompt as its first message, in place of any other.
 
-        An agent without one leaves a system message that the caller wrote; one that an agent put there is left out.
+        An agent without one keeps a system message that the caller wrote, and removes one that an agent added.
 
         Raises:
             PromptError: A variable is missing or not used.
@@ -103,7 +103,7 @@ class SystemPrompt:
         return _like(dialog, messages, args)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
-        """Return the values for the variables: those of the call, or those that the dialog has of them."""
+        """Return the values for the variables, from the call or from the dialog."""
         if not isinstance(self._system, Prompt):
             return NO_ARGS
         if self._args is not None:
@@ -146,7 +146,7 @@ def dialog_before(after: object) -> Dialog:
     """Return the dialog that a task follows.
 
     Raises:
-        UsageError: It is none, or asks for functions that have no results.
+        UsageError: It is not a dialog, or asks for functions that have no results.
     """
     if isinstance(after, CallResult):
         after = after.dialog

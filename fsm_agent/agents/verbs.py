@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.spelled_out import spelled_out
-from fsm_agent.agents.hooks import listener
+from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
@@ -40,10 +40,10 @@ AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The verbs of what makes agent calls.
+    """The verbs of agents and conversations.
 
-    In the overloads, a prompt of texts is asked for the agent's output, any other for its own; whose a dialog's is, no
-    type says.
+    In the overloads, a prompt of texts gives the agent's output, and any other prompt its own.  The type of a dialog
+    does not tell which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -56,13 +56,13 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def call(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def call(self, task: Any, /, **options: Any) -> CallResult[Any]:
-        """Have the task done, with the options of `CallOptions`.  Works inside a running event loop, too.
+        """Do the task, with the options of `CallOptions`.  Works inside a running event loop, too.
 
         Raises:
             CallFailed: The call ended without an output.
-            CallSuspended: It waits for somebody who is not here; see its ``call``.
+            CallSuspended: It waits for a person who is not here; see its ``call``.
         """
         result: CallResult[Any] = self._drive(self.seed(task, **options), None, is_shared=False)
         return result
@@ -73,7 +73,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def acall(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
         """`call` for asyncio."""
         return await self.arun(await self._aseed(task, options))
@@ -86,7 +86,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
     @overload
     def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def stream(self, task: Any, /, **options: Any) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
 
@@ -105,7 +105,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def astream(self, task: Any, /, **options: Any) -> AsyncStream[Any]:
         """`stream` for asyncio."""
         return self._astream(task, options)
@@ -116,7 +116,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def map(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     def map(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     def map(
         self,
         tasks: Iterable[Any],
@@ -129,9 +129,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
 
         Args:
-            tasks: The tasks; they are taken as there is room for one.
+            tasks: The tasks; they are read as they begin.
             concurrency: How many are done at a time.
-            progress: True shows a bar on stderr; a function is called with how many are done, and of how many.
+            progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all
+                tasks.
             fail_fast: Raise the first error, and begin no further task.
             options: For each call: those of `CallOptions`, but for ``run_id``.
         """
@@ -143,7 +144,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def amap(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     async def amap(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @spelled_out(CallOptions)
+    @with_options_shown(CallOptions)
     async def amap(
         self,
         tasks: Iterable[Any],
@@ -156,7 +157,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """`map` for asyncio."""
         return await self._amap(tasks, concurrency, progress, fail_fast, options)
 
-    @spelled_out(ResumeOptions)
+    @with_options_shown(ResumeOptions)
     def resume(
         self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
     ) -> CallResult[Out]:
@@ -173,14 +174,14 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             RunBusy: Another holder drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
             AlreadyAnswered: Another answer came first.
-            ReplayError: The code has changed, and would have decided otherwise since the last rest.
+            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
             CallFailed: The call ended without an output.
             CallSuspended: It waits for an answer again.
         """
         result: CallResult[Out] = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(ResumeOptions)
+    @with_options_shown(ResumeOptions)
     async def aresume(
         self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
     ) -> CallResult[Out]:
@@ -188,9 +189,9 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         result: CallResult[Out] = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[ResumeOptions[Deps]]) -> AgentCall[Out]:
-        """Return the call of a run in the store, made of its whole journal, each entry of which is verified.
+        """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
@@ -209,10 +210,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
 
     def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
-        return listener(self.hooks, process) if self.hooks or process.prompt.delegates else None
+        return listener_of(self.hooks, process) if self.hooks or process.prompt.delegates else None
 
     def check_process(self, process: Any, verb: str) -> None:
-        """Refuse what is no agent call, and one whose functions would run without this agent's approver being asked.
+        """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
             UsageError: It names what would be right.

@@ -1,8 +1,8 @@
-"""Workers: whoever advances the runs in a store that are due, one after another or many at a time.
+"""Workers: they advance the due runs of a store, one after another or many at a time.
 
-The store is the queue, so a worker needs nothing but the store and the agents' code, and there may be any number of
-workers, in any number of OS processes.  A run that has to wait longer than the worker's patience rests in the store,
-and is taken up by whoever is there when it is due.
+The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
+any number of OS processes.  A run that must wait longer than the worker's patience rests in the store, and the next
+free worker takes it when it is due.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fsm_agent.store.runs import Definition, Runs, stuck_under
 from fsm_agent.store.store import Lease, Rest, Run, Store
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
-RETRY_S = 4.0  # until a run that could not be driven, as its `deps` could not be made, is claimed again
-IDLE_S = 1.0  # after which an idle worker looks whether it was stopped
-STORE_PATIENCE_S = 300.0  # for a store that fails again and again, such as a server that begins anew
+RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
+IDLE_S = 1.0  # after which an idle worker checks whether it was stopped
+STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # before it is tried again
@@ -118,7 +118,7 @@ class Worker:
         return sum(member.advanced for member in crew)
 
     def stop(self) -> None:
-        """Have `run` return, from any thread or signal handler: what is being done is finished, and runs given back.
+        """Make `run` return, from any thread or signal handler: finish work in progress, and give runs back.
 
         A driver stops at its next step, as soon as no request and no function is in progress.
         """
@@ -127,7 +127,7 @@ class Worker:
     def advance(self) -> bool:
         """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
 
-        One that is stuck under other code than the present is tried when nothing is due.
+        When no run is due, a run that is stuck under other code is tried.
         """
         lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
         if lease is None:
@@ -143,7 +143,7 @@ class Worker:
         return True
 
     def _claim_stuck(self) -> Lease | None:
-        """Claim a run that got stuck under other code, such as that of a deployment which was taken back."""
+        """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
@@ -171,7 +171,7 @@ class Worker:
     def _give_back(self, lease: Lease) -> None:
         """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
 
-        One with unread posts would be due at once, before all others: its lease is left to end by itself.
+        A run with unread posts would be due at once, before all others: its lease is left to expire.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         if not loaded.posts:
@@ -207,7 +207,7 @@ class Worker:
 
 
 class _Member(threading.Thread):
-    """A thread of a worker, which drives a run at a time."""
+    """A thread of a worker, which drives one run at a time."""
 
     def __init__(self, worker: Worker, once: bool) -> None:
         super().__init__(daemon=True, name="fsm_agent worker")
@@ -227,7 +227,7 @@ class _Member(threading.Thread):
             self._worker.stop()
 
     def _goes_on(self) -> bool:
-        """Advance a run, or wait for one; return False if nothing is due, and that is the end."""
+        """Advance a run, or wait for one; return False if nothing is due and the worker is to end."""
         try:
             if self._worker.advance():
                 self.advanced += 1

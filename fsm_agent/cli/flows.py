@@ -28,7 +28,7 @@ from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.flows import Flow, FlowSuspended
-from fsm_agent.flows.definition.states import End, WaitState, Work
+from fsm_agent.flows.definition.states import End, LiveState, WaitState
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
@@ -147,7 +147,7 @@ def answer(
         if not isinstance(asking, WaitState):
             right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
             raise UsageError(f"{key!r} is asked by a function: {right} is right")
-        runs.answer(run, outcomes_of(found, {key: asking.kinds.load(value)}, [key]), by=by)
+        runs.answer(run, outcomes_of(found, {key: asking.answer_types.load(value)}, [key]), by=by)
         screen.tell(f"to continue: fsm-agent flows run {flow} {where}")
 
 
@@ -187,8 +187,8 @@ def _row(flow: Flow[Any]) -> dict[str, Any]:
     }
 
 
-def _waits(work: Work[Any, Any]) -> str:
-    gives = f", gives {work.kinds!r}" if work.kinds.names else ""
+def _waits(work: LiveState[Any, Any]) -> str:
+    gives = f", gives {work.answer_types!r}" if work.answer_types.names else ""
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
 
 

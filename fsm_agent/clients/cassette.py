@@ -27,7 +27,7 @@ from fsm_agent._internal.redaction import (
     secrets_in_url,
     shown_url,
 )
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.clients.http.network import OF_OWN_CLIENTS, Network
 from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.clients.log_masking import masked_logs
@@ -80,7 +80,7 @@ class Cassette:
         doing = "recording" if self.is_recording else f"{len(self._left)} of {len(self._exchanges)} left"
         return f"<Cassette {str(self.path)!r} {doing}>"
 
-    @spelled_out(Network)
+    @with_options_shown(Network)
     def network(self, **options: Any) -> Network:
         """Return a network that this cassette serves; options are those of `Network`."""
         tape = _Tape(self, Network(**options))

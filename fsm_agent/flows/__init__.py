@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.definition.declaring import call as call
-    from fsm_agent.flows.definition.declaring import call_chosen as call_chosen
-    from fsm_agent.flows.definition.declaring import call_whole as call_whole
-    from fsm_agent.flows.definition.declaring import each as each
-    from fsm_agent.flows.definition.declaring import each_settled as each_settled
-    from fsm_agent.flows.definition.declaring import end as end
-    from fsm_agent.flows.definition.declaring import execute as execute
-    from fsm_agent.flows.definition.declaring import failure as failure
-    from fsm_agent.flows.definition.declaring import gather as gather
-    from fsm_agent.flows.definition.declaring import pause as pause
-    from fsm_agent.flows.definition.declaring import race as race
-    from fsm_agent.flows.definition.declaring import subflow as subflow
-    from fsm_agent.flows.definition.declaring import wait as wait
-    from fsm_agent.flows.definition.kinds import Failure as Failure
+    from fsm_agent.flows.definition.answer_types import Failure as Failure
+    from fsm_agent.flows.definition.declare import call as call
+    from fsm_agent.flows.definition.declare import call_chosen as call_chosen
+    from fsm_agent.flows.definition.declare import call_whole as call_whole
+    from fsm_agent.flows.definition.declare import each as each
+    from fsm_agent.flows.definition.declare import each_settled as each_settled
+    from fsm_agent.flows.definition.declare import end as end
+    from fsm_agent.flows.definition.declare import execute as execute
+    from fsm_agent.flows.definition.declare import failure as failure
+    from fsm_agent.flows.definition.declare import gather as gather
+    from fsm_agent.flows.definition.declare import pause as pause
+    from fsm_agent.flows.definition.declare import race as race
+    from fsm_agent.flows.definition.declare import subflow as subflow
+    from fsm_agent.flows.definition.declare import wait as wait
     from fsm_agent.flows.diagram import flow_diagram as flow_diagram
     from fsm_agent.flows.diagram import run_diagram as run_diagram
     from fsm_agent.flows.errors import FlowError as FlowError
@@ -39,10 +39,10 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "definition.declaring": (
+            "definition.declare": (
                 "call call_chosen call_whole each each_settled end execute failure gather pause race subflow wait"
             ),
-            "definition.kinds": "Failure",
+            "definition.answer_types": "Failure",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

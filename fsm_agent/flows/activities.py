@@ -13,7 +13,7 @@ from fsm_agent.runtime.activity import activity_of
 from fsm_agent.runtime.call_activities import AskActivity, FunctionActivity, SleepActivity
 from fsm_agent.runtime.run_function import Ended, FunctionExecution
 
-PATIENCE_S = 60.0  # how long a driver waits for nothing but a moment, unless the store has a patience of its own
+PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store may set its own patience
 
 
 class RunWithData(FunctionExecution):
@@ -32,7 +32,7 @@ class RunWithData(FunctionExecution):
     def preparation_failure(self, error: Exception) -> Ended:
         if not isinstance(error, OutcomeError):
             return super().preparation_failure(error)
-        # The text quotes the result, which no model is shown here
+        # The text quotes the result, and no model sees it here
         return FunctionFailed(text=str(error), reason="wrong type", at_s=self.world.clock.now())
 
 
@@ -47,14 +47,14 @@ class StateFunctionActivity(FunctionActivity):
 
 @activity_of(AwaitAnswer)
 class AnswerActivity(AskActivity):
-    """A question to a person who is here; one at a time."""
+    """A question to a person who is here. Questions are asked one at a time."""
 
     __slots__ = ()
 
     is_exclusive = True
 
     def user_function(self) -> Any:
-        return self.process.surroundings.answer
+        return self.process.run_context.answer
 
     def ask(self) -> Any:
         return self.user_function()(self.effect)
@@ -62,12 +62,12 @@ class AnswerActivity(AskActivity):
     def outcome_of(self, answer: Any) -> Returned | None:
         if answer is None:
             return None
-        return Returned(text=self.effect.state.kinds.dump(answer), at_s=self.world.clock.now())
+        return Returned(text=self.effect.state.answer_types.dump(answer), at_s=self.world.clock.now())
 
 
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
-    """A wait for the end of a time, which is a deadline of its process, too."""
+    """A wait until a state's time is over; the same moment is a deadline of its process."""
 
     __slots__ = ()
 

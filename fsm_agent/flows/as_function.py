@@ -1,4 +1,4 @@
-"""Flows as functions of agents: what the call of an agent needs of a flow that does the work of a function."""
+"""Flows as functions of agents: what an agent call needs in order to run a flow as one of its functions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
-from fsm_agent.flows.paths import agents_of, is_heard
+from fsm_agent.flows.paths import agents_of, has_listener
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import document_of, restore
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
@@ -55,7 +55,7 @@ def function_of(
 
 
 def _within(flow: Flow[Any], timeout_s: float | None) -> Flow[Any]:
-    """Return the flow with a deadline that is no later."""
+    """Return the flow with a deadline no later than this one."""
     own_s = flow.limits.deadline_s
     if timeout_s is None or (own_s is not None and own_s <= timeout_s):
         return flow
@@ -73,7 +73,7 @@ def _of_start(flow: Flow[Any], start: Callable[..., Any]) -> Function[..., Any, 
 
 
 def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
-    """Return the function that makes data of arguments: of the fields of the data, or of one that is called so."""
+    """Return the function that makes the data from arguments: from one per field, or from a single ``data``."""
     adapter, schema = flow.adapter, flow.adapter.json_schema()
     is_object = "properties" in schema
     if not is_object:
@@ -101,10 +101,10 @@ class _Validator:
         self._is_object = is_object
 
     def validate_json(self, document: str) -> dict[str, Any]:
-        """Return the data by the name of the argument.
+        """Return the data, by the name of their argument.
 
         Raises:
-            ValueError: There are none in the document.
+            ValueError: The document does not hold them.
         """
         arguments = pydantic_core.from_json(document)
         if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
@@ -119,7 +119,7 @@ class FlowDelegate:
     Args:
         flow: The flow.
         start: The function that makes data of arguments.
-        returns: Makes the result of the data that the flow ended with; None: these are the result.
+        returns: Makes the result from the data that the flow ended with; None: the data are the result.
     """
 
     is_handoff = False
@@ -143,8 +143,8 @@ class FlowDelegate:
         return self.flow.hooks
 
     @cached_property
-    def is_heard(self) -> bool:
-        return is_heard(self.flow)
+    def has_listener(self) -> bool:
+        return has_listener(self.flow)
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:
@@ -162,7 +162,9 @@ class FlowDelegate:
         return ProcessRecord(record, self._written)
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        raise UsageError(f"the flow {self.flow.name!r} as a function takes no dialog over: handoff(…) does")
+        raise UsageError(
+            f"the flow {self.flow.name!r} as a function cannot take over a dialog: handoff(…) would be right"
+        )
 
     def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:
         around = self._around(deps, has_approver)
@@ -171,7 +173,7 @@ class FlowDelegate:
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
-        """Return the record of a run as the call around it has it."""
+        """Return the record of a run in the form in which the call around it keeps it."""
         return ProcessRecord(record, self._written)
 
     def output_of(self, data: Any) -> Any:
@@ -193,10 +195,10 @@ class FlowDelegate:
             raise TypeError(f"the function of the flow {self.flow.name!r} takes its arguments by name")
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
-    def _around(self, deps: Any, has_approver: bool) -> Surroundings:
+    def _around(self, deps: Any, has_approver: bool) -> RunContext:
         around = self.flow.run_context(deps)
         around.has_approver |= has_approver
-        around.is_heard = self.is_heard
+        around.has_listener = self.has_listener
         return around
 
     def _written(self, record: FlowRecord) -> str:
@@ -204,11 +206,11 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside of an agent call: the run, but for its record, which is written in its own way.
+    """A run of a flow inside an agent call. It is the run itself, except that its record is written as JSON.
 
     Args:
         run: The run.
-        record: Its record, as the call around it has it.
+        record: Its record, in the form in which the call around it keeps it.
         delegate: The flow as a function.
     """
 
@@ -239,7 +241,7 @@ class InnerRun:
             raise UsageError(f"{type(error).__name__}: {error}") from error
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take an outcome; a flow that is stopped is cancelled, since there is no answer before its end."""
+        """Take an outcome. Stopping a flow cancels it, because it has no answer before its end."""
         if isinstance(outcome, Stopped):
             outcome = Cancelled(reason=outcome.reason, at_s=outcome.at_s)
         self.run.advance(key, outcome)

@@ -1,7 +1,6 @@
 """Diagrams of flows and of their runs, drawn from the table and the trace.
 
-Members that go on at once, and flows inside of a flow, are in boxes.  Rows that the user did not write are left out
-unless a run has taken them.
+Members of one state, and flows inside a flow, are in boxes.  Default rows are left out unless a run has taken them.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from fsm_agent.flows.definition.states import (
     End,
     FunctionState,
     GatherState,
+    LiveState,
     PauseState,
     State,
     SubflowState,
     WaitState,
-    Work,
 )
-from fsm_agent.flows.definition.table import Entry
+from fsm_agent.flows.definition.table import TableEntry
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process.flow_process import FlowProcess
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.works import Working
 from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 
@@ -52,14 +51,14 @@ class _Drawn:
 def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
     """Return the machine of a flow: its states, what each waits for, and every row on an edge.
 
-    ``[else]`` is a row that is taken when those before it are not.
+    ``[else]`` marks a row that is taken if the rows before it are not.
 
     Args:
         flow: The flow.
         shows_defaults: Whether the rows are drawn that the user did not write.
 
     Raises:
-        UsageError: It is no flow.
+        UsageError: It is not a flow.
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     drawn = _Drawn([], [], [])
@@ -70,10 +69,10 @@ def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
 def run_diagram(run: FlowRun[Any]) -> Diagram:
     """Return a run on the map of its flow: how often each way was taken, and how long it was in each state.
 
-    The state in which it stands has a thick border, and so have those inside of it that are waited for.
+    The present state has a thick border, and so has each state inside it that the run waits for.
 
     Raises:
-        UsageError: It is no run.
+        UsageError: It is not a run.
     """
     right = "a FlowRun, such as result.run or the run of FlowSuspended,"
     check("the run", run, isinstance(run, FlowRun), right)
@@ -138,7 +137,7 @@ def _draw(flow: Flow[Any], drawn: _Drawn, prefix: str, box: str, shows_defaults:
 
 
 def _draw_state(state: State[Any], drawn: _Drawn, id: str, box: str, flow: Flow[Any], shows_defaults: bool) -> None:
-    inside: Sequence[Work[Any, Any]] = state.members if isinstance(state, Work) else ()
+    inside: Sequence[LiveState[Any, Any]] = state.members if isinstance(state, LiveState) else ()
     if not inside and not isinstance(state, SubflowState):
         drawn.nodes.append(_node(state, id, box, flow))
         return
@@ -178,7 +177,7 @@ def _waits_for(state: State[Any]) -> Iterator[str]:
     elif (kind := _KINDS.get(type(state))) is not None:
         once = isinstance(state, FunctionState) and state.function.once
         yield f"{kind}, once" if once else kind
-    if isinstance(state, Work) and state.within_s is not None:
+    if isinstance(state, LiveState) and state.within_s is not None:
         yield f"within {_duration(state.within_s)}"
 
 
@@ -194,7 +193,7 @@ def _box_label(state: State[Any]) -> str:
     return state.name
 
 
-def _labelled(entries: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
+def _labelled(entries: Sequence[TableEntry]) -> Iterator[tuple[TableEntry, str]]:
     guarded: set[tuple[str, str]] = set()
     for entry in entries:
         condition = entry.guard or ("else" if (entry.source, entry.event) in guarded else "")
@@ -207,19 +206,19 @@ def _label(event: str, condition: str) -> str:
     return f"{event} [{condition}]" if condition else event
 
 
-def _current(run: Working, prefix: str) -> set[str]:
-    """Return the ids of the states that are waited for, those inside of others included."""
+def _current(run: FlowProcess, prefix: str) -> set[str]:
+    """Return the ids of the states that the run waits for, including states inside others."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"
     else:
-        ids = {f"{prefix}{run.work(name)[0].name}" for name in (*run.record.once, *run.record.children)}
+        ids = {f"{prefix}{run.state_of(name)[0].name}" for name in (*run.record.once, *run.record.children)}
         inner = prefix
     for name in run.record.children:
         cell = run._child_process(run.record, name)
-        if isinstance(cell, Working):
-            is_deeper = not isinstance(run, FlowRun) and isinstance(cell, Working)
-            ids |= _current(cell, f"{inner}{run.work(name)[0].name}/" if is_deeper else inner)
+        if isinstance(cell, FlowProcess):
+            is_deeper = not isinstance(run, FlowRun) and isinstance(cell, FlowProcess)
+            ids |= _current(cell, f"{inner}{run.state_of(name)[0].name}/" if is_deeper else inner)
     return ids
 
 

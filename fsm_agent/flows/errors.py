@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FlowError(UsageError):
-    """A flow that cannot be right; the message names the row or the state, and what would be right."""
+    """A flow is wrong; the message names the row or the state, and what would be right."""
 
 
 class _OfRun(FsmAgentError):
@@ -32,9 +32,9 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow waits for somebody who is not here, or for a moment far away; ``run.effects`` says for what."""
+    """A flow waits for a person who is not here, or for a time far ahead; ``run.effects`` says for what."""
 
     @property
     def wake_at_s(self) -> float | None:
-        """Unix time at which it goes on by itself, whatever is answered until then; None: never."""
+        """Unix time at which the run continues without an answer; None: never."""
         return wakes_at_s(self.run)

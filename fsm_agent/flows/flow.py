@@ -11,8 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
@@ -20,14 +20,14 @@ from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
-from fsm_agent.flows.definition.json_text import dumped, explained
+from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import CallState, D, Row, State, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
 from fsm_agent.flows.definition.table import (
     CANCELLED,
     EXPIRED,
     FAILED,
-    Entry,
+    TableEntry,
     entries_of,
     machine_for,
     row_name,
@@ -61,7 +61,7 @@ R = TypeVar("R")
 class Flow(FlowVerbs[D], Generic[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.
 
-    It works on data of one frozen type: what its states see, and what the actions of its rows return anew.  A flow
+    A flow works on data of one frozen type: its states read them, and the actions of its rows return new ones.  A flow
     never changes; ``dataclasses.replace(flow, store="runs.db")`` makes a variant of it.
 
     Args:
@@ -70,25 +70,25 @@ class Flow(FlowVerbs[D], Generic[D]):
         start: The first state.
         rows: The table, tried from the top.  What it leaves open ends the flow: failures and states whose time is over
             in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.
-        limits: How many states may be entered, and how long all of it may take.
+        limits: How many states a run may enter, and how long it may take.
         version: Of the table and the data; runs that wait in an older one are brought up by ``upgrades``.
         upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1.
         store: Where its runs are kept; see `Agent`.
         approve: Asked about the functions of its agents that have no approver of their own; see `Agent`.
-        answer: Asked the questions of its people who are here: called with an `AwaitAnswer`, it returns the answer, or
-            None if it has to wait for somebody else.
+        answer: Asked the questions of `wait`, if the person is here: called with an `AwaitAnswer`, it returns the
+            answer, or None to leave the question open.
         hooks: Objects that are told of events by name; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
-        world: More of what performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
+        world: What else performs effects: ``clock``, ``threads``, ``new_id``; see `World`.
 
     Raises:
-        FlowError: The table cannot be right; the message names the row or the state.
+        FlowError: The table is wrong; the message names the row or the state.
     """
 
     name: str
     data: type[D]
     _: KW_ONLY
-    start: Work[D, Any]
+    start: LiveState[D, Any]
     rows: Sequence[Row[D]]
     limits: FlowLimits = field(default_factory=FlowLimits)
     version: int = 1
@@ -100,7 +100,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     agents: Agents = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
-    table: tuple[Row[Any], ...] = field(init=False)  # with the rows for what the user's leave open
+    table: tuple[Row[Any], ...] = field(init=False)  # with the default rows
 
     __getstate__ = fields_alone
 
@@ -108,7 +108,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         check_arguments(self)
         check_hooks(self.hooks)
         states = named_states(self)
-        live = [state for state in states.values() if isinstance(state, Work)]
+        live = [state for state in states.values() if isinstance(state, LiveState)]
         table = with_defaults(self.rows, live, self.limits.deadline_s is not None)
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "states", states)
@@ -125,18 +125,18 @@ class Flow(FlowVerbs[D], Generic[D]):
         return f"Flow({self.name!r}, {len(self.live)} states, {len(self.rows)} rows)"
 
     @cached_property
-    def live(self) -> tuple[Work[Any, Any], ...]:
+    def live(self) -> tuple[LiveState[Any, Any], ...]:
         """The states that wait."""
-        return tuple([state for state in self.states.values() if isinstance(state, Work)])
+        return tuple([state for state in self.states.values() if isinstance(state, LiveState)])
 
     @cached_property
     def times(self) -> Mapping[str, float]:
-        """The seconds that states may take, by their names; of those that may take any time there is none."""
+        """The seconds that states may take, by their names; states without a limit are missing."""
         return {state.name: state.within_s for state in self.live if state.within_s is not None}
 
     @cached_property
-    def entries(self) -> tuple[Entry, ...]:
-        """All rows, each once for each trigger, those for what the user's leave open included."""
+    def entries(self) -> tuple[TableEntry, ...]:
+        """All rows, including the default ones, each once for each trigger."""
         return tuple(entries_of(self))
 
     @cached_property
@@ -177,7 +177,7 @@ class Flow(FlowVerbs[D], Generic[D]):
 
         Args:
             data: The data.
-            before: Data that were right, of which these were made: what is the same object in both is passed over.
+            before: The old data, which were right: objects that both share are not checked again.
 
         Raises:
             Misfit: It says which value.
@@ -199,13 +199,13 @@ class Flow(FlowVerbs[D], Generic[D]):
         """Return the data that JSON holds.
 
         Raises:
-            FlowError: There are none of its type.
+            FlowError: The JSON does not hold data of its type.
         """
         try:
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
-            raise FlowError(f"{what}: {explained(error)}") from None
+            raise FlowError(f"{what}: {describe_json_error(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
         """Return the record of a run that has not begun.
@@ -234,18 +234,18 @@ class Flow(FlowVerbs[D], Generic[D]):
         return FlowResult(run)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
-        """Return this flow with agents for its roles, the names that states have in the place of agents.
+        """Return this flow with agents for its roles, which are names in place of agents.
 
         ``flow.bound(researcher=one, editor=another)``; or ``flow.bound(base.agents)`` with the sub-agents of an
         `AgentBase`, which a configuration describes, by the names in its group.  A flow inside that is bound to agents
         of its own keeps them.
 
         Args:
-            agents: Agents by role; there may be more than states name, for `call_chosen` to choose from.
+            agents: Agents by role; more than the states name are fine, for `call_chosen` to choose from.
             by_role: The same, over these.
 
         Raises:
-            FlowError: A role has no agent, or one that does not give what is asked for; or there is no such role.
+            FlowError: A role has no agent, or one with the wrong output; or the flow has no such role.
         """
         check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
         check_names(self, by_role)
@@ -293,7 +293,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         returns: None = ...,
         **policy: Unpack[AgentPolicy],
     ) -> Function[..., D]: ...
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self,
         name: str | None = None,
@@ -305,16 +305,16 @@ class Flow(FlowVerbs[D], Generic[D]):
     ) -> Function[..., Any]:
         """This flow as a function of an agent, such as ``Agent(…, functions=[letters.as_function(…)])``.
 
-        Its run is part of the call that asks: what it waits for, that one waits for, under ``run:2.0/answer:review#3``,
-        say; its events are that one's, `Inside`; its tokens, its deps and its budgets are that one's, too.  The run is
-        in no store of its own.  When it fails, the model that asked is told.
+        Its run is part of the call that asks for it.  The call waits for whatever the run waits for, under a key such
+        as ``run:2.0/answer:review#3``, and it yields the events of the run as `Inside`.  Both share tokens, deps,
+        budgets and the store.  If the run fails, the model is told.
 
         Args:
             name: What the model calls it; the flow's name by default.
             description: What it does, for the model; the docstring of ``start``, or of the data, by default.
-            start: Returns the data that it begins with, of the arguments that its signature describes; pure.  None:
-                the fields of the data are the arguments; of data that are no object in JSON there is one, ``data``.
-            returns: Returns the result for the model, of the data that the flow ended with; pure.  None: these data.
+            start: Returns the data to begin with, from the arguments in its signature; pure.  None: the fields of the
+                data are the arguments, or ``data`` is the only one if the data are no JSON object.
+            returns: Returns the result for the model, from the data that the flow ended with; pure.  None: the data.
             policy: As of `Function.of`, as far as it makes sense for a flow; ``timeout_s`` is a deadline of each run.
 
         Raises:
@@ -324,11 +324,11 @@ class Flow(FlowVerbs[D], Generic[D]):
         return function_of(self, name, description, start, returns, {**policy})
 
 
-def _fingerprints(states: Sequence[Work[Any, Any]], agents: Agents) -> list[str]:
+def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:
     found = list[str]()
     for state in states:
         if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
-            found.append(f"{state.name}: {state.kinds!r}: {agent.prompt.fingerprint}")
+            found.append(f"{state.name}: {state.answer_types!r}: {agent.prompt.fingerprint}")
         elif isinstance(state, SubflowState):
             inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
             found.append(f"{state.name}: {inner.fingerprint}")

@@ -1,4 +1,4 @@
-"""The states of a flow at the paths and keys of its runs, for listeners and for answers."""
+"""Finds the states of a flow by the paths and keys of its runs, for listeners and for answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import telling
+from fsm_agent.agents.hooks import make_listener
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, SeveralState, State, SubflowState, Work
-from fsm_agent.flows.process.works import name_in, outcome_of
+from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState
+from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Event
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names, and the rest of the path beyond it; None: there is no such state."""
+    """Return the state at a path of names, and the rest of the path beyond it; None: no state is there."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
-    while rest and isinstance(state, SeveralState):
+    while rest and isinstance(state, ParallelState):
         name, _, rest = rest.partition(SEPARATOR)
         known = {member.name: member for member in state.members}
         state = known.get(name_in(name), state.members[0])
@@ -35,15 +35,15 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 
 
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
-    """Return the agents that the states of a flow ask, those of flows and members inside of it included."""
+    """Return the agents that a flow asks, including flows and members inside it."""
     return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent here or inside, since the agents' own would be asked in silence.
+    """Refuse models for states that ask no agent: the real models would be asked without a word.
 
     Raises:
-        UsageError: It names the state; or what is given is no client.
+        UsageError: A state asks no agent, or a client is not one; the message names it.
     """
     known = [known_key for work, _ in _works(flow.live, flow.agents) for known_key in work.client_keys]
     for key, client in clients.items():
@@ -55,8 +55,8 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
             raise UsageError(f"{problem}; states that do: {names}")
 
 
-def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
-    """Yield the states that ask agents, here and inside, each with the agents by role that are bound there."""
+def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
+    """Yield the states that ask agents, here and inside, each with the agents bound there."""
     for work in works:
         if isinstance(work, CallState):
             yield work, agents
@@ -65,18 +65,20 @@ def _works(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[tuple[Ca
         yield from _works(work.members, agents)
 
 
-def is_heard(flow: Flow[Any]) -> bool:
-    """Return whether a flow has hooks, or an agent or a flow inside of it has; those that are chosen may have."""
+def has_listener(flow: Flow[Any]) -> bool:
+    """Return whether a flow, or an agent or flow inside it, has hooks. An agent that the data choose may have."""
     if flow.hooks or _has_hooks_inside(flow.live):
         return True
     asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
     return any(
-        agent is None or agent.hooks or any(f.delegate.is_heard for f in agent.prompt.offers if f.delegate is not None)
+        agent is None
+        or agent.hooks
+        or any(f.delegate.has_listener for f in agent.prompt.offers if f.delegate is not None)
         for agent in asked
     )
 
 
-def _has_hooks_inside(works: Iterable[Work[Any, Any]]) -> bool:
+def _has_hooks_inside(works: Iterable[LiveState[Any, Any]]) -> bool:
     return any(
         _has_hooks_inside(work.members)
         or (isinstance(work, SubflowState) and (bool(work.flow.hooks) or _has_hooks_inside(work.flow.live)))
@@ -84,12 +86,12 @@ def _has_hooks_inside(works: Iterable[Work[Any, Any]]) -> bool:
     )
 
 
-def listener(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
-    """Return what tells the hooks of a flow, and those of what is inside of it, of an event; None: nobody listens."""
-    if not is_heard(flow):
+def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] | None:
+    """Return the listener that passes events to the hooks of a flow and inside it; None: there are none."""
+    if not has_listener(flow):
         return None
-    run.surroundings.is_heard = True
-    return telling(flow.hooks, run)
+    run.run_context.has_listener = True
+    return make_listener(flow.hooks, run)
 
 
 def outcomes_of(
@@ -104,13 +106,13 @@ def outcomes_of(
         flow: The flow.
         answers: Values or outcomes, by state or by key.
         asked: The keys of the open questions.
-        made: Returns the run, brought up to this version of the flow, whose names may be others than in these keys;
-            None: they are the same.
+        made: Returns the run, upgraded to this version of the flow, in which states may have other names than in these
+            keys; None: the names are the same.
 
     Raises:
-        OutcomeError: No question is of this state, several are, or the value is not of its types.
+        OutcomeError: The state asks no question, or several, or the value has none of its types.
     """
-    keys = {key: key for key in asked}  # as they are asked, by what they are called now
+    keys = {key: key for key in asked}  # the keys as they are asked, by their present names
     is_plain = all(whom in keys and isinstance(value, Outcome) for whom, value in answers.items())
     if (
         made is not None
@@ -143,13 +145,13 @@ def _has_upgrades(flow: Flow[Any]) -> bool:
     return bool(flow.upgrades) or any(map(_has_upgrades, inside))
 
 
-def _members(work: Work[Any, Any]) -> Iterator[Work[Any, Any]]:
+def _members(work: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
     for member in work.members:
         yield member
         yield from _members(member)
 
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
-    if not isinstance(state, Work):
+    if not isinstance(state, LiveState):
         raise OutcomeError(f"the answer to {key!r} is {value!r:.80}, and no state is there: its own key would be right")
     return outcome_of(state, value)

@@ -1,4 +1,4 @@
-"""The journals of flows in a store: headers for runs, and runs from headers."""
+"""The journals of flows in a store: makes headers of runs, and runs from headers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.flows.definition.json_text import explained
+from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore, snapshot
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.machine.journal import VERSION, Header, Journal
 from fsm_agent.store.runs import Definition
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """All that a run of a flow began with, beside code."""
+    """All that a run of a flow began with, except code."""
 
     version: int  # of the flow
     data: msgspec.Raw
@@ -29,7 +29,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
-    """Give a run that has not begun a journal, with which it is in the store of its flow once it is driven.
+    """Give a run that has not begun a journal, so that driving it stores it.
 
     Args:
         run: The run.
@@ -48,17 +48,17 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     run.journal = Journal(run, name, to_json(header))
 
 
-def definition_of(flow: Flow[Any], surroundings: Surroundings) -> Definition:
-    """Return how the runs of a flow are made of what a store has."""
-    world = surroundings.own_world
+def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
+    """Return how runs of a flow are rebuilt from a store."""
+    world = run_context.own_world
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
         if header.agent != flow.name:
             raise UsageError(f"the run is one of {header.agent!r}, and this is the flow {flow.name!r}")
         if document is None:
-            return FlowRun(flow, _seeded(flow, header), surroundings)
+            return FlowRun(flow, _seeded(flow, header), run_context)
         try:
-            return restore(document, flow, surroundings)
+            return restore(document, flow, run_context)
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
@@ -71,13 +71,13 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
         what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
-        raise JournalError(f"{what}: {explained(error)}") from None
+        raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
     return flow.record_of(data, seed.depth, extra).changed(version=flow.version)
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return what differs between two runs as they were begun, in words; not code."""
+    """Return, in words, how two runs differ in what they began with."""
     seeds = [from_json(bytes(header.seed), Any) for header in (one, other)]
     compared = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

@@ -1,4 +1,4 @@
-"""An upgrade of the runs of a flow whose states have other names by now."""
+"""An upgrade of runs for a flow whose states were renamed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     For example, ``upgrades={1: renamed(person="customer")}``.
 
-    They are renamed wherever the record of a run names them: where it stands, in what it waits for, among members, and
-    in every step of its trace.  Data, answers and flows inside, which have upgrades of their own, stay as they are.
+    States are renamed wherever the record of a run names them: its present state, the keys that it waits for, its
+    members, and its trace.  Data and answers stay as they are, and so do flows inside, which have upgrades of their
+    own.
 
     Args:
-        states: New names by old ones; two states may change theirs with each other.
+        states: New names by old ones; two states may swap names.
 
     Raises:
-        FlowError: There is none, or one is no name of a state.
+        FlowError: No name is given, or one is not a name for a state.
     """
     if not states:
         raise FlowError("renamed was given no states: new names by old ones, as in renamed(old='new'), would be right")
@@ -41,7 +42,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, Any]:
-    """Return the record of a run, or of members, whose keys have a certain form, with the new names."""
+    """Return the record of a run, or of members, whose keys match a pattern, with the new names."""
 
     def named(key: str) -> str:
         found = pattern.fullmatch(key)

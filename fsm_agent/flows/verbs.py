@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CONCURRENCY, CallOptions, Progress
 from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
@@ -14,13 +14,13 @@ from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import Agents, check_agents
 from fsm_agent.flows.definition.states import D, State
-from fsm_agent.flows.paths import agents_of, check_clients, listener, outcomes_of
+from fsm_agent.flows.paths import agents_of, check_clients, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.flows.process.surroundings import Surroundings
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
@@ -40,7 +40,7 @@ Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant 
 
 
 class UnstoredFlowOptions(TypedDict, total=False):
-    """The options of a run that are in no store."""
+    """The options of a run that is in no store."""
 
     deps: Any
     clients: Clients | None
@@ -50,8 +50,8 @@ class FlowOptions(UnstoredFlowOptions, total=False):
     """The options of a run of a flow or an orchestrator, whatever its verb; this list is the only one.
 
     Attributes:
-        run_id: The name of its run in the flow's store; None: a new one.  With the name and the data of a run that is
-            there already, that run is continued.
+        run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of
+            this name with the same data, that run is continued.
         deps: What functions find in their `Context`.
         extra: Data of yours that JSON can hold, kept in the record.
         clients: Models by state, in place of those of their agents; for tests, a `Script` each.
@@ -89,7 +89,7 @@ def check_options(options: Mapping[str, Any], known: frozenset[str] = FLOW_OPTIO
     """Refuse options that a run of a flow does not have.
 
     Raises:
-        UsageError: It names the first, and what was probably meant.
+        UsageError: It names the first such option, and what was probably meant.
     """
     for name in options:
         if name not in known:
@@ -115,7 +115,7 @@ class FlowVerbs(Runnable, Generic[D]):
     def _flow(self) -> Flow[D]:
         return cast("Flow[D]", self)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def seed(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowRun[D]:
         """Return a run that has not begun.
 
@@ -124,7 +124,7 @@ class FlowVerbs(Runnable, Generic[D]):
             options: Those of `FlowOptions`.
 
         Raises:
-            FlowError: The data are of another type.
+            FlowError: The data have another type.
         """
         check_options(options)
         flow = self._flow
@@ -138,25 +138,25 @@ class FlowVerbs(Runnable, Generic[D]):
             )
         return run
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def call(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
         """Run the flow, with the options of `FlowOptions`; ``result.output`` is the data that it ended with.
 
         Raises:
             FlowFailed: It ended in a failure.
-            FlowSuspended: It waits for somebody who is not here, or for a moment far away; see its ``run``.
+            FlowSuspended: It waits for a person who is not here, or for a time far ahead; see its ``run``.
         """
         result: FlowResult[D] = self._drive(self.seed(data, **options), None, is_shared=False)
         return result
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     async def acall(self, data: D, /, **options: Unpack[FlowOptions]) -> FlowResult[D]:
         """`call` for asyncio."""
         return await self.arun(self.seed(data, **options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
-        """Run the flow, and yield its events as they happen; those of agent calls are `Inside`, with their path.
+        """Run the flow, and yield its events as they happen; those of agent calls are wrapped in `Inside`.
 
         The last is exactly one `Done` or one `Suspended`.  Takes a run that was seeded, or data with the options of
         `FlowOptions`.
@@ -166,22 +166,22 @@ class FlowVerbs(Runnable, Generic[D]):
         """
         return self._stream(one, options)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         return self._astream(one, options)
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     def map(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
         """Run the flow for many data, in threads; see `Agent.map`."""
         return self._map(data, **map_options(options))
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     async def amap(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
         """`map` for asyncio."""
         return await self._amap(data, **map_options(options))
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     def resume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> FlowResult[D]:
@@ -189,7 +189,7 @@ class FlowVerbs(Runnable, Generic[D]):
 
         Args:
             run_id: The run.
-            answers: What its questions are answered, by state or key: ``{review: Approve("ann")}`` for one of `wait`,
+            answers: The answers to its questions, by state or key: ``{review: Approve("ann")}`` for one of `wait`,
                 ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.
             options: Those of `FlowResumeOptions`.
 
@@ -198,15 +198,15 @@ class FlowVerbs(Runnable, Generic[D]):
             RunBusy: Another holder drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
             AlreadyAnswered: Another answer came first.
-            OutcomeError: An answer is of another type than the question's.
-            ReplayError: The code has changed, and would have decided otherwise since the last rest.
+            OutcomeError: An answer has none of the types of its question.
+            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
             FlowFailed: It ended in a failure.
             FlowSuspended: It waits for an answer again.
         """
         result: FlowResult[D] = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     async def aresume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> FlowResult[D]:
@@ -214,9 +214,9 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[D]:
-        """Return the run of a run in the store, made of its whole journal, each entry of which is verified.
+        """Return a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
@@ -245,12 +245,12 @@ class FlowVerbs(Runnable, Generic[D]):
         """Return a run of this flow from its `snapshot`.
 
         Raises:
-            SnapshotError: The document is damaged, of another flow, stands in a state that is gone, or holds the
-                approval of a function that is gone, or takes other arguments by now.
+            SnapshotError: The document is damaged, of another flow, or its state no longer exists; or it
+                holds the approval of a function that no longer exists or has other parameters.
         """
         run = restore(document, self._flow, self.run_context(deps, clients), signing_key=signing_key)
         if (problem := lost_approval(run)) is not None:
-            raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
+            raise SnapshotError(f"the run cannot continue from this snapshot: {problem}")
         return run
 
     @cached_property
@@ -267,19 +267,19 @@ class FlowVerbs(Runnable, Generic[D]):
     # What `Runnable` asks
 
     def world_of(self, process: FlowRun[D]) -> World:
-        world: World = process.surroundings.own_world
+        world: World = process.run_context.own_world
         return world
 
     def listener_to(self, process: FlowRun[D]) -> Sink | None:
-        return listener(self._flow, process)
+        return listener_of(self._flow, process)
 
-    @spelled_out(UnstoredFlowOptions)
+    @with_options_shown(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         check_options(options, UNSTORED_OPTIONS)
         return definition_of(self._flow, self.run_context(options.get("deps"), options.get("clients")))
 
     def definition_of(self, process: FlowRun[D]) -> Definition:
-        return definition_of(self._flow, process.surroundings)
+        return definition_of(self._flow, process.run_context)
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         right = "answers by state or key, such as {review: Approve('ann')},"
@@ -295,11 +295,11 @@ class FlowVerbs(Runnable, Generic[D]):
                 f" {verb}(flow.seed(…)), would be right"
             )
 
-    def run_context(self, deps: Any = None, clients: Clients | None = None) -> Surroundings:
+    def run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
         """Return what a run has besides its record.
 
         Raises:
-            UsageError: A client is given for a state that asks no agent, or a role has no agent.
+            UsageError: ``clients`` names a state that asks no agent, or a role has no agent.
         """
         right = "clients by state, such as {triage: Script('…')}"
         models = clients or {}
@@ -308,7 +308,7 @@ class FlowVerbs(Runnable, Generic[D]):
             check_clients(self._flow, models)
         check_agents(self._flow, self.agents)
         world = self._world_with(tuple(models.values())) if models else self.own_world
-        return Surroundings(deps, models, self.answer, self.approve, self.agents, world)
+        return RunContext(deps, models, self.answer, self.approve, self.agents, world)
 
     @cached_property
     def own_world(self) -> World:
@@ -316,14 +316,14 @@ class FlowVerbs(Runnable, Generic[D]):
         return self._world_with(())
 
     def _world_with(self, clients: Sequence[Client]) -> World:
-        """Return the world of the flow itself; doubles for tests among its models bring their own clock."""
+        """Return the world of the flow itself; a test double among its models brings its own clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
         return World.of(double, **{"approve": self.approve, **self.world})
 
 
 def map_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of `map` as the arguments of the method that does it."""
+    """Return the options of `map` as arguments for its implementation."""
     return {
         "concurrency": options.get("concurrency", CONCURRENCY),
         "progress": options.get("progress", False),

@@ -28,7 +28,7 @@ class Delegate(Protocol):
         """True if they are told of the events of what is inside of it, too."""
 
     @property
-    def is_heard(self) -> bool:
+    def has_listener(self) -> bool:
         """True if it has hooks, or an agent among its functions has."""
 
     @property

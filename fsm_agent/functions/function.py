@@ -16,7 +16,7 @@ import msgspec
 from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.delegate import Delegate
@@ -100,7 +100,7 @@ class Function(Policy, Generic[P, R, Deps]):
         object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
 
     @classmethod
-    @spelled_out(Policy)
+    @with_options_shown(Policy)
     def of(
         cls,
         call: Callable[Args, Result],
@@ -382,7 +382,7 @@ def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]:
 def function(
     *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
 ) -> Decorator: ...
-@spelled_out(Policy)
+@with_options_shown(Policy)
 def function(
     call: Callable[..., Any] | None = None,
     /,

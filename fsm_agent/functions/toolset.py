@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, Unpack
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Policy, is_plain
@@ -261,7 +261,7 @@ class Toolset(Generic[Deps]):
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
-    @spelled_out(Policy, is_change=True)
+    @with_options_shown(Policy, is_change=True)
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 

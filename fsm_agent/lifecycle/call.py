@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import from_json, quick_json, to_json
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import OutcomeError, SnapshotError, UsageError
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_effects import effects_left, effects_of
@@ -143,7 +143,7 @@ class AgentCall(Driven, Generic[Out]):
         self._output: Any = _UNPARSED
 
     @classmethod
-    @spelled_out(__init__, without=("self", "record", "prompt"))
+    @with_options_shown(__init__, without=("self", "record", "prompt"))
     def seed(
         cls,
         dialog: Dialog,

@@ -9,7 +9,7 @@ from fsm_agent._internal.generics import Out
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
-from fsm_agent.lifecycle.effects import explained
+from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
@@ -195,7 +195,7 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
     r, journal = call.record, call.journal
     if r.ending is None:
         run = journal.run if journal is not None and journal.is_stored else ""
-        raise CallSuspended(f"the agent call waits in {r.state} for {explained(call.effects, run)}", call=call)
+        raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(call.effects, run)}", call=call)
     if r.state is State.FAILED:
         circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
         cause, report = _cause(r.ending, call.problem), r.ending.error

@@ -144,7 +144,7 @@ Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | StartFunction | Ru
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
-def explained(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
+def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
     """Return the effects and how to answer them, as text of bounded length for an error.
 
     Args:

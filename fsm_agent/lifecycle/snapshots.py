@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptChanged, SnapshotError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.invariants import inconsistency
@@ -80,7 +80,7 @@ def _written(call: AgentCall, record: CallRecord) -> str:
     return text
 
 
-@spelled_out(AgentCall, without=("record", "prompt"))
+@with_options_shown(AgentCall, without=("record", "prompt"))
 def restore(
     document: str | bytes,
     prompt: Prompt[New],

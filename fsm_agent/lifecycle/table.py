@@ -350,7 +350,7 @@ def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallReco
 
 def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
     limit, count = budgets.reached(r, answer)
-    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.explained(r, answer), limit=limit, count=count)
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.describe_overrun(r, answer), limit=limit, count=count)
     if answer.call is not None:
         r = r.changed(round=_answered(r, answer.call, prompt))
     return _ended(r, prompt, ending, "Not run: the call is over its budget.")

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.background import background
@@ -63,7 +63,7 @@ class MCPServer:
     The server's own requests, for sampling, elicitation and roots, are refused.
     """
 
-    @spelled_out(ServerOptions)
+    @with_options_shown(ServerOptions)
     def __init__(self, transport: Transport, **options: Unpack[ServerOptions]) -> None:
         if unknown := options.keys() - ServerOptions.__annotations__.keys():
             options_text = ", ".join(ServerOptions.__annotations__)
@@ -80,7 +80,7 @@ class MCPServer:
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
-    @spelled_out(ServerOptions)
+    @with_options_shown(ServerOptions)
     def stdio(
         cls,
         command: str | Path,
@@ -102,7 +102,7 @@ class MCPServer:
         return cls(transport, **options)
 
     @classmethod
-    @spelled_out(ServerOptions)
+    @with_options_shown(ServerOptions)
     def http(
         cls, url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: Unpack[ServerOptions]
     ) -> Self:

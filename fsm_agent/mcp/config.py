@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from fsm_agent._internal.references import expanded
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
 from fsm_agent.mcp.client import MCPServer, ServerOptions
 
@@ -34,7 +34,7 @@ _SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
 }
 
 
-@spelled_out(ServerOptions)
+@with_options_shown(ServerOptions)
 def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[ServerOptions]) -> dict[str, MCPServer]:
     """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
 

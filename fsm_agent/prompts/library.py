@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import Registry
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.loading import HANDLERS, Loading
@@ -101,7 +101,7 @@ class Prompts:
         local = Path("prompts")
         return (local,) if (local / self.root).is_dir() else (packaged_prompts(),)
 
-    @spelled_out(Prompt, without=("template", "path"), is_change=True)
+    @with_options_shown(Prompt, without=("template", "path"), is_change=True)
     def __call__(self, name: str, **overrides: Unpack[PromptOverrides]) -> Prompt:
         """Return the prompt ``<root>/<name>``.
 
@@ -118,7 +118,7 @@ class Prompts:
             raise self._missing(name)
         return prompt
 
-    @spelled_out(Prompt, without=("template", "path"), is_change=True)
+    @with_options_shown(Prompt, without=("template", "path"), is_change=True)
     def get(self, name: str, default: T | None = None, **overrides: Unpack[PromptOverrides]) -> Prompt | T | None:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 

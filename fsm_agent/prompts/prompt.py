@@ -12,8 +12,8 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions import hosted
@@ -131,10 +131,12 @@ class Prompt(Generic[Out]):
     tallied: frozenset[str] = field(init=False, repr=False)  # those of which it matters how often they were run
     may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools, and those of its handler
     in_order: frozenset[str] = field(init=False, repr=False, default=frozenset())  # those that run one at a time
-    is_lent: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
+    is_borrowed: bool = field(init=False, repr=False, default=False)  # its functions are an agent's, for one call alone
     is_fixed: bool = field(init=False, repr=False, default=True)  # its functions are the same in every call
     source: Prompt | None = field(init=False, repr=False, default=None)  # what an agent was given, and made this of
-    made_of: Prompt | None = field(init=False, repr=False, default=None)  # the prompt whose sources were asked for this
+    unresolved: Prompt | None = field(
+        init=False, repr=False, default=None
+    )  # the prompt whose sources were asked for this
 
     if TYPE_CHECKING:
 
@@ -309,10 +311,10 @@ class Prompt(Generic[Out]):
         this: Any = self
         return replace(this, **changes)
 
-    def lent(self, **changes: Any) -> Prompt:
+    def borrowing(self, **changes: Any) -> Prompt:
         """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
         prompt = self.extend(**changes)
-        vars(prompt)["is_lent"] = True
+        vars(prompt)["is_borrowed"] = True
         return prompt
 
     def for_call(self) -> Prompt[Out]:
@@ -322,7 +324,7 @@ class Prompt(Generic[Out]):
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
         prompt = self.extend(functions=functions_of(self.functions), **changes)
-        vars(prompt)["made_of"] = self
+        vars(prompt)["unresolved"] = self
         return prompt
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
@@ -447,7 +449,7 @@ class Prompt(Generic[Out]):
         return text
 
 
-spelled_out(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
+with_options_shown(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
 @dataclass(frozen=True, slots=True)

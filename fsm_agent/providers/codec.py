@@ -10,10 +10,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import astuple
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.functions.function import Function
@@ -25,6 +26,11 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding, kept
 from fsm_agent.providers.failures import failure, reported, unreadable
 from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
+
+if TYPE_CHECKING:
+    from fsm_agent.providers import schemas
+else:
+    schemas = deferred("fsm_agent.providers.schemas")  # which loads Pydantic
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
@@ -360,9 +366,7 @@ def choose_form(
     if mode == "native":
         return RequestForm(request, mode)
     if mode == "prompted":
-        from fsm_agent.providers.schemas import output_in_words  # loads Pydantic
-
-        words = kept(output, output_in_words, bool(request.functions))
+        words = kept(output, schemas.output_in_words, bool(request.functions))
         return RequestForm(request.changed(output=TEXT), mode, words, notes)
     if request.functions and request.tool_choice not in (
         "auto",

@@ -30,11 +30,11 @@ class AsyncDriver(Reconciler):
         self,
         process: Process,
         world: World,
-        is_heard: bool = True,
+        has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(process, world, is_heard, is_streamed, recorder)
+        super().__init__(process, world, has_listener, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
         self._room: asyncio.Semaphore | None = None  # bounds the events of streams that are not taken yet

@@ -166,7 +166,7 @@ class ModelActivity(Activity):
             log_problem(call)
         if type(outcome) is ModelFailed and self.program is not None:
             call.problem = self.program.raised
-        if type(outcome) is not Replied or not driver.is_heard:
+        if type(outcome) is not Replied or not driver.has_listener:
             return steps
         return (
             *self.wrap_events((ReplyCompleted(outcome.reply),)),
@@ -372,7 +372,7 @@ class FunctionActivity(Activity):
 
     def begin(self) -> None:
         tell = partial(self.driver.report, self.key)
-        self.run = self.run_class(self.effect, self.process, self.world, tell, is_heard=self.driver.is_heard)
+        self.run = self.run_class(self.effect, self.process, self.world, tell, has_listener=self.driver.has_listener)
         self.since_s = time.monotonic()
 
     def perform(self) -> Outcome:
@@ -387,7 +387,7 @@ class FunctionActivity(Activity):
         if type(outcome) is FunctionFailed and not self.is_instant:  # first, as a `CallFailed` needs it as its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)
-        if self.is_instant or not self.driver.is_heard:
+        if self.is_instant or not self.driver.has_listener:
             return steps
         run = self.run
         call, text = run.effect.call, outcome.text if run.returned is None else run.returned

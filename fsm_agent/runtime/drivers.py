@@ -49,7 +49,7 @@ def run(
     Raises:
         UsageError: The process is being driven already.
     """
-    with SyncDriver(process, world, is_heard=sink is not None, recorder=recorder, is_shared=is_shared) as driver:
+    with SyncDriver(process, world, has_listener=sink is not None, recorder=recorder, is_shared=is_shared) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -64,7 +64,7 @@ async def arun(
     process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
     """Drive a process to its end under asyncio, as `run` does."""
-    async with AsyncDriver(process, world, is_heard=sink is not None, recorder=recorder) as driver:
+    async with AsyncDriver(process, world, has_listener=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
             if reported is not None and sink is not None:

@@ -69,7 +69,7 @@ class Reconciler(ABC):
     Args:
         process: The process.
         world: Performs its effects, except those of nested processes with worlds of their own.
-        is_heard: Whether there is a listener; without one, no events are made.
+        has_listener: Whether there is a listener; without one, no events are made.
         is_streamed: Whether events before an outcome are wanted, such as the deltas of a reply.
         recorder: Writes the journal of the process; None: it has none.
 
@@ -81,7 +81,7 @@ class Reconciler(ABC):
         self,
         process: Process,
         world: World,
-        is_heard: bool = True,
+        has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
@@ -89,8 +89,8 @@ class Reconciler(ABC):
         self.world = world
         self.recorder = recorder
         self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run
-        self.is_heard = is_heard
-        self.is_streamed = is_streamed and is_heard
+        self.has_listener = has_listener
+        self.is_streamed = is_streamed and has_listener
         self.active: dict[str, Activity] = {}
         self.waiting: deque[Activity] = deque()  # activities that are not started yet
         self.inbox: deque[Item] = deque()
@@ -354,7 +354,7 @@ class Reconciler(ABC):
             return ()
         if activity.is_instant:
             return activity.finish(activity.perform())
-        if self.is_heard:
+        if self.has_listener:
             return self._announce(activity)
         activity.begin()
         self.start(activity)
@@ -407,7 +407,7 @@ class Reconciler(ABC):
         steps = process.steps
         if self._is_debugged or any_notable(steps):
             log_steps(process.record, steps, outcome)
-        if not self.is_heard:
+        if not self.has_listener:
             return ()
         return steps if self._as_events is None else self._as_events(steps)
 

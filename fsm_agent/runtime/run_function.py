@@ -56,7 +56,7 @@ class FunctionExecution:
         call: The agent call that it is part of.
         world: The world of that call.
         tell: Takes the events of the execution, from any thread.
-        is_heard: Whether there is a listener, for whom tracebacks are made.
+        has_listener: Whether there is a listener, for whom tracebacks are made.
 
     Attributes:
         raised: The exception that makes the agent call fail, until its driver takes it.
@@ -72,9 +72,9 @@ class FunctionExecution:
         "effect",
         "ended",
         "function",
+        "has_listener",
         "is_cached",
         "is_cancelled",
-        "is_heard",
         "is_plain",
         "raised",
         "releases",
@@ -85,7 +85,13 @@ class FunctionExecution:
     )
 
     def __init__(
-        self, effect: RunFunction, call: AgentCall, world: World, tell: Tell | None = None, *, is_heard: bool = False
+        self,
+        effect: RunFunction,
+        call: AgentCall,
+        world: World,
+        tell: Tell | None = None,
+        *,
+        has_listener: bool = False,
     ) -> None:
         self.effect = effect
         self.function: Function = effect.function
@@ -93,8 +99,8 @@ class FunctionExecution:
         self.attempt = 1
         self.ended: Ended | None = None  # its outcome, whether or not the driver has taken it
         self.is_cached = False
-        self.is_cancelled = False
-        self.is_heard = is_heard
+        self.is_cancelled = False  # its outcome is no longer wanted
+        self.has_listener = has_listener
         self.raised: Exception | None = None
         self.traceback = ""
         self.releases: tuple[int, ...] = ()
@@ -451,7 +457,7 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
         return _error_result(error_text(error), run)
     _log_raised(error, run)
     text = _error_text(error)
-    if run.is_heard:
+    if run.has_listener:
         run.traceback = traceback_text(error)
     match run.function.on_error:
         case "fail":
@@ -474,7 +480,7 @@ def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
     """
     run.check()
     log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
-    if run.is_heard:
+    if run.has_listener:
         run.traceback = traceback_text(error)
     if run.function.on_error == "fail":
         run.raised = error

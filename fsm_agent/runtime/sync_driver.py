@@ -36,12 +36,12 @@ class SyncDriver(Reconciler):
         self,
         process: Process,
         world: World,
-        is_heard: bool = True,
+        has_listener: bool = True,
         is_streamed: bool = True,
         recorder: Recorder | None = None,
         is_shared: bool = True,
     ) -> None:
-        super().__init__(process, world, is_heard, is_streamed, recorder)
+        super().__init__(process, world, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[ThreadTask[Any]] = []

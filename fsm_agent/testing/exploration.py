@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import Work
+from fsm_agent.flows.definition.answer_types import Failure
+from fsm_agent.flows.definition.states import LiveState
 from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -53,7 +53,7 @@ class _Move(NamedTuple):
 def explore(
     flow: Flow[D],
     data: D,
-    answers: Mapping[Work[Any, Any], Sequence[Any]],
+    answers: Mapping[LiveState[Any, Any], Sequence[Any]],
     *,
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
@@ -76,7 +76,7 @@ def explore(
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")
     for state, examples in answers.items():
-        check("a state in answers", state, isinstance(state, Work), f"a state of the flow {flow.name!r} itself")
+        check("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")
         is_list = isinstance(examples, Sequence) and not isinstance(examples, str)
         check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
     if missing := [state.name for state in flow.live if "done" in state.triggers and not answers.get(state)]:
@@ -124,7 +124,7 @@ def _walk(
             rows[row_name(step.source, step.trigger, step.to, step.guard)] += 1
 
 
-def _give(state: Work[Any, Any], value: Any, run: FlowRun[Any]) -> None:
+def _give(state: LiveState[Any, Any], value: Any, run: FlowRun[Any]) -> None:
     run.give(state, value, at_s=run.record.entered_at_s)
 
 
@@ -132,7 +132,7 @@ def _configuration(flow: Flow[Any], r: FlowRecord) -> tuple[str, str]:
     return str(r.state), flow.data_json(r.data)
 
 
-def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[Work[Any, Any], Sequence[Any]]) -> Iterator[_Move]:
+def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[LiveState[Any, Any], Sequence[Any]]) -> Iterator[_Move]:
     state: Any = flow.states[str(r.state)]
     for value in answers.get(state, ()):
         yield _Move(f"{state.name} gives {value!r:.60}", partial(_give, state, value))

@@ -100,7 +100,7 @@ def step_by_step(agent: Agent[Any, Any], one: AgentCall[Any]) -> None:
 class ByHand:
     """What activities need of a driver that neither streams nor records."""
 
-    recorder, is_streamed, is_heard = None, False, False
+    recorder, is_streamed, has_listener = None, False, False
 
     def __init__(self, process: Any, world: Any) -> None:
         self.process, self.world = process, world

@@ -125,10 +125,10 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("headers", "says"),
         [
-            ({"Content-Length": "5"}, "the header 'Content-Length' is not for a caller"),
-            ({"transfer-encoding": "chunked"}, "the header 'transfer-encoding' is not"),
-            ({"Connection": "close"}, "the header 'Connection' is not"),
-            ({"upgrade": "h2c"}, "the header 'upgrade' is not"),
+            ({"Content-Length": "5"}, "the header 'Content-Length' cannot be set"),
+            ({"transfer-encoding": "chunked"}, "the header 'transfer-encoding' cannot be set"),
+            ({"Connection": "close"}, "the header 'Connection' cannot be set"),
+            ({"upgrade": "h2c"}, "the header 'upgrade' cannot be set"),
             ({"x(y)": "1"}, "'x(y)' is no name for a header"),
             ({"x:y": "1"}, "'x:y' is no name"),
             ({"x-a": " 1"}, "the value of header 'x-a' begins or ends with a space"),

@@ -26,9 +26,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.definition.states import SeveralState, State, SubflowState
+from fsm_agent.flows.definition.states import ParallelState, State, SubflowState
+from fsm_agent.flows.process.flow_process import name_in
 from fsm_agent.flows.process.members import ROWS
-from fsm_agent.flows.process.works import name_in
 from fsm_agent.lifecycle import Begun, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Slept, Started
 from fsm_agent.lifecycle.table import ROWS as LIFECYCLE
@@ -256,7 +256,7 @@ def table_at(flow: Flow[Any], path: str) -> set[tuple[str, str, str, str]]:
         at = state.flow if isinstance(state, SubflowState) else state
     if isinstance(at, Flow):
         return {(entry.event, entry.source, entry.to, entry.guard) for entry in at.entries}
-    return _OF_MEMBERS if isinstance(at, SeveralState) else _OF_CALLS
+    return _OF_MEMBERS if isinstance(at, ParallelState) else _OF_CALLS
 
 
 def conforms(flow: Flow[Any], events: list[Any]) -> bool:

@@ -23,7 +23,7 @@ class Model(Script):
     """A model that knows from the task what to say, however often it is asked."""
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        return self._made(_reply(request.messages[-1].text), request, timeout_s)
+        return self._make_reply(_reply(request.messages[-1].text), request, timeout_s)
 
 
 def _reply(task: str) -> str:

@@ -61,41 +61,41 @@ def people() -> Callable[[AwaitAnswer], Any]:
 
 def by_run(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, one.surroundings.own_world.changed(threads=0), events.append)
+    run(one, one.run_context.own_world.changed(threads=0), events.append)
     return events
 
 
 def by_threads(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    run(one, one.surroundings.own_world, events.append)
+    run(one, one.run_context.own_world, events.append)
     return events
 
 
 def by_run_unheard(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    run(one, one.surroundings.own_world)
+    run(one, one.run_context.own_world)
     return []
 
 
 def by_drive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    return list(drive(one, one.surroundings.own_world))
+    return list(drive(one, one.run_context.own_world))
 
 
 def by_arun(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     events: list[Any] = []
-    asyncio.run(arun(one, one.surroundings.own_world, events.append))
+    asyncio.run(arun(one, one.run_context.own_world, events.append))
     return events
 
 
 def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     async def main() -> list[Any]:
-        return [event async for event in adrive(one, one.surroundings.own_world)]
+        return [event async for event in adrive(one, one.run_context.own_world)]
 
     return asyncio.run(main())
 
 
 def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     """Perform one effect at a time, in another order than the drivers, through JSON before each.  Keeps the run."""
-    around = one.surroundings
+    around = one.run_context
     world = around.own_world
     while one.effects:
         one.record = flow.restore(snapshot(one)).record
@@ -120,7 +120,7 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
         case StartFunction():
             return Started(at_s=world.clock.now())
         case AwaitAnswer():
-            return Returned(text=effect.state.kinds.dump(one.surroundings.answer(effect)), at_s=world.clock.now())
+            return Returned(text=effect.state.answer_types.dump(one.run_context.answer(effect)), at_s=world.clock.now())
         case RunFunction():
             run_class = RunWithData if isinstance(effect, RunOnData) else FunctionExecution
             outcome = run_function(run_class(effect, owner.process, world))  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Model(Script):
     """A model that knows from the dialog what to say, however often it is asked."""
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        return self._made(_reply(request), request, timeout_s)
+        return self._make_reply(_reply(request), request, timeout_s)
 
 
 def _reply(request: Any) -> Any:

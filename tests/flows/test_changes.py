@@ -143,7 +143,7 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
             before = keys(run)
             if not before:
                 break
-            assert run.deadline == FlowRun(flow, run.record, run.surroundings).deadline
+            assert run.deadline == FlowRun(flow, run.record, run.run_context).deadline
             key = random.choice(sorted(before))
             outcome = an_outcome(random, key, number, at_s=1.0 + number)
             if random.random() < 0.02 and key.count("/") > 1:  # a process inside is ended
@@ -156,7 +156,7 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
             record, deadline = run.record, run.deadline
             run.advance(key, outcome)
             assert run.record is not record
-            anew = FlowRun(flow, run.record, run.surroundings)
+            anew = FlowRun(flow, run.record, run.run_context)
             change, after = run.change, keys(run)
             assert run.effects == anew.effects
             if change is None:
@@ -197,9 +197,9 @@ class Letters:
     def submit(self) -> None: ...
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("has_listener", [True, False])
 @pytest.mark.parametrize("answered", [1, 2, 49])
-def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(answered: int, is_heard: bool) -> None:
+def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(answered: int, has_listener: bool) -> None:
     recorder, begun = Letters(), list[int]()
 
     @execute
@@ -211,7 +211,7 @@ def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(ans
 
     flow = flow_of(doubled, None)
     run = flow.seed(Batch(50))
-    with SyncDriver(run, run.surroundings.own_world.changed(threads=0), is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+    with SyncDriver(run, run.run_context.own_world.changed(threads=0), has_listener, recorder=recorder) as driver:  # type: ignore[arg-type]
         for event in driver.events():
             if event is None:
                 driver.wait()
@@ -219,9 +219,9 @@ def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(ans
     assert run.data.results == tuple([-1 if n == answered else 2 * n for n in range(50)])
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("has_listener", [True, False])
 @pytest.mark.parametrize("parallel", [3, None])
-def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | None, is_heard: bool) -> None:
+def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | None, has_listener: bool) -> None:
     recorder, ended = Letters(), list[int]()
 
     @execute
@@ -239,8 +239,8 @@ def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | 
     run = flow.seed(Batch(5))
 
     async def main() -> None:
-        world = run.surroundings.own_world
-        async with asyncio.timeout(10), AsyncDriver(run, world, is_heard, recorder=recorder) as driver:  # type: ignore[arg-type]
+        world = run.run_context.own_world
+        async with asyncio.timeout(10), AsyncDriver(run, world, has_listener, recorder=recorder) as driver:  # type: ignore[arg-type]
             for event in driver.events():
                 if event is None:
                     await driver.wait()
@@ -250,8 +250,8 @@ def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | 
     assert run.data.results == (0, -1, 4, 6, 8)
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_what_a_step_inside_ends_is_let_go_of_at_once(is_heard: bool) -> None:
+@pytest.mark.parametrize("has_listener", [True, False])
+def test_what_a_step_inside_ends_is_let_go_of_at_once(has_listener: bool) -> None:
     seen = list[str]()
 
     @execute
@@ -270,15 +270,15 @@ def test_what_a_step_inside_ends_is_let_go_of_at_once(is_heard: bool) -> None:
         return f"quick {n}"
 
     flow = flow_of(race("either", slow, quick), 1)
-    sink = (lambda _: None) if is_heard else None
+    sink = (lambda _: None) if has_listener else None
     result = asyncio.run(asyncio.wait_for(flow.arun(flow.seed(Batch(4)), sink), 10))
     assert result.output.results == tuple([f"quick {n}" for n in range(4)])
     assert seen.index("slow 0 is let go of") < seen.index("quick 2")
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_the_deadline_of_a_member_holds_from_its_own_start(is_heard: bool) -> None:
+@pytest.mark.parametrize("has_listener", [True, False])
+def test_the_deadline_of_a_member_holds_from_its_own_start(has_listener: bool) -> None:
     clock = FakeClock()
 
     class Slow:
@@ -295,7 +295,7 @@ def test_the_deadline_of_a_member_holds_from_its_own_start(is_heard: bool) -> No
     flow = replace(flow_of(hurrying, 1), world={"clock": clock})
     client: Any = Slow()
     run = flow.seed(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
-    flow.run(run, (lambda _: None) if is_heard else None)
+    flow.run(run, (lambda _: None) if has_listener else None)
     assert run.data.results == ("paid 0", "paid 1", "paid 2")
 
 

@@ -165,12 +165,12 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "no way to an end",
         lambda: flow(ask.done(act), act.done(ask)),
-        "from ask no end is reached but by failing",
+        "from ask an end is reached only by failing",
     ),
     (
         "a way to an end only by failing",
         lambda: flow(ask.done(act), act.done(ask), act.failed(over)),
-        "from ask no end is reached but by failing",
+        "from ask an end is reached only by failing",
     ),
     ("a time that is none", lambda: flow(ask.done(over), ask.elapsed(other)), "ask has no within_s"),
     ("a pause without a row", lambda: flow(start=pause("nap", 5)), "nap has no row for 'elapsed'"),
@@ -288,8 +288,8 @@ def test_an_enum_and_tagged_types_give_edges() -> None:
     made = flow(classify.done(over, of=Color.RED), classify.done(other, of=Color.BLUE), start=classify)
     assert [e.event for e in made.entries if not e.is_default] == ["done RED", "done BLUE"]
     tagged = wait(TaggedYes, TaggedNo)(_question)
-    assert tagged.kinds.load(tagged.kinds.dump(TaggedNo("ann"))) == TaggedNo("ann")
-    assert tagged.kinds.load('{"by": "ann", "kind": "no"}') == TaggedNo("ann")
+    assert tagged.answer_types.load(tagged.answer_types.dump(TaggedNo("ann"))) == TaggedNo("ann")
+    assert tagged.answer_types.load('{"by": "ann", "kind": "no"}') == TaggedNo("ann")
     _both(tagged)
 
 
@@ -331,5 +331,5 @@ def test_an_answer_keeps_its_type_though_it_reads_as_another() -> None:
     """A no must not become a yes on its way through a store."""
     state = wait(Longer, Yes)(_question)
     _both(state)
-    assert state.kinds.load(state.kinds.dump(Yes("ann"))) == Yes("ann")
-    assert state.kinds.load(state.kinds.dump(Longer("ann"))) == Longer("ann")
+    assert state.answer_types.load(state.answer_types.dump(Yes("ann"))) == Yes("ann")
+    assert state.answer_types.load(state.answer_types.dump(Longer("ann"))) == Longer("ann")

@@ -124,7 +124,7 @@ class Same(Script):
     """A model that gives one answer for ever."""
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        return self._made("hello", request, timeout_s)
+        return self._make_reply("hello", request, timeout_s)
 
 
 agent = Agent(Same())

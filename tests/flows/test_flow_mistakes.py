@@ -350,7 +350,7 @@ def test_a_run_that_waits_for_an_approval_says_of_what_and_how_to_answer() -> No
 
 def test_a_question_of_nothing_is_refused_before_the_step_is_taken() -> None:
     run = answered(wait(int, name="person")(lambda d: None)).seed(Letter("x"))
-    with pytest.raises(FlowError, match="the question of 'person' is None: what somebody is shown would be right"):
+    with pytest.raises(FlowError, match="the question of 'person' is None: what the person is shown would be right"):
         run.flow.run(run)
     assert run.state == "Seeded"
 

@@ -625,7 +625,7 @@ class TestVersions:
     def test_a_renamed_state_is_upgraded_or_refused_by_name(self) -> None:
         somebody = wait(str, name="somebody", within_s=5)(lambda d: "?")
         rows = [ask.done(somebody, do=put), ask.elapsed(late), somebody.done(over, do=put)]
-        with pytest.raises(SnapshotError, match="the state 'person', which there is not"):
+        with pytest.raises(SnapshotError, match="the state 'person', which the flow has not"):
             replace(asking, rows=rows).restore(self.waiting())
 
         def rename(record: dict[str, Any]) -> dict[str, Any]:
@@ -686,7 +686,7 @@ def test_one_driver_at_a_time_and_steps_of_the_record() -> None:
 
 
 def replace_answers(flow: Any, run: Any) -> Any:
-    run.surroundings.answer = lambda question: "fine"
+    run.run_context.answer = lambda question: "fine"
     return run
 
 

@@ -60,7 +60,7 @@ def support() -> Any:
 def stopped(flow: Any, run: Any, number: int) -> list[Event]:
     """Drive until the event of this number, and stop there."""
     events: list[Event] = []
-    with closing(drive(run, run.surroundings.own_world)) as driven:
+    with closing(drive(run, run.run_context.own_world)) as driven:
         for event in driven:
             events.append(event)
             if len(events) == number:
@@ -71,7 +71,7 @@ def stopped(flow: Any, run: Any, number: int) -> list[Event]:
 def astopped(flow: Any, run: Any, number: int) -> list[Event]:
     async def main() -> list[Event]:
         events: list[Event] = []
-        async with aclosing(adrive(run, run.surroundings.own_world)) as driven:
+        async with aclosing(adrive(run, run.run_context.own_world)) as driven:
             async for event in driven:
                 events.append(event)
                 if len(events) == number:
@@ -91,7 +91,7 @@ def raised(flow: Any, run: Any, number: int) -> list[Event]:
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        drive_to_rest(run, run.surroundings.own_world, sink)
+        drive_to_rest(run, run.run_context.own_world, sink)
     return events
 
 
@@ -137,12 +137,12 @@ def test_cancelled_at_every_event_it_ends_there(driver: Any) -> None:
                 run.cancel("enough")
 
         if driver is drive:
-            for event in drive(run, run.surroundings.own_world):
+            for event in drive(run, run.run_context.own_world):
                 look(event)
         else:
 
             async def main(run: Any = run, one: Any = one, look: Any = look) -> None:
-                async for event in adrive(run, run.surroundings.own_world):
+                async for event in adrive(run, run.run_context.own_world):
                     look(event)
 
             asyncio.run(main())

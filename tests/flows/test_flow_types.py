@@ -204,9 +204,9 @@ def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other:
         (list[int], tuple[int, ...], "which JSON cannot tell apart"),
         (dict[str, int], dict[str, str], "which JSON cannot tell apart"),
         (frozenset[int], list[int], "which JSON cannot tell apart"),
-        (Any, int, "Any, which no value can be told to be: a class of its own"),
-        (object, int, "object, which no value can be told to be"),
-        (Left, Right, "Left, which no value can be told to be"),
+        (Any, int, "Any, and no value can be checked against it: a class of its own"),
+        (object, int, "object, and no value can be checked against it"),
+        (Left, Right, "Left, and no value can be checked against it"),
         (Named, int, "Named"),
     ],
     ids=lambda data: type(data).__name__,
@@ -323,7 +323,7 @@ class TestItems:
 
 
 class TestOnce:
-    """A function that must not run twice is nowhere where it may be let go of while it runs."""
+    """A function that must not run twice is nowhere where it may be abandoned while it runs."""
 
     @pytest.mark.parametrize("around", ["race", "gather within", "each within", "subflow within", "race of flows"])
     def test_around_it_is_nothing_that_ends_early(self, around: str) -> None:
@@ -340,7 +340,7 @@ class TestOnce:
             "subflow within": lambda: subflow("state", inner, lambda d: d, within_s=5),
             "race of flows": lambda: race("state", subflow("sub", inner, lambda d: d), other),
         }[around]()
-        with pytest.raises(FlowError, match="state may be let go of while send runs, which must not run twice"):
+        with pytest.raises(FlowError, match="state may be abandoned while send runs, which must not run twice"):
             Flow("f", Data, start=state, rows=[state.done(over), state.failed(late)])
 
     def test_a_sibling_that_fails_leaves_a_note(self) -> None:

@@ -366,7 +366,7 @@ class TestRenamed:
         def without_works(r: dict[str, Any]) -> dict[str, Any]:
             return {**renamed(person="customer")(r), "once": r["once"]}
 
-        with pytest.raises(SnapshotError, match=r"works \['person#1'\]: the upgrade renamed\(person='customer'\)"):
+        with pytest.raises(SnapshotError, match=r"waits for \['person#1'\]: the upgrade renamed\(person='customer'\)"):
             replace(flow, upgrades={1: without_works}).restore(old_document)
         with pytest.raises(SnapshotError, match=r"a higher version of the flow with renamed\(person=…\) among its"):
             flow_of_names({"person": "customer"})[0].restore(old_document)
@@ -423,7 +423,7 @@ class TestDamaged:
             ("person", {"ending": {"state": "over"}}, "it stands in person, and has an ending"),
             ("lost", {"ending": None}, "it stands in lost, and has no ending"),
             ("both", {"children": {}, "once": {"both#2": {}}}, "both is another kind of state by now"),
-            ("person", {"once": {"acting#1": {}}}, r"it stands in person#1, and has the works \['acting#1'\]"),
+            ("person", {"once": {"acting#1": {}}}, r"it stands in person#1, and waits for \['acting#1'\]"),
             ("person", {"state": "acting"}, "it stands in acting, and its trace ends in person"),
         ],
     )

@@ -16,7 +16,7 @@ from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
 from fsm_agent.flows.orchestrator import strategy as words
 from fsm_agent.flows.orchestrator.job import Job, is_transient
 from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
-from fsm_agent.flows.orchestrator.work import Work, timed_out
+from fsm_agent.flows.orchestrator.work import StepWork, timed_out
 from fsm_agent.prompts.rendering.choices import PromptChoice
 from fsm_agent.prompts.rendering.model import PromptEnum, PromptModel
 from fsm_agent.prompts.rendering.schema import prompt_schema
@@ -304,8 +304,8 @@ def test_what_its_author_says_of_a_value_reaches_the_next_step(output: Any, said
 # Failures of two kinds, agents and keys of one name
 
 
-def _work(name: str, agent: str = "worker", **options: Any) -> Work:
-    return Work(step(name), agent, "t", (), {}, "", **options)
+def _work(name: str, agent: str = "worker", **options: Any) -> StepWork:
+    return StepWork(step(name), agent, "t", (), {}, "", **options)
 
 
 def test_one_real_failure_in_a_wave_is_not_retried_as_if_transient() -> None:

@@ -16,7 +16,7 @@ from fsm_agent.flows import FlowError, FlowSuspended, snapshot
 from fsm_agent.flows.orchestrator import Accept, GiveUp, Orchestrator, OrchestratorConfig, Reject, Supply
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.strategy import Loop, NewSteps, Remedy
-from fsm_agent.flows.orchestrator.work import Output, Work
+from fsm_agent.flows.orchestrator.work import Output, StepWork
 from fsm_agent.testing import Script, call, explore
 
 ONE = strategy(step("a"), loops=(Loop(("a",), 2),))
@@ -158,8 +158,8 @@ def test_every_way_of_the_table(escalate: bool) -> None:
     o = Orchestrator(team, config=config)
     (a,) = ONE.steps
 
-    def work(agent: str, **options: Any) -> tuple[Work]:
-        return (Work(a, agent, "x", (), {}, "error", **options),)
+    def work(agent: str, **options: Any) -> tuple[StepWork]:
+        return (StepWork(a, agent, "x", (), {}, "error", **options),)
 
     answers: dict[str, list[Any]] = {
         "planning": [ONE],

@@ -15,7 +15,7 @@ from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.strategy import NewSteps, Step
 from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.orchestrator.work import Intent, Work, filled, written
+from fsm_agent.flows.orchestrator.work import Intent, StepWork, filled, written
 
 CONFIG = OrchestratorConfig(max_loop_iterations=4)
 
@@ -77,9 +77,9 @@ def _state(j: Job) -> object:
     return list(j.done), outputs, j.is_over, j.looped, j.executed, j.failed, j.loop
 
 
-def _work(one: Step, text: str | None) -> Work:
+def _work(one: Step, text: str | None) -> StepWork:
     output = None if text is None else written(text)
-    return Work(one, "w", "t", (), {}, "", output=output, error="" if output else "dull")
+    return StepWork(one, "w", "t", (), {}, "", output=output, error="" if output else "dull")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -163,7 +163,7 @@ def test_an_agent_that_failed_under_an_older_strategy_may_try_again() -> None:
 def test_a_model_is_believed_only_about_placeholders_that_words_did_not_match() -> None:
     one = replace(step("c"), intent_template="{{ a }} and {{ riddle }}")
     texts = {"a": "first", "b": "second"}
-    w = Work(one, "w", "t", (step("a"), step("b")), texts, "", matched={"a": "b", "riddle": "b"})
+    w = StepWork(one, "w", "t", (step("a"), step("b")), texts, "", matched={"a": "b", "riddle": "b"})
     assert filled(w) == Intent("first and second", ())
 
 

@@ -119,7 +119,7 @@ def test_one_flow_is_bound_to_several() -> None:
         ),
         (
             lambda: weather.bound(forecaster=forecaster(), editor=editor(output=int)),
-            r"editing, by the role 'editor', shall give str, and its agent gives int",
+            r"editing, by the role 'editor', must give str, and its agent gives int",
         ),
         (lambda: weather.call(Report("?")), r"the role 'forecaster' of the state forecasting has no agent: bound\("),
         (lambda: weather.as_function(), r"the role 'forecaster' of the state forecasting has no agent"),

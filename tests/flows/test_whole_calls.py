@@ -176,7 +176,7 @@ class TestSpokenFor:
         assert run.data.said == ("by hand",)
         again = talking.seed(Talk())
         again.advance("begin", begun())
-        again.advance("opening#1", Returned(text=opening.kinds.dump(result)))
+        again.advance("opening#1", Returned(text=opening.answer_types.dump(result)))
         assert again.record.data == run.record.data
 
     @pytest.mark.parametrize(
@@ -203,10 +203,10 @@ class TestSpokenFor:
             run.advance("opening#1", Returned(text=text))
 
     def test_a_record_that_contradicts_itself_is_refused(self) -> None:
-        record = json.loads(opening.kinds.dump(result_of(first, "by hand")))
+        record = json.loads(opening.answer_types.dump(result_of(first, "by hand")))
         del record["trace"]
         with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
-            opening.kinds.load(json.dumps(record))
+            opening.answer_types.load(json.dumps(record))
 
     def test_every_way_is_walked(self) -> None:
         answers = {
@@ -347,12 +347,12 @@ class TestAgentsOfRunTime:
 
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
-        with pytest.raises(FlowError, match="by the role 'speaker', shall give str, and its agent gives int"):
+        with pytest.raises(FlowError, match="by the role 'speaker', must give str, and its agent gives int"):
             self.flow(by_role).bound(speaker=counting)
         late = call_chosen(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):
             flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
-            with pytest.raises(FlowError, match=f"{state.name} shall give str, and its agent gives int"):
+            with pytest.raises(FlowError, match=f"{state.name} must give str, and its agent gives int"):
                 flow.call(Talk("milk"), clients={state: Script("7")})
 
 

@@ -20,7 +20,7 @@ from fsm_agent.lifecycle.effects import (
     Settings,
     Sleep,
     StartFunction,
-    explained,
+    describe_effects,
 )
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -146,14 +146,18 @@ def test_a_stop_that_is_one_string_is_a_mistake() -> None:
 def test_what_is_waited_for_is_named_with_the_next_step():
     ask = AskApproval("ask:1.0", FunctionCall(name="erase", arguments_json='{"path": "x"}'))
     verdicts = "advance the call with Approved(), Denied(reason) or Modified(arguments_json)"
-    assert explained([ask]).startswith(f"""'ask:1.0' (approval of erase({{"path": "x"}})): {verdicts}""")
+    assert describe_effects([ask]).startswith(f"""'ask:1.0' (approval of erase({{"path": "x"}})): {verdicts}""")
     outside = RunFunction("run:1.0", FunctionCall(name="look", arguments_json="{}"), Function(name="look"))
     says = "'run:1.0' (the result of look({})): the function has no callable; advance the call with Returned(text=…)"
-    assert explained([outside]).startswith(says)
-    assert "as in error.call.advance('ask:1.0', Approved()); agent.run(error.call); or give the" in explained([ask])
-    assert "error.call.advance('run:1.0', Returned(text=…)); agent.run(error.call); or link()" in explained([outside])
-    assert explained([]) == "nothing"
-    assert explained([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
+    assert describe_effects([outside]).startswith(says)
+    assert "as in error.call.advance('ask:1.0', Approved()); agent.run(error.call); or give the" in describe_effects(
+        [ask]
+    )
+    assert "error.call.advance('run:1.0', Returned(text=…)); agent.run(error.call); or link()" in describe_effects(
+        [outside]
+    )
+    assert describe_effects([]) == "nothing"
+    assert describe_effects([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ def test_what_is_waited_for_is_named_with_the_next_step():
     ],
 )
 def test_what_is_waited_for_shows_no_secrets(arguments: str):
-    said = explained([AskApproval("ask:1.0", FunctionCall(name="erase", arguments_json=arguments))])
+    said = describe_effects([AskApproval("ask:1.0", FunctionCall(name="erase", arguments_json=arguments))])
     assert '"path": "x' in said
     assert not any(secret in said for secret in ("hunter2", "4711", "\x1b"))
 
@@ -178,12 +182,12 @@ def test_what_is_waited_for_shows_no_secrets(arguments: str):
 def test_what_is_waited_for_is_about_more_than_secrets():
     plain = '{"account": "17", "author": "Ann", "tokens": 5, "max_token": 3, "passenger": "Bob", "spin": 1, "key": "c"}'
     call = FunctionCall(name="erase", arguments_json=plain)
-    assert f"(approval of erase({plain}))" in explained([AskApproval("ask:1.0", call)])
+    assert f"(approval of erase({plain}))" in describe_effects([AskApproval("ask:1.0", call)])
 
 
 def test_what_is_waited_for_is_said_in_few_words():
     asks = [AskApproval(f"ask:1.{n}", FunctionCall(name="f", arguments_json="x" * 10**6)) for n in range(9)]
-    said = explained(asks)
+    said = describe_effects(asks)
     assert "'ask:1.2' (approval of f(xxx" in said
     assert "…), 6 more: advance" in said
     assert len(said) < 1000

@@ -758,7 +758,7 @@ def replay(script: Script) -> None:
 
     def reply(request: Any, timeout_s: float | None) -> Any:
         replies = sum(message.role == "assistant" for message in request.messages)
-        return script._made(script._entries[replies], request, timeout_s)
+        return script._make_reply(script._entries[replies], request, timeout_s)
 
     script._next = reply  # type: ignore[method-assign]
 

@@ -27,7 +27,7 @@ class Echo(Script):
         self.seen.append([message.text for message in request.messages])
         while self.meetings:
             self.meetings.pop(0).wait(PATIENCE_S)
-        return self._made(f"Re: {request.messages[-1].text}", request, timeout_s)
+        return self._make_reply(f"Re: {request.messages[-1].text}", request, timeout_s)
 
 
 def told(conversation: Any, text: str) -> str:

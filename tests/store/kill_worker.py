@@ -48,7 +48,7 @@ class Model(Script):
         self.limited = False
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        return self._made(self._reply(request), request, timeout_s)
+        return self._make_reply(self._reply(request), request, timeout_s)
 
     def _reply(self, request: Any) -> Any:
         results = sum(message.role == "tool" for message in request.messages)

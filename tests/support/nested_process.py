@@ -107,7 +107,7 @@ class PickActivity(Activity):
             if draft in PATIENCE:
                 PATIENCE[draft].begun.set()
                 PATIENCE[draft].free.wait(30)
-            if self.driver.is_heard:
+            if self.driver.has_listener:
                 yield Considered(draft, self.effect.key)
         return Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
 
@@ -116,7 +116,7 @@ class PickActivity(Activity):
             if draft in PATIENCE:
                 PATIENCE[draft].begun.set()
                 await asyncio.sleep(30)
-            if self.driver.is_heard:
+            if self.driver.has_listener:
                 yield Considered(draft, self.effect.key)
         yield Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
 

@@ -160,6 +160,6 @@ MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (type_without_a_row, "definition", r"research has no row for 'done Unclear': research.done\(…, of=Unclear\) would"),
     (guards_alone, "definition", r"if research --done Unclear \[may_ask\]--> sent is not taken, no row of research is"),
     (state_that_nothing_leads_to, "definition", "nothing leads to customer: a row to it would be right"),
-    (loop_without_a_way_out, "definition", "from research no end is reached but by failing: a row to an end would"),
+    (loop_without_a_way_out, "definition", "from research an end is reached only by failing: a row to an end would"),
     (time_that_is_never_over, "definition", r"customer --elapsed--> sent never happens: customer has no within_s=…"),
 ]

@@ -1,1 +1,1 @@
-"""Classification: agents that choose among classes, and how likely each is."""
+"""Classification: agents choose among classes, with a probability for each."""

@@ -1,6 +1,6 @@
-"""The calls of one classification, whatever drives them.
+"""Plans the calls of one classification, whatever drives them.
 
-They are planned in a generator, which yields calls that may be made at once, is sent their results, and returns the
+A plan is a generator.  It yields calls that may be made at once, receives their results, and returns the
 classification.
 """
 
@@ -38,12 +38,12 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
 
-Result: TypeAlias = CallResult[Any]  # of `Scores`; whose prompt a dialog has, no type says
+Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
 
 _OURS = ("prompt", "calibration", "threshold", "otherwise", "votes", "on_missing")
 _OF_AGENT = ("model", "args", "system_args", "keep_system")  # options that concern the agent which is asked first
-_SPLIT_BELOW = 0.02  # of what the classes take: so much is divided without asking
+_SPLIT_BELOW = 0.02  # up to this share of a probability is divided without asking
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """A question to an agent, and the use that is made of its answer; see `Agent.classify`."""
+class ClassificationRequest:
+    """What to ask an agent, and how to use its answer; see `Agent.classify`."""
 
     agent: Agent[Any, Any]
     what: Any
@@ -144,7 +144,7 @@ class Question:
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Sequence[Ask], list[Result], tuple[Scores, list[Result]]]:
-        """Divide what several classes share: by asking which of them it is, or if it is little, equally."""
+        """Divide the probability that several classes share: ask which it is, or divide a small one equally."""
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
         total = scores.coverage + math.fsum(scores.shared.values())
@@ -238,7 +238,7 @@ def planned(
         raise UsageError(f"a classification has no option {unknown[0]!r}{hint(unknown[0], (*_OURS, *CALL_OPTIONS))}")
     if ours.get("prompt") is None:
         ours["prompt"] = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
-    return Question(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
+    return ClassificationRequest(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
 
 
 def planned_all(

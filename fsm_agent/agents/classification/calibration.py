@@ -1,4 +1,4 @@
-"""Calibration: the general preferences of a model for some classes, taken out of their probabilities."""
+"""Calibration: removes a model's general preference for some classes from their probabilities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsm_agent.mistakes import check
 
 Logits: TypeAlias = list[float]  # of each class, in one order
 
-_LEAST = 1e-6  # of a probability: below it, nobody reports anything
+_LEAST = 1e-6  # of a probability: no provider reports less
 _STEPS = 300
 _RIDGE = 1e-3  # keeps what separates all examples from growing without end
 
@@ -23,11 +23,11 @@ _RIDGE = 1e-3  # keeps what separates all examples from growing without end
 class Calibration(Value, frozen=True, kw_only=True):
     """A correction of the probabilities of some classes, for one question to one model.
 
-    The corrected probability of a class is in proportion to ``p ** (1 / temperature) * exp(-bias)``.  It is a value:
+    The corrected probability of a class is proportional to ``p ** (1 / temperature) * exp(-bias)``.  It is a value:
     keep it as JSON, and give it to `Agent.classify`.
 
     Attributes:
-        bias: How much the model likes to say each class in general, by its name.
+        bias: How much the model prefers each class in general, by its name.
         temperature: More than 1 makes probabilities less extreme.
     """
 
@@ -40,7 +40,7 @@ class Calibration(Value, frozen=True, kw_only=True):
 
         Args:
             found: Classifications of texts whose classes are about equally frequent, the more the better; or of texts
-                without content.  Nobody has to know the right classes.
+                without content.  The right classes need not be known.
         """
         rows, names = _rows(found)
         means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
@@ -75,7 +75,7 @@ class Calibration(Value, frozen=True, kw_only=True):
             floor: That of a class which is missing.
 
         Raises:
-            UsageError: It is a calibration of other classes.
+            UsageError: The calibration is for other classes.
         """
         if raw.keys() != self.bias.keys():
             other, ours = (", ".join(map(repr, names)) for names in (self.bias, raw))
@@ -84,7 +84,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         return dict(zip(names, self._of_logits(_logits(raw, floor), names), strict=True))
 
     def applied(self, found: Classification[Any]) -> Classification[Any]:
-        """Return a classification with corrected probabilities, without regard to a threshold."""
+        """Return a classification with corrected probabilities, ignoring any threshold."""
         by_name = {name_of(label): label for label in found.raw}
         corrected = self.corrected({name: found.raw[label] for name, label in by_name.items()}, found.floor)
         probabilities = {by_name[name]: p for name, p in corrected.items()}
@@ -117,7 +117,7 @@ def of(found: Sequence[Classification[Any]], labels: Iterable[Any] | None) -> Ca
 
 
 def brier_score(found: Iterable[Classification[Any]], labels: Iterable[Any]) -> float:
-    """Return the mean squared distance of the probabilities from what is right: 0 is perfect, 2 is as wrong as can be.
+    """Return the mean squared distance of the probabilities from the truth: 0 is perfect, 2 is the worst.
 
     Args:
         found: Classifications.

@@ -31,10 +31,10 @@ class Classification(Generic[Label]):
         probabilities: Of each class; together 1.
         coverage: How likely the model's answer is one of the classes at all, in whatever spelling.
         is_calibrated: The probabilities come from the log probabilities of tokens; False: they are shares of votes.
-        missing: The classes of which no log probability was reported, or for which nobody voted.
+        missing: The classes without a reported log probability, or without a vote.
         raw: The probabilities as they were reported, before they were made to add up to 1.
-        floor: No class that is missing is likelier than this, before that.
-        calibration: By which the probabilities were corrected, if they were.
+        floor: An upper bound of the raw probability of a missing class.
+        calibration: The correction of the probabilities, if there was one.
         results: The calls that were made, in order.
     """
 
@@ -50,7 +50,7 @@ class Classification(Generic[Label]):
 
     @property
     def likeliest(self) -> Any:
-        """The likeliest class, whatever the threshold; of equals, the one that was named first."""
+        """The likeliest class, whatever the threshold; of equals, the first in the list."""
         return max(self.probabilities, key=lambda label: self.probabilities[label])
 
     @property
@@ -65,7 +65,7 @@ class Classification(Generic[Label]):
 
     @property
     def dialog(self) -> Dialog:
-        """The text or dialog, the question and the answer, without tries that failed."""
+        """The text or dialog, the question and the answer, without failed attempts."""
         return self.results[0].dialog
 
     @property
@@ -103,7 +103,7 @@ def multiple(labels: Iterable[Any], found: Sequence[Classification[Any]], thresh
     """Return the classes that apply, by classifications as true or false.
 
     Raises:
-        UsageError: The threshold is no probability.
+        UsageError: The threshold is not a probability.
     """
     check("threshold", threshold, isinstance(threshold, int | float) and 0 <= threshold <= 1, "one from 0 to 1")
     by_label = dict(zip(labels, found, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CONCURRENCY
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ CONTENT_FREE = ("N/A", "", "[MASK]")  # https://arxiv.org/abs/2102.09690
 
 
 class Classifying:
-    """The methods of an agent that choose among classes.
+    """The methods with which an agent chooses among classes.
 
-    Each asks for one word, with the log probabilities of its first token: an agent call of a prompt whose parser finds
-    the class, so that an answer which is none is asked for again as any other that cannot be parsed.  The agent's
-    functions are not offered.  Every option of a call may be given, too.
+    Each makes an agent call that asks for one word, with the log probabilities of its first token.  A parser finds the
+    class, so an answer that names none is asked for again, like any other that cannot be parsed.  The agent's functions
+    are not offered.  Every option of a call may be given, too.
     """
 
     @property
@@ -74,7 +74,7 @@ class Classifying:
     def classify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     def classify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """Return the class of a text or a dialog, and the probability of each class.
 
@@ -88,7 +88,7 @@ class Classifying:
 
         Raises:
             CallFailed: The model named none of the classes, or the request failed.
-            UsageError: An argument is not right.
+            UsageError: An argument is wrong.
         """
         return asking.perform(asking.planned(self._classifier, what, classes, options))
 
@@ -115,7 +115,7 @@ class Classifying:
     async def aclassify(
         self, what: What, classes: Iterable[Label], *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Label | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     async def aclassify(self, what: What, classes: Iterable[Any], **options: Any) -> Classification[Any]:
         """`classify` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
@@ -143,7 +143,7 @@ class Classifying:
     def choose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     def choose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`classify` for the members of an `Enum`: the label is one of them."""
         return asking.perform(asking.planned(self._classifier, what, classes, options))
@@ -171,40 +171,40 @@ class Classifying:
     async def achoose(
         self, classes: type[Choice], what: What, *, threshold: float, **options: Unpack[ClassifyOptions]
     ) -> Classification[Choice | Unsure]: ...
-    @spelled_out(_CHOICE)
+    @with_options_shown(_CHOICE)
     async def achoose(self, classes: type[Choice], what: What, **options: Any) -> Classification[Any]:
         """`choose` for asyncio."""
         return await asking.aperform(asking.planned(self._classifier, what, classes, options))
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def binary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """Return how likely the answer is True: to the question of a dialog, or of a ``prompt``."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return asking.perform(plan).probabilities[True]
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def abinary_classify(self, what: What, **options: Unpack[ClassifyOptions]) -> float:
         """`binary_classify` for asyncio."""
         plan = asking.planned(self._classifier, what, (True, False), options, prompt.BINARY_QUESTION)
         return (await asking.aperform(plan)).probabilities[True]
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def multi_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
-        """Return the classes that apply, any number of them: of each is asked whether it does, side by side.
+        """Return the classes that apply, any number of them: each is a question of its own, and all run at once.
 
         Args:
             what: A text, a `Payload`, or a dialog, which the questions follow.
             classes: Texts, members of an `Enum`, or the class of one.
-            threshold: From which probability on a class applies.
+            threshold: The least probability with which a class applies.
             options: Those of `classify`; a ``prompt`` may say ``{{ label }}``.
         """
         plans = asking.planned_each(self._classifier, what, classes, options)
         found = many.map_tasks(asking.perform, plans.values(), CONCURRENCY, False, True).outputs
         return classification.multiple(plans, found, threshold)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def amulti_classify(
         self, what: What, classes: Iterable[Label], *, threshold: float = 0.5, **options: Unpack[ClassifyOptions]
     ) -> MultiClassification[Label]:
@@ -213,7 +213,7 @@ class Classifying:
         found = (await many.amap_tasks(asking.aperform, plans.values(), CONCURRENCY, False, True)).outputs
         return classification.multiple(plans, found, threshold)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     def calibrate(
         self,
         classes: Iterable[Label],
@@ -230,14 +230,14 @@ class Classifying:
             texts: Texts like those that will be classified, whose classes are about equally frequent; by default texts
                 without content, which are worse for more than two classes.
             labels: The right class of each text: the correction is then fitted to them.
-            concurrency: How many are asked about at a time.
+            concurrency: How many texts are asked about at a time.
             options: Those that will be given to `classify`, above all its ``prompt``.
         """
         plans = asking.planned_all(self._classifier, texts, classes, options)
         found = many.map_tasks(asking.perform, plans, concurrency, False, True).outputs
         return calibration.of(found, labels)
 
-    @spelled_out(_CLASSIFY)
+    @with_options_shown(_CLASSIFY)
     async def acalibrate(
         self,
         classes: Iterable[Label],

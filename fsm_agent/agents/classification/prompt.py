@@ -31,7 +31,7 @@ def name_of(label: object) -> str:
     """Return the name under which a model knows a class.
 
     Raises:
-        UsageError: It has none.
+        UsageError: It has no name.
     """
     if isinstance(label, Enum):
         label = label.value if isinstance(label.value, str) else label.name
@@ -64,7 +64,7 @@ class ClassParser(Parser[Scores]):
 
     Args:
         names: Their names.
-        on_missing: ``"zero"``: a class of which nothing was reported has the probability 0.  ``"error"``: the model is
+        on_missing: ``"zero"``: a class without a report has the probability 0.  ``"error"``: the model is
             asked again.
     """
 
@@ -81,7 +81,7 @@ class ClassParser(Parser[Scores]):
         """Return how likely each class is.
 
         Raises:
-            ParseError: The reply is none of the classes.
+            ParseError: The reply names none of the classes.
         """
         names, vote = self._classes.names, self._classes.named(source.text)
         wanted = f"Please respond with one and only one word from {quoted(names)}."

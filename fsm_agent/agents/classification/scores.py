@@ -1,7 +1,7 @@
-"""The probabilities of classes, out of the log probabilities of tokens.
+"""Computes the probabilities of classes from the log probabilities of tokens.
 
-An answer is read from its first token on.  A token that only one class can begin with counts for that class, in any
-spelling: " True", "true".  Where several can, the next token tells them apart, if its alternatives were reported.
+An answer is read token by token.  A token with which only one class can begin counts for that class, in any spelling:
+" True", "true".  If several classes can begin with it, the next token decides, if its alternatives were reported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fsm_agent.messages.reply import TokenLogprob
 _BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # what may stand before a class
 _AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
 _END = pattern("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wires write the end of an answer
-_LEAST = 1e-9  # of a probability that somebody reported
+_LEAST = 1e-9  # of a reported probability
 
 
 class Scores(Value, frozen=True, kw_only=True):
-    """The probability of each class, by its name; that of other answers is missing in the sum."""
+    """The probability of each class, by its name. Other answers make the sum less than 1."""
 
     masses: Mapping[str, float]
-    floor: float = 0.0  # no class that is missing is likelier
+    floor: float = 0.0  # an upper bound for missing classes
     shared: Mapping[str, float] = {}  # beginnings that several classes have in common, and how likely they are
     is_measured: bool = True  # by log probabilities
 
@@ -36,7 +36,7 @@ class Scores(Value, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The classes that nothing was reported of."""
+        """The classes without a report."""
         return tuple([name for name, mass in self.masses.items() if not mass])
 
     @classmethod
@@ -47,7 +47,7 @@ class Scores(Value, frozen=True, kw_only=True):
 
 
 class ClassNames:
-    """The names of classes, as they are found in what a model says.
+    """The names of classes, to be found in a model's answer.
 
     Args:
         names: The names.  Their case matters only where it tells two of them apart.
@@ -59,13 +59,13 @@ class ClassNames:
         self._keys = {name: self._key(name) or name for name in names}
 
     def named(self, text: str) -> str | None:
-        """Return the class that a text is, but for quotes, stops and case."""
+        """Return the class that a text names, apart from quotes, stops and case."""
         wanted = self._key(text)
         found = [name for name, key in self._keys.items() if key in (wanted, wanted.rstrip(_AFTER), text.strip())]
         return found[0] if found else None
 
     def beginning_with(self, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer may be which begins so; all, if nothing was said yet."""
+        """Return the classes that an answer with this beginning may name; all for an empty one."""
         begun = self._key(text)
         if not begun:
             same = [name for name, key in self._keys.items() if text.strip() and key == text.strip()]
@@ -73,12 +73,12 @@ class ClassNames:
         return tuple([name for name, key in self._keys.items() if key.startswith(begun) or _is_whole(key, begun)])
 
     def longest_shared(self) -> int:
-        """Return how many characters the two classes have in common that are most alike in their beginning."""
+        """Return the length of the longest beginning that two classes share."""
         keys = sorted(self._keys.values())
         return max([_shared(*pair) for pair in pairwise(keys)], default=0)
 
     def scores(self, tokens: Sequence[TokenLogprob]) -> Scores:
-        """Return how likely each class is in the place of an answer.
+        """Return how likely each class is as the answer.
 
         Args:
             tokens: Those of the answer, each with the alternatives to it.
@@ -101,7 +101,7 @@ class ClassNames:
                     exact = self.named(before + text) if ends else None
                     if exact is not None:
                         masses[exact] += mass
-                    elif len(classes) < len(self.names):  # else it says nothing
+                    elif len(classes) < len(self.names):  # otherwise it tells nothing
                         shared[before + text] = shared.get(before + text, 0.0) + mass
             if not goes_on:
                 break
@@ -109,7 +109,7 @@ class ClassNames:
         return Scores(masses=masses, floor=floor, shared=shared)
 
     def _after(self, before: str, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer may be which goes on so."""
+        """Return the classes that an answer with this continuation may name."""
         if before and (not text or _END.fullmatch(text)):
             ended = self.named(before)
             return () if ended is None else (ended,)

@@ -22,8 +22,8 @@ from pydantic_core import PydanticCustomError
 
 from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
 from fsm_agent._internal.references import has_reference, referenced
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import field_names
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
@@ -56,7 +56,7 @@ def _end(text: str) -> PydanticCustomError:
 
 
 def _name_or_object(value: Any) -> Any:
-    """Refuse what is neither a name nor an object of code."""
+    """Refuse a value that is neither a name nor an object from code."""
     if value is None or isinstance(value, bool | int | float | list | tuple | Mapping):
         raise _end(f": {shown(value)} is no name: 'module:name' would be right")
     if isinstance(value, str) and not all(value.partition(":")):
@@ -95,12 +95,12 @@ class _Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        """Return what was set, without what may be secret."""
+        """Return the keys that were set, without secrets."""
         return [(name, _masked(name, getattr(self, name))) for name in sorted(self.model_fields_set)]
 
 
 class ClientConfig(_Keys):
-    """The way in which a model is reached."""
+    """How a model is reached."""
 
     api_key: Annotated[str, AfterValidator(_reference)] | None = Field(
         default=None, description="a variable of the environment, '${MY_KEY}'; by default the provider's"
@@ -113,7 +113,7 @@ class ClientConfig(_Keys):
 
 
 class SubAgentConfig(_Keys):
-    """One identity of an agent.  What is unset is the agent's, then that of ``global``, then that of the class."""
+    """One identity of an agent.  Unset keys come from the agent, then from ``global``, then from the class."""
 
     model: str | None = Field(default=None, description="'provider:model'")
     client: ClientConfig | None = Field(default=None, description="how the model is reached")
@@ -177,7 +177,7 @@ class AgentConfig(SubAgentConfig):
     _merged: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    @spelled_out(ConfigOverrides)
+    @with_options_shown(ConfigOverrides)
     def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
         """Return the configuration, checked.
 
@@ -186,8 +186,8 @@ class AgentConfig(SubAgentConfig):
             overrides: Keys in place of those given; tables are changed key by key.
 
         Raises:
-            ConfigError: It is not valid, or there is no such file.  The error names the file, and each key that is
-                wrong with its line and what would be right.
+            ConfigError: The configuration is not valid, or the file does not exist.  The error names the file, and each
+                wrong key with its line and what would be right.
         """
         values: Any
         if isinstance(config, AgentConfig):
@@ -230,7 +230,7 @@ class AgentConfig(SubAgentConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder that relative paths begin in."""
+        """The folder to which paths are relative."""
         return self._source.folder
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -250,7 +250,7 @@ def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _problem(item: Any) -> Problem:
-    """Return what pydantic found, in our words."""
+    """Return the errors of pydantic, in our words."""
     keys: Keys = item["loc"]
     if item["type"] == "end":
         return Problem(keys, item["msg"])
@@ -266,7 +266,7 @@ def _problem(item: Any) -> Problem:
 
 
 def _known(keys: Keys) -> list[str]:
-    """Return the keys that are known where the last of these stands."""
+    """Return the known keys at the place of the last key."""
     kind = ClientConfig if "client" in keys[:-1] else AgentConfig if len(keys) == 1 else SubAgentConfig
     return sorted(keys_of(kind))
 

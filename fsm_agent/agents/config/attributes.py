@@ -1,7 +1,7 @@
-"""The attributes of a class of agents: which of them its agents are made with, and which are refused.
+"""The attributes of a class of agents: which are arguments of its agents, and which are refused.
 
-An attribute that is ignored may be an approver that is never asked.  So what looks like an argument of an agent is one,
-or an error of the class statement; all else is the class's own.
+An ignored attribute may be an approver that is never asked.  So an attribute that looks like an argument of an agent is
+one, or an error at the class statement.  All others belong to the class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsm_agent.messages.settings import Settings
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings", "masking")
 METHODS = ("approve", "stop_when", "system")  # what may be defined in the body of a class, with a self
-_CLOSENESS = 0.85  # from which on a name is taken for another that is misspelt: "aprove", and not "score" for "store"
+_CLOSENESS = 0.85  # the similarity from which a name counts as a misspelling: "aprove", and not "score" for "store"
 OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
 _MISSING: Any = object()
 _ELSEWHERE = {  # what would be ignored in a class, and has another place
@@ -38,14 +38,14 @@ _ELSEWHERE = {  # what would be ignored in a class, and has another place
 
 
 def check_attributes(cls: type, base: type) -> None:
-    """Refuse attributes of a class that nothing would read: misspelt ones, and those of other libraries.
+    """Refuse attributes of a class that would have no effect: misspellings, and words of other libraries.
 
     Args:
-        cls: A class of agents; those of its bases that are none are checked with it.
+        cls: A class of agents; its mixins are checked with it.
         base: `AgentBase`.
 
     Raises:
-        ConfigError: It names the first, and what is probably meant.
+        ConfigError: It names the first such attribute, and what was probably meant.
     """
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
@@ -87,7 +87,7 @@ def _argument_for(name: str) -> str | None:
 
 
 def _is_defined(value: Any, name: str, owner: type) -> bool:
-    """Return whether an attribute is a method, or the like, that the body of a class defines."""
+    """Return whether an attribute is a method or property defined in the body of a class."""
     if isinstance(value, FunctionType):
         return is_method(value, name, owner)
     is_written_there = getattr(value, "__qualname__", "") == f"{owner.__qualname__}.{name}"
@@ -101,7 +101,7 @@ def is_method(function: FunctionType, name: str, owner: type) -> bool:
 
 
 def arguments_of(agent: Any, base: type) -> dict[str, Any]:
-    """Return the arguments that the class of an agent says, by name; those of its base are defaults, and left out.
+    """Return the arguments that the class of an agent sets, by name, without the defaults of its base.
 
     Each is taken as it is: ``approve = ask_me`` is the function, though Python would make a method of it.  A function
     that is defined in the body of the class is a method.
@@ -125,7 +125,7 @@ def _taken(agent: Any, base: type, name: str) -> Any:
 
 
 def _static(agent: Any, base: type, name: str) -> Any:
-    """Return an attribute as it stands in an agent or its classes, without those of the base."""
+    """Return an attribute as it stands in an agent or its classes, without the base."""
     said: Mapping[str, Any] = vars(agent).get("_said", {})  # before the agent was made
     if name in said:
         return said[name]

@@ -1,4 +1,4 @@
-"""Make the agents that a configuration describes."""
+"""Makes the agents that a configuration describes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsm_agent.prompts.prompt import Prompt
 
 V = TypeVar("V", bound=Value)
 
-KEYS_ALONE = ("profile", "system_path", "prompts")  # what a class may say, and is no argument of an Agent
+KEYS_ALONE = ("profile", "system_path", "prompts")  # attributes of a class that are not arguments of an Agent
 
 
 class SubAgent:
@@ -31,7 +31,7 @@ class SubAgent:
     Args:
         config: The configuration.
         name: The sub-agent.
-        in_code: The options that its class gives it; the configuration is over them.
+        in_code: The options from its class; the configuration overrides them.
     """
 
     def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class SubAgent:
             client: Asks the model, whatever the configuration says.
 
         Raises:
-            ConfigError: Something that the configuration names is not there, or wrong.
+            ConfigError: The configuration names something that is missing or wrong.
         """
         options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
         options["limits"] = self._value(LIMITS, "limits", Limits())
@@ -117,7 +117,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _value(self, table: Table, key: str, default: V, preset: Mapping[str, Any] | None = None) -> V:
-        """Return a value whose fields are set in the class, then far from the sub-agent, then nearer to it."""
+        """Return a value whose fields come from the class, then from outer tables, then from inner ones."""
         fields = {**(preset or {})}
         if (of_class := self._in_code.get(key)) is not None:
             fields |= table.read(getattr(AgentConfig.of({key: of_class}), key))
@@ -135,7 +135,7 @@ class SubAgent:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Name the place in the configuration in what is raised inside."""
+    """Add the place in the configuration to errors raised inside."""
     try:
         yield
     except (UsageError, TypeError) as error:
@@ -153,7 +153,7 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
         prompts: The folder of prompts, if the configuration names none.
 
     Raises:
-        PromptError: There is none.
+        PromptError: There is no such prompt.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(

@@ -15,7 +15,7 @@ from fsm_agent.agents.config.yaml_file import read_yaml
 from fsm_agent.errors import ConfigError
 
 MAX_FILE_BYTES = 1_000_000
-MAX_SEARCHED_CHARS = 5_000_000  # that are read again to find lines
+MAX_SEARCHED_CHARS = 5_000_000  # characters that are read again to find lines
 MAX_DOTS = 1000  # of a key
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
@@ -24,7 +24,7 @@ def read_file(file: Path) -> tuple[Any, Source]:
     """Return the content of a configuration file, and where its values stand.
 
     Raises:
-        ConfigError: The file is not there, too long, or not in its format.
+        ConfigError: The file is missing, too long, or not in its format.
     """
     if file.suffix not in SUFFIXES:
         raise ConfigError(
@@ -57,7 +57,7 @@ def _content(file: Path) -> str:
 
 
 def _toml(text: str) -> dict[str, Any]:
-    """Return the values of a TOML document; deep keys would take the square of their length in time."""
+    """Return the values of a TOML document; deep keys are refused, as they would take quadratic time."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.partition("=")[0].count(".") > MAX_DOTS:
             raise ValueError(f"a key has more than {MAX_DOTS} parts (at line {number})")
@@ -67,23 +67,26 @@ def _toml(text: str) -> dict[str, Any]:
 class Lines:
     """The lines on which the values of a file begin.
 
-    A value is found by reading the first lines of the file alone: it begins behind the last of them without it.
+    A value is found by bisection: it begins after the longest prefix of the file that lacks it.
 
     Args:
         text: The file's.
-        read: Returns the values in the first lines of the file; raises a `ValueError` where a value is cut.
+        read: Returns the values in the first lines of the file; raises a `ValueError` if a value is cut.
     """
 
     def __init__(self, text: str, read: Callable[[str], Any]) -> None:
         self._lines = text.splitlines(keepends=True)
-        self._read = read
+        self._parse = read
         self._left = MAX_SEARCHED_CHARS
 
     def find(self, keys: Keys) -> int | None:
         """Return the line of the value that keys lead to; None: it is not there, or the file is too long to search."""
         if not keys:
             return 1 if self._left > 0 else None
-        without, behind = 0, len(self._lines)  # so many lines are read without the value, and so many with it, or cut
+        without, behind = (
+            0,
+            len(self._lines),
+        )  # a prefix of so many lines lacks the value; one of so many has it, or cuts it
         if self._has(behind, keys) is not True:
             return None
         while behind - without > 1:
@@ -109,7 +112,7 @@ class Lines:
         if self._left < 0:
             return None
         try:
-            return _has(self._read(text), keys)
+            return _has(self._parse(text), keys)
         except (ValueError, RecursionError):
             return None
 

@@ -1,4 +1,4 @@
-"""Objects that a configuration names: ``module:name``, or the name of a registered function."""
+"""Finds objects that a configuration names: ``module:name``, or the name of a registered function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loaded(named: str, kind: str = "object") -> Any:
 
     Raises:
         UsageError: The name has another form.
-        ConfigError: There is no such module or name, or the module cannot be imported.
+        ConfigError: The module or name does not exist, or the module cannot be imported.
     """
     module, colon, path = named.partition(":")
     if not (colon and module and path):
@@ -33,7 +33,7 @@ def named_function(named: str) -> Function:
     """Return a registered function, or the one that ``module:name`` names.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such function.
     """
     return Function.of(loaded(named)) if ":" in named else FUNCTIONS.find(named)
 
@@ -42,7 +42,7 @@ def imported(module: str, named: str) -> Any:
     """Return the module for an object that is called ``named``.
 
     Raises:
-        ConfigError: There is none, or it cannot be imported.
+        ConfigError: It does not exist, or cannot be imported.
     """
     if "/" in module or (module.endswith(".py") and Path(module).is_file()):
         meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
@@ -79,7 +79,7 @@ def within(target: Any, path: str, named: str) -> Any:
     """Return the object that another has under a path of names.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It does not exist.
     """
     for name in path.split("."):
         try:

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 
 
 class Source:
-    """The origin of a configuration: a file, or code.  It is no part of the configuration's value.
+    """The origin of a configuration: a file, or code.  It is not part of the configuration's value.
 
     Args:
         file: None: code.
@@ -40,11 +40,11 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The folder that relative paths begin in."""
+        """The folder to which paths are relative."""
         return Path() if self.file is None else self.file.parent
 
     def error(self, problems: Iterable[Problem]) -> ConfigError:
-        """Return the error that names the file, and of each problem the line and the keys."""
+        """Return the error that names the file, and the line and keys of each problem."""
         found = list(problems)
         lines = [f"  {self._position(problem.keys)}{problem.text}" for problem in found[:MAX_PROBLEMS]]
         if len(found) > MAX_PROBLEMS:
@@ -57,7 +57,7 @@ class Source:
         return dotted(keys) if line is None else f"line {line}, {dotted(keys)}"
 
     def _line(self, keys: Keys) -> int | None:
-        """Return the line of a value; of one that is not there, that of the table that should have it."""
+        """Return the line of a value; if it is missing, the line of the table that should hold it."""
         if self._line_of is None:
             return None
         lines = (self._line_of(keys[:length]) for length in range(len(keys), -1, -1))

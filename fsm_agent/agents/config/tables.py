@@ -1,6 +1,6 @@
 """Tables of a configuration that are values of ours: `Limits`, `Settings`, `Masking`.
 
-Each of their fields is a key, so a new field is a key at once.
+Each of their fields is a key, so a new field needs no change here.
 """
 
 from __future__ import annotations
@@ -94,22 +94,22 @@ class Table:
         return text
 
     def _problem(self, key: str, value: Any) -> tuple[Keys, str] | None:
-        """Return the place of what is wrong under a key, and the end of a message about it."""
+        """Return the place of a mistake under a key, and the end of a message about it."""
         known = field_names(self.kind)
         if key not in known:
             return (key,), f" is unknown{remedy(key[:100], known)}"
         if any(unfilled(value)):
-            return None  # which is another problem
+            return None  # which is reported elsewhere
         try:
             self._field(key, value)
         except (ValueError, RecursionError) as error:
             if has_reference(value):  # its value is not for a message
                 right = get_annotations(self.kind)[key]
                 return (key,), f": the variable in {shown(value)} does not hold what is right here, {right}"
-            return self._explained(key, value, str(error).removeprefix("the document: "))
+            return self._split_place(key, value, str(error).removeprefix("the document: "))
         return None
 
-    def _explained(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
+    def _split_place(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
         """Return the place that the text of an error begins with, and the rest of it."""
         if (own := re.match(rf"(?:\w+\.)?{key}(?= )", text)) is not None:  # "limits.rounds is -1: …"
             return (key,), text[own.end() :]
@@ -139,7 +139,7 @@ class Table:
 
         Raises:
             ValidationError: Keys are unknown, or their values wrong.
-            PydanticCustomError: It is no table.
+            PydanticCustomError: It is not a table.
         """
         if isinstance(table, self.kind):
             table = differing(table)
@@ -167,14 +167,14 @@ class Table:
 
 
 def _names_at(value: Any, keys: Keys) -> list[str]:
-    """Return the keys of the table within a value that others lead to."""
+    """Return the keys of the table to which some keys lead."""
     for key in keys:
         value = value[key]
     return [name[:100] for name in value if isinstance(name, str)]
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return a schema with the definitions in the place of references to them."""
+    """Return a schema with definitions in place of references."""
     if isinstance(schema, list):
         return [_inlined(item, definitions) for item in schema]
     if not isinstance(schema, dict):
@@ -199,7 +199,7 @@ def checked_profile(name: str) -> str:
     """Return the name of a preset, checked.
 
     Raises:
-        PydanticCustomError: There is none of this name.
+        PydanticCustomError: There is no preset of this name.
     """
     value = name if any(unfilled(name)) else filled(name)
     if not has_reference(value) and value not in PRESETS:

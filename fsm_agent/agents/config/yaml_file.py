@@ -1,4 +1,4 @@
-"""YAML as plain data with lines, within bounds: what a few lines of anchors could grow to, too."""
+"""Reads YAML as plain data with lines. Its size is bounded, including what anchors could expand to."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 else:
     yaml = deferred("yaml")
 
-MAX_VALUES = 20_000  # with those that aliases stand for
+MAX_VALUES = 20_000  # including values behind aliases
 MAX_DEPTH = 50
 MAX_NUMBER_CHARS = 100
 
 _PREFIX = "tag:yaml.org,2002:"
 _MERGE = f"{_PREFIX}merge"
-_TEXTS = (f"{_PREFIX}str", f"{_PREFIX}timestamp")  # a date is no value of a configuration
+_TEXTS = (f"{_PREFIX}str", f"{_PREFIX}timestamp")  # a configuration has no dates
 _SCALARS = tuple([f"{_PREFIX}{name}" for name in ("bool", "int", "float", "null")])
 
 
@@ -27,7 +27,7 @@ def read_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
     """Return the data of a document, and the line on which each value begins.
 
     Raises:
-        ValueError: It is no YAML, has a tag or a key twice, or grows beyond the bounds.
+        ValueError: It is not YAML, has a tag or a key twice, or exceeds the bounds.
         ConfigError: PyYAML is not installed.
     """
     try:
@@ -46,7 +46,7 @@ def read_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
 
 
 class _Reader:
-    """The nodes of one document, and what is made of them."""
+    """The nodes of one document, and the values made from them."""
 
     def __init__(self, text: str) -> None:
         self._loader = yaml.SafeLoader(text)
@@ -65,7 +65,7 @@ class _Reader:
             self._loader.dispose()
 
     def _composed(self, parent: Any, index: Any) -> Any:
-        """Do what the loader does, so many times and no more."""
+        """Do what the loader does, a bounded number of times."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # a key is one, too
             raise ValueError(f"it has more than {MAX_VALUES} values")

@@ -1,4 +1,4 @@
-"""Agents as delegates: what the call of another agent needs of them."""
+"""Agents as delegates: what the call of another agent needs from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
 
-# Policies of a Python function; what they are for has another place in an agent.
+# Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {
     "acall": "{a} is driven as the call that asks it is",
     "blocking": "{a} holds up nobody",
@@ -57,9 +57,9 @@ class AgentDelegate:
         return self.agent.hooks
 
     @property
-    def is_heard(self) -> bool:
+    def has_listener(self) -> bool:
         offers = self.agent.prompt.offers
-        return bool(self.hooks) or any(f.delegate.is_heard for f in offers if f.delegate is not None)
+        return bool(self.hooks) or any(f.delegate.has_listener for f in offers if f.delegate is not None)
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:
@@ -75,7 +75,9 @@ class AgentDelegate:
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
-        raise UsageError(f"the agent {self.agent_name!r} as a function takes no dialog over: handoff(…) does")
+        raise UsageError(
+            f"the agent {self.agent_name!r} as a function cannot take over a dialog: handoff(…) would be right"
+        )
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
         prompt = self.agent.resolve_prompt(None, {"deps": deps})
@@ -85,7 +87,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """Refuse an agent among the functions of a call with a budget in dollars, if nobody knows the price of its model.
+    """Refuse an agent among the functions of a call with a budget in dollars, if the price of its model is unknown.
 
     Raises:
         UsageError: It names the model.

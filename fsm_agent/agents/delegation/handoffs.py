@@ -1,4 +1,4 @@
-"""Handoffs: agents to whom another agent can hand the dialog over."""
+"""Handoffs: agents that can take over the dialog of another agent."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def handoff(
 ) -> Function[..., Any, Deps]:
     """Return a function with which a model hands the dialog over to another agent.
 
-    From then on that agent governs it: with its system prompt, functions, model and limits.  What it answers is the
-    answer of the call, and the next turn of the conversation begins with it, until it hands the dialog over in turn.
+    From then on, that agent governs the dialog with its system prompt, functions, model and limits.  Its answer is the
+    answer of the call.  It also begins the next turn of the conversation, until it hands the dialog over in turn.
 
     Args:
         agent: The agent; or a function that returns it, for agents that hand over to one another.
@@ -51,7 +51,7 @@ def handoff(
         needs_approval: As of `Policy`.
 
     Raises:
-        UsageError: The agent is none, or has a system prompt with variables, which nobody would give.
+        UsageError: It is not an agent, or its system prompt has variables, which a handoff cannot give.
     """
     target: Any = agent
     is_known = isinstance(target, Agent)
@@ -71,7 +71,7 @@ def handoff(
 
 
 def _hand_over(reason: str = "") -> str:
-    """Hand the conversation over to another agent, who goes on with it.
+    """Hand the conversation over to another agent, which continues it.
 
     Args:
         reason: Why.
@@ -97,7 +97,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def is_known(self) -> bool:
-        """True if the agent was there when the handoff was made."""
+        """True if the handoff was made with an agent, not with a function that returns one."""
         return isinstance(self._target, Agent)
 
     @cached_property
@@ -110,8 +110,8 @@ class HandoffDelegate(AgentDelegate):
         return agent
 
     @property
-    def is_heard(self) -> bool:
-        return not self.is_known or super().is_heard  # of agents that hand over to one another there is no end
+    def has_listener(self) -> bool:
+        return not self.is_known or super().has_listener  # agents that hand over to one another would recurse for ever
 
     @property
     def fingerprint(self) -> str:
@@ -154,13 +154,13 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
     """Refuse agents among the functions of another that cannot do what is asked of them there.
 
-    Results of agents pass no pipeline, which may wait, as their calls end within a step.  The answer of an agent that
-    takes the dialog over has to be of the type that is asked for.
+    Results of agents pass through no pipeline: their calls end within a step, and a pipeline may wait.  An agent that
+    takes over the dialog must answer with the type that was asked for.
 
     Args:
         agent: The agent that asks them.
         prompt: The prompt that governs its call.
-        is_late: Agents that hand over to one another are all made by now.
+        is_late: All agents exist by now, including those that hand over to one another.
 
     Raises:
         UsageError: It names the agent, and what would be right.
@@ -177,7 +177,7 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
             continue
         inner = delegate.agent
         if not _is_of(inner.output, prompt.output):
-            own, wanted = _shown(inner.output), _shown(prompt.output)
+            own, wanted = _type_text(inner.output), _type_text(prompt.output)
             raise UsageError(
                 f"{prompt.path!r} is asked for {wanted}, and {name} hands over to {inner.name!r}, which answers with"
                 f" {own}: output={wanted} | {own} of {prompt.path!r}, or the same output for both, would be right"
@@ -185,7 +185,7 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
 
 
 def _is_of(inner: Any, outer: Any) -> bool:
-    """Return whether each value of a type is one of another, as far as that can be told."""
+    """Return whether all values of one type certainly belong to another."""
     if outer is Any or outer is object or inner == outer:
         return True
     wanted = _members(outer)
@@ -200,7 +200,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _shown(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     return " | ".join([getattr(one, "__name__", None) or str(one) for one in _members(kind)])
 
 

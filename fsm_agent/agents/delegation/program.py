@@ -1,8 +1,8 @@
-"""Python code in the place of a model: the `answer` of a class of agents, or a function in a team.
+"""Python code in place of a model: the `answer` of a class of agents, or a function in a team.
 
-It is the one request of an agent call, which has states, events, a deadline, a store and a place inside of another call
-as any has.  What the code does is plain Python: it is in no record, and begins anew when the call is driven again
-before it has returned.  What has to survive a crash, or to wait for a person, is a flow.
+The code is the one request of an agent call, which has states, events, a deadline and a store, and may be inside
+another call, like any agent call.  The code itself is plain Python: no record holds its progress, and it starts again
+if the call is driven again before it has returned.  If it must survive a crash or wait for a person, write a flow.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Program(Closing):
     """A client whose replies are what a function returns for the newest message of the user.
 
     Args:
-        name: The agent whose program it is.
+        name: The agent that it answers for.
         function: The function: it is given a text, or a `Payload` if there is more than text, and the `Context` of the
             call if it takes two arguments; plain or a coroutine function.
         output: The type of what it returns.
-        context: That of the call that it answers.
+        context: The context of the call that it answers.
 
     Attributes:
         raised: The exception of the function, if it raised one.
@@ -65,7 +65,7 @@ class Program(Closing):
         self.raised: Exception | None = None
 
     def bound_to(self, context: Context[Any]) -> Program:
-        """Return the same program as it answers one call."""
+        """Return the same program, bound to one call."""
         return Program(self.name.partition(":")[2], self._function, self._output, context)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
@@ -87,7 +87,7 @@ class Program(Closing):
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[tuple[Any, ...], list[Usage]]]:
-        """Give the arguments of the function, and the list of what agent calls inside of it use.
+        """Yield the arguments of the function, and the list to which agent calls inside it add their usage.
 
         Raises:
             ProviderError: The function raised something.
@@ -106,7 +106,7 @@ class Program(Closing):
             USED_INSIDE.reset(token)
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """Yield the reply: it is there as a whole, or not at all."""
+        """Yield the whole reply: a program does not stream."""
         yield self.complete(request, timeout_s=timeout_s)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
@@ -114,16 +114,16 @@ class Program(Closing):
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Close nothing: its agents are closed by themselves."""
+        """Close nothing: its agents close themselves."""
 
     async def aclose(self) -> None:
-        """Close nothing: its agents are closed by themselves."""
+        """Close nothing: its agents close themselves."""
 
     def _reply(self, found: Any, used: Sequence[Usage]) -> Reply:
-        """Return what was returned as a reply, from which the output can be read.
+        """Return the value of the function as a reply from which the output can be read.
 
         Raises:
-            ProviderError: It is not of the type.
+            ProviderError: The value has another type.
         """
         usage = sum(used, UNUSED)
         if self._output is str and isinstance(found, str):
@@ -153,7 +153,7 @@ def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any,
     Args:
         name: Its name.
         function: The function of the task.
-        output: The type of its output, if its annotation does not say.
+        output: The type of its output, if it has no annotation.
 
     Raises:
         UsageError: It cannot be called with a task alone.
@@ -186,16 +186,16 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def returned_type(function: Any, output: Any) -> Any:
-    """Return the type that a function says it returns; without one, ``output``.
+    """Return the type in a function's return annotation; without one, ``output``.
 
     Raises:
-        UsageError: It says one that cannot be found, and ``output`` says none.
+        UsageError: The annotation cannot be resolved, and ``output`` is not given.
     """
     written = inspect.unwrap(function)
     annotation = getattr(written, "__annotations__", {}).get("return", Any)
     try:
         found = get_type_hints(SimpleNamespace(__annotations__={"return": annotation}), written.__globals__)["return"]
-    except (NameError, TypeError, AttributeError):  # a type that type checkers alone know, or one inside a function
+    except (NameError, TypeError, AttributeError):  # a type that only type checkers see, or one local to a function
         if output not in (str, Any):
             return output
         raise UsageError(
@@ -216,7 +216,7 @@ async def _within(found: Awaitable[Any], timeout_s: float | None) -> Any:
 
 
 def _failure(error: Exception) -> ProviderError:
-    """Return an exception of the program as the failure of its request, after which it is not asked again."""
+    """Return an exception of the program as the failure of its request, which is not retried."""
     if isinstance(error, TimeoutError) and not str(error):
         return TimedOut("it has not returned in time", retryable=False)
     if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended

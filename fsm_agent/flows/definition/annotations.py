@@ -1,7 +1,7 @@
 """The annotations of the functions of a flow, compared with what they will be given and what they shall return.
 
-What type checkers find is found here too, as far as a mismatch is certain: what is not annotated passes, and so does a
-type of which no value can be told to be.
+These checks find what a type checker finds, where a mismatch is certain.  A parameter without an annotation passes, and
+so does a type that no value can be checked against.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
-from fsm_agent.flows.definition.kinds import ANY, Failure, kinds_of, union_of
+from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, union_of
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
     FunctionState,
     GatherState,
+    LiveState,
     Row,
     SubflowState,
     WaitState,
     WholeCallState,
-    Work,
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.lifecycle.call_result import CallResult
@@ -37,7 +37,7 @@ _Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it s
 
 
 def check_annotations(flow: Flow[Any]) -> None:
-    """Refuse functions of too few or too many parameters, or annotated for others than they are given or shall return.
+    """Refuse functions with the wrong number of parameters, or with annotations that contradict their use.
 
     Raises:
         FlowError: It names the state or the row.
@@ -56,8 +56,8 @@ def check_annotations(flow: Flow[Any]) -> None:
             _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
 
 
-def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None:
-    """Check the functions of a state, and of its members, that are given data of a type."""
+def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) -> None:
+    """Check the functions of a state and of its members against the type of the data that they are given."""
     here = f"{where}: {state.name}"
     for function, returned, result in _bodies(state):
         if not isinstance(state, FunctionState):  # which is checked where it is declared
@@ -71,7 +71,7 @@ def _check_work(where: str, state: Work[Any, Any], data: Any, what: str) -> None
             _check_work(where, member, data, what)
 
 
-def _bodies(state: Work[Any, Any]) -> Iterator[_Body]:
+def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
     match state:
         case CallState():
             yield state.task, object, "what an agent is asked"
@@ -88,8 +88,8 @@ def _bodies(state: Work[Any, Any]) -> Iterator[_Body]:
 
 
 def _item_of(over: Callable[..., Any]) -> Any:
-    """Return the type of the items that a function returns; `Any`: its annotation does not say."""
-    kind = _plain(_hint(over, "return"))
+    """Return the type of the items that a function returns; `Any`: its annotation does not tell."""
+    kind = _strip_annotations(_hint(over, "return"))
     arguments = get_args(kind)
     if len(arguments) == 2 and arguments[1] is ... and get_origin(kind) is tuple:
         return arguments[0]
@@ -101,7 +101,7 @@ def _answer_kind(row: Row[Any]) -> Any:
     if row.trigger != "done":
         return Failure if row.trigger == "failed" else NoneType
     if row.case is ANY:
-        kind = union_of(row.source.kinds.kinds)  # type: ignore[attr-defined]
+        kind = union_of(row.source.answer_types.types)  # type: ignore[attr-defined]
     else:
         kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
     return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
@@ -137,12 +137,12 @@ def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: st
 
 
 def _judges(hint: Any) -> bool:
-    """Return whether a guard may return values of a type: True and False, and no numbers that stand for them."""
-    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in kinds_of(_plain(hint)))
+    """Return whether a guard may return values of a type: True and False, and not numbers in their place."""
+    return fits(hint, bool) and not any(one in _NUMBERS[1:] for one in types_of(_strip_annotations(hint)))
 
 
 def _parameter(function: Callable[..., Any], index: int) -> str:
-    """Return the name of a positional parameter; empty: it has none of its own."""
+    """Return the name of a positional parameter; empty: it has no name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[: index + 1]
     except (TypeError, ValueError):
@@ -152,7 +152,7 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
 
 
 def _hint(function: Callable[..., Any], name: str) -> Any:
-    """Return the annotation of a parameter, or of what is returned; `Any`: there is none that could be read."""
+    """Return the annotation of a parameter, or of what is returned; `Any`: none can be resolved."""
     try:
         return typing.get_type_hints(function).get(name, Any)
     except (NameError, TypeError, AttributeError):  # types that are local to a function
@@ -163,8 +163,8 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def fits(kind: Any, hint: Any) -> bool:
-    """Return False if it is certain that a value of one type may not stand where another is annotated."""
-    kind, hint = _plain(kind), _plain(hint)
+    """Return False if a value of one type is certainly wrong where another is annotated."""
+    kind, hint = _strip_annotations(kind), _strip_annotations(hint)
     if get_origin(kind) in (Union, UnionType):
         return all(fits(one, hint) for one in get_args(kind))
     if get_origin(hint) in (Union, UnionType):
@@ -192,11 +192,11 @@ def _arguments_fit(origin: Any, ones: tuple[Any, ...], others: tuple[Any, ...]) 
 
 
 def _may_be(kind: type, hint: type) -> bool:
-    is_number = kind in _NUMBERS and hint in _NUMBERS  # which stand for one another
+    is_number = kind in _NUMBERS and hint in _NUMBERS  # Python takes one for the other
     return is_number or issubclass(kind, hint) or issubclass(hint, kind)
 
 
-def _plain(kind: Any) -> Any:
+def _strip_annotations(kind: Any) -> Any:
     """Return a type without what `Annotated` and `NewType` add to it."""
     while True:
         if get_origin(kind) is Annotated:
@@ -212,8 +212,8 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _named(kind: Any) -> str:
-    """Return a type as one writes it."""
-    kind = _plain(kind)
+    """Return a type as it is written in code."""
+    kind = _strip_annotations(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " | ".join(map(_named, arguments))

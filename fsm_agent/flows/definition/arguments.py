@@ -1,4 +1,4 @@
-"""The checks of the arguments of a flow, beside its table."""
+"""The checks of a flow's arguments; those of its table are in `checks`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_arguments(flow: Flow[Any]) -> None:
-    """Refuse arguments with which no run could be driven.
+    """Refuse arguments that no run could use.
 
     Raises:
         FlowError: It names the argument, its value, and what would be right.

@@ -14,19 +14,19 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
+from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
-from fsm_agent.flows.definition.kinds import ANY, case_name, check_resolved
-from fsm_agent.flows.definition.letting_go import check_let_go
+from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolved
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
     End,
     FunctionState,
+    LiveState,
+    ParallelState,
     PauseState,
     Row,
-    SeveralState,
     State,
-    Work,
     event_name,
 )
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_HAPPENS = ("done", "elapsed")  # triggers that are no failure
+_HAPPENS = ("done", "elapsed")  # triggers that are not failures
 
 
 def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     """Return the states of a flow by name, in the order of the rows.
 
     Raises:
-        FlowError: Something in the rows is none, or two have one name.
+        FlowError: The rows hold something that is not a state, or two states have the same name.
     """
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
-    if not isinstance(flow.start, Work):
+    if not isinstance(flow.start, LiveState):
         raise FlowError(f"{where}: start is {shown(flow.start)}: a state that waits would be right")
     for row in flow.rows:
         if not isinstance(row, Row):
@@ -73,7 +73,7 @@ def check_flow(flow: Flow[Any]) -> None:
     check_data(where, flow.data)
     for state in flow.states.values():
         _check_name(where, state)
-        if isinstance(state, Work):
+        if isinstance(state, LiveState):
             _check_work(where, state, flow.agents)
     for row in flow.rows:
         _check_row(where, row)
@@ -86,7 +86,7 @@ def check_flow(flow: Flow[Any]) -> None:
 
 
 def check_data(where: str, data: Any) -> None:
-    """Refuse data that could be changed in place, or not be written."""
+    """Refuse data that could be changed in place, or that cannot be saved."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
         why = "which can be changed in place" if isinstance(data, type) else "which is no class"
@@ -146,7 +146,7 @@ def _check_name(where: str, state: State[Any]) -> None:
         raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
 
 
-def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
+def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
     if state.within_s is not None and not (is_finite(state.within_s) and state.within_s > 0):
         right = "a number of seconds above 0"
@@ -154,17 +154,17 @@ def _check_work(where: str, state: Work[Any, Any], agents: Agents) -> None:
     if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
         what = "must not run twice and has within_s, after which nobody would know what became of it"
         raise FlowError(f"{here} {what}: leave within_s out")
-    check_let_go(here, state, agents)
+    check_abandonment(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
-    if not isinstance(state, SeveralState):
-        state.kinds.check(here)
-        if empty := [kind for kind in state.kinds.kinds if isinstance(kind, EnumType) and not len(kind)]:
+    if not isinstance(state, ParallelState):
+        state.answer_types.check(here)
+        if empty := [kind for kind in state.answer_types.types if isinstance(kind, EnumType) and not len(kind)]:
             raise FlowError(
                 f"{here} gives {empty[0].__name__}, an enum without members: one with members would be right"
             )
         return
-    state.kinds.check_names(here)
+    state.answer_types.check_names(here)
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
@@ -193,7 +193,7 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
 
 def _check_row(where: str, row: Row[Any]) -> None:
     source = row.source
-    if not isinstance(source, Work):
+    if not isinstance(source, LiveState):
         raise FlowError(f"{where}: the row {row!r} leads out of an end: a row out of a state would be right")
     if row.trigger not in (*source.triggers, "elapsed"):
         known = ", ".join(source.triggers) or "elapsed"
@@ -208,14 +208,16 @@ def _check_row(where: str, row: Row[Any]) -> None:
     if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
         right = "a named function, whose name stands in the diagram, would be right"
         raise FlowError(f"{where}: the guard of the row {row!r} has no name: {right}")
-    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.kinds.cases):
-        cases = source.kinds.cases
-        known = ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.kinds!r} alone, so leave of=… out"
+    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.answer_types.cases):
+        cases = source.answer_types.cases
+        known = (
+            ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.answer_types!r} alone, so leave of=… out"
+        )
         raise FlowError(f"{where}: the row {row!r} never happens: {source.name} gives {known}")
 
 
 def _check_takers(where: str, flow: Flow[Any]) -> None:
-    """For each state, trigger and type there is a last row without a guard, and no row behind that."""
+    """Check that the rows of each state, trigger and type end with one without a guard, and only there."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
     for row in flow.table:
@@ -232,8 +234,8 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
         _check_taken(where, state, takers)
 
 
-def _check_taken(where: str, state: Work[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
-    """Refuse a state for whose outcomes there may be no row."""
+def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
+    """Refuse a state with an outcome that no row may take."""
     outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
     for trigger, case in outcomes:
         event = event_name(trigger, case)
@@ -250,7 +252,7 @@ def _check_taken(where: str, state: Work[Any, Any], takers: dict[tuple[str, str]
 
 
 def _check_ways(where: str, flow: Flow[Any]) -> None:
-    """From the start to each state, and from each to an end that is no default."""
+    """Check that the start leads to each state, and each state to an end that the user declared."""
     ways: dict[str, set[str]] = {}
     for row in flow.rows:
         ways.setdefault(row.source.name, set()).add(row.to.name)
@@ -265,4 +267,4 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
     while more := {r.source.name for r in flow.rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
-        raise FlowError(f"{where}: from {stuck[0]} no end is reached but by failing: a row to an end would be right")
+        raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")

@@ -1,8 +1,9 @@
-"""The values inside of the data of a flow, compared with their types wherever an action has put new ones.
+"""Checks the values in the data of a flow against their types, wherever an action has put new ones.
 
-An action shares with the data before all that it has not changed, so what is the same object is passed over: a step
-costs what it changes, however large the data are.  What is new is right if it comes back from JSON as it is.  Plain
-values of the annotated class do, and so do objects of a class that brings a schema of its own; all others are tried.
+New data share all that an action has not changed with the old data, so identical objects are skipped: a step costs what
+it changes, however large the data are.  A new value is right if JSON returns it unchanged.  Plain values of the
+annotated class always pass that test, and so do objects of a class with its own schema.  All others are converted and
+compared.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import Unwritable, dumped
-from fsm_agent.flows.definition.kinds import case_name
 from fsm_agent.mistakes import shown
 
 _PLAIN = (str, int, bool, float, NoneType)
 _KEYS = (str, int)
-_NEW = object()  # what is compared with a value that has none before it
+_NEW = object()  # stands for the old value where there is none
 
 
 class Misfit(Exception):
@@ -47,7 +48,7 @@ class Misfit(Exception):
 
 
 class Leaf:
-    """A type whose values are looked at as a whole."""
+    """A type whose values are checked as a whole."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -57,7 +58,7 @@ class Leaf:
         return pydantic.TypeAdapter(self.kind)
 
     def check(self, value: Any, before: Any = _NEW) -> None:
-        """Refuse a value that this type forbids, unless it is the one from before.
+        """Refuse a value that this type forbids; the value from before is not checked again.
 
         Raises:
             Misfit: It says which value inside of it.
@@ -69,14 +70,14 @@ class Leaf:
 
 
 class Anything(Leaf):
-    """A type that every value has; whether JSON can hold it shows when it is written."""
+    """A type that every value has. Whether JSON can hold the value shows when it is saved."""
 
     def check(self, value: Any, before: Any = _NEW) -> None:
         pass
 
 
 class Plain(Leaf):
-    """A plain type of which every value is written in JSON as it is, but for a few."""
+    """A plain type: JSON holds its values as they are, with a few exceptions."""
 
     def check(self, value: Any, before: Any = _NEW) -> None:
         kind = self.kind
@@ -90,7 +91,7 @@ class Plain(Leaf):
 
 
 class Own(Leaf):
-    """A class that brings a schema of its own, and answers for what is inside its objects."""
+    """A class with its own schema, which is responsible for what its objects contain."""
 
     def check(self, value: Any, before: Any = _NEW) -> None:
         if value.__class__ is not self.kind:
@@ -125,7 +126,7 @@ class Fields(Leaf):
 
     @cached_property
     def _fields(self) -> Sequence[tuple[str, Leaf]]:
-        """The fields; found late, since a class may be one of its own."""
+        """The fields. They are computed late, because a class may refer to itself."""
         fields = [(name, self._known.of(hint)) for name, hint in self._hints.items()]
         return fields if self._values is None else [("", Plain(type)), *fields]
 
@@ -149,7 +150,7 @@ class Fields(Leaf):
 
 
 class Items(Leaf):
-    """A tuple of one type, as long as it likes."""
+    """A tuple of any length, whose items have one type."""
 
     def __init__(self, kind: Any, item: Leaf) -> None:
         super().__init__(kind)
@@ -207,7 +208,7 @@ class Shapes:
             kind = kind.__supertype__
         try:
             found = self._made.get(kind)
-        except TypeError:  # notes of an `Annotated` may be anything
+        except TypeError:  # the metadata of an `Annotated` may be unhashable
             return Leaf(kind)
         if found is None:
             found = self._made[kind] = self._shape(kind)
@@ -245,7 +246,7 @@ _MAPPINGS = (Mapping, dict)
 
 
 def _class_of(shape: Leaf) -> type | None:
-    """Return the class of all values of a shape that is not looked at as a whole."""
+    """Return the class of a shape's values, unless they are checked as a whole."""
     match shape:
         case Fields():
             kind: type = shape._class
@@ -265,7 +266,7 @@ def _has_fields(kind: type) -> bool:
 
 
 def _hints(kind: type) -> Mapping[str, Any] | None:
-    """Return the types of the fields of a class that JSON keeps field by field; None: it is looked at as a whole."""
+    """Return the types of the fields of a class that JSON keeps field by field; None: it is checked as a whole."""
     is_model = issubclass(kind, pydantic.BaseModel)
     if is_model or hasattr(kind, "__pydantic_decorators__"):
         return _pydantic_hints(kind, is_model)

@@ -1,4 +1,4 @@
-"""Values as JSON that can be read again, and what is wrong with those that cannot."""
+"""Values as JSON that can be read again, and errors that say why a value cannot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
 class Unwritable(OutcomeError):
-    """A value that JSON does not hold as it is; ``problem`` says why, and what would be right."""
+    """JSON cannot hold the value unchanged; ``problem`` says why, and what would be right."""
 
     def __init__(self, where: str, value: Any, problem: str) -> None:
         super().__init__(f"{where} was given {shown(value)}{problem}")
@@ -29,14 +29,14 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     """Return a value as JSON that can be read again.
 
     Raises:
-        Unwritable: There is none.
+        Unwritable: JSON cannot hold the value unchanged.
     """
     try:
         text = adapter.serializer.to_json(value, warnings="error").decode()
         again = adapter.validator.validate_json(text)
         is_equal = bool(again == value)
     except (ValueError, TypeError, RecursionError) as error:
-        why = explained(error)
+        why = describe_json_error(error)
         problem = f": {right} would be right" if why.startswith("it: ") else f": JSON of {right} would be right: {why}"
         raise Unwritable(where, value, problem) from None
     if not is_equal:
@@ -44,8 +44,8 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     return text
 
 
-def explained(error: Exception) -> str:
-    """Return in one line what is wrong with JSON, or with a value that shall be written as JSON."""
+def describe_json_error(error: Exception) -> str:
+    """Return in one line what is wrong with JSON, or with a value that JSON cannot hold."""
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):

@@ -1,4 +1,4 @@
-"""Roles: names of agents in the states of a flow, which stand for agents once the flow is bound."""
+"""Roles: names in place of agents in the states of a flow, until `Flow.bound` says which agent each is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, SubflowState, Work
+from fsm_agent.flows.definition.states import CallState, LiveState, SubflowState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 
@@ -27,7 +27,7 @@ def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
     return found
 
 
-def _calls(works: Iterable[Work[Any, Any]]) -> Iterator[CallState[Any, Any]]:
+def _calls(works: Iterable[LiveState[Any, Any]]) -> Iterator[CallState[Any, Any]]:
     for work in works:
         if isinstance(work, CallState):
             yield work
@@ -37,7 +37,7 @@ def _calls(works: Iterable[Work[Any, Any]]) -> Iterator[CallState[Any, Any]]:
 
 
 def check_agents(flow: Flow[Any], agents: Agents) -> None:
-    """Refuse agents of a flow, by role, that leave a role without one, or cannot do what its states ask for.
+    """Refuse bindings that leave a role without an agent, or give it one that its states cannot ask.
 
     Raises:
         FlowError: It names the role, the state and what is bound.
@@ -56,10 +56,10 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
 
 
 def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
-    """Refuse names that are no roles of a flow.
+    """Refuse names that are not roles of the flow.
 
     Raises:
-        FlowError: It names the roles that there are.
+        FlowError: It names the roles of the flow.
     """
     roles = roles_of(flow)
     for name in names:

@@ -1,7 +1,7 @@
 """States, and the rows that they make.
 
-A state is something to wait for, or an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
-from the review to the sending that is taken when the review was done with an `Approve`.
+A state waits for something, or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row from
+``review`` to ``sending`` that is taken if the answer of the review is an `Approve`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
-from fsm_agent.flows.definition.kinds import ANY, Failure, Kinds, case_name, union_of
-from fsm_agent.flows.definition.result_kinds import ResultKinds
+from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
+from fsm_agent.flows.definition.result_types import ResultTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call_result import CallResult
@@ -34,7 +34,7 @@ _ROWS = ("done", "failed", "elapsed")  # methods that make rows
 
 
 class State(Generic[D]):
-    """Something to wait for, or an end.
+    """A state of a flow: it waits for something, or is an end.
 
     Attributes:
         name: Its name in keys, traces and diagrams.
@@ -69,7 +69,7 @@ class End(State[Any]):
 
 
 class Row(Generic[D]):
-    """One decision: at this trigger, with this type, if the guard holds, the action makes the data that go on.
+    """One decision: at this trigger, with an answer of this type, if the guard holds, go there with new data.
 
     Attributes:
         source: Where it is taken.
@@ -77,8 +77,8 @@ class Row(Generic[D]):
         case: The type, or member of an enum, that it is for; `ANY`: all.
         to: The state that follows.
         guard: A function of data and answer.
-        action: A function of data and answer that returns data; None: they stay as they are.
-        is_default: The table of the user has none for the trigger.
+        action: A function of data and answer that returns data; None: the data stay as they are.
+        is_default: The flow added the row, because the user's table has none for the trigger.
     """
 
     __slots__ = ("action", "case", "guard", "is_default", "source", "to", "trigger")
@@ -112,16 +112,16 @@ def event_name(trigger: str, case: Any) -> str:
     return trigger if case is ANY else f"{trigger} {case_name(case)}"
 
 
-class Work(State[D], Generic[D, A]):
+class LiveState(State[D], Generic[D, A]):
     """A state that waits.
 
     Attributes:
-        kinds: The types of what it gives.
-        within_s: How many seconds it may take; None: no matter how long.
-        triggers: What can come of it, beside the end of its time.
+        answer_types: The types of what it gives.
+        within_s: How many seconds it may take; None: as long as it takes.
+        triggers: What can come of it, apart from the end of its time.
     """
 
-    kinds: Kinds
+    answer_types: AnswerTypes
     within_s: float | None = None
     triggers: tuple[str, ...] = ("done", "failed")
 
@@ -130,13 +130,13 @@ class Work(State[D], Generic[D, A]):
         return Row(self, "elapsed", to, None, do)
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         """The states inside of it."""
         return ()
 
 
-class _Giving(Work[D, A]):
-    """A state that gives something."""
+class _Giving(LiveState[D, A]):
+    """A state that gives a value."""
 
     @overload
     def done(
@@ -160,7 +160,7 @@ class _Giving(Work[D, A]):
 
         Args:
             to: The state that follows.
-            of: One of its types, or one member of its enum; left out: whatever it gives.
+            of: One of its types, or one member of its enum; left out: any.
             when: The guard, a named and pure function of data and answer.
             do: The action, a pure function of data and answer that returns the data from then on.
         """
@@ -168,7 +168,7 @@ class _Giving(Work[D, A]):
 
 
 class _Failing(_Giving[D, A]):
-    """A state that gives something, or fails."""
+    """A state that gives a value, or fails."""
 
     def failed(
         self,
@@ -187,16 +187,16 @@ class CallState(_Failing[D, A]):
     Args:
         task: Returns what the agent is asked; pure.
         agent: The agent, or its role; or a function of the data that chooses one, or a role.
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: By default that of ``task``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     def __init__(
         self,
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
-        kinds: Sequence[Any],
+        types: Sequence[Any],
         name: str | None,
         within_s: float | None,
     ) -> None:
@@ -204,33 +204,33 @@ class CallState(_Failing[D, A]):
         self.agent = agent
         self.name = name or task.__name__
         self.within_s = within_s
-        self.kinds = Kinds(self.name, kinds)
+        self.answer_types = AnswerTypes(self.name, types)
         self.doc = inspect.getdoc(task) or ""
         self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
         """The prompt of its calls."""
-        return Prompt("{{ task }}", path=self.name, output=union_of(self.kinds.kinds))
+        return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
         """Return the prompt that governs a call of this agent.
 
-        That is the task's, if it has one, with its functions, output and parser; else the agent's, if that asks for
-        what the state shall give; else the state's.
+        If the task brings a prompt, it governs, with its functions, output and parser.  Otherwise the agent's prompt
+        does, if it asks for what the state must give.  Otherwise the state's own does.
 
         Raises:
-            FlowError: The prompt of the task asks for something else than the state shall give.
+            FlowError: The prompt of the task asks for another type than the state must give.
         """
         given = given_prompt(task)
         if given is None:
-            return agent.prompt if self.kinds.kinds == (agent.output,) else self.prompt
-        wanted = union_of(self.kinds.kinds)
+            return agent.prompt if self.answer_types.types == (agent.output,) else self.prompt
+        wanted = union_of(self.answer_types.types)
         if given.parser is not None or given.output == wanted:
             return given
         if given.output is not str:
             raise FlowError(
-                f"{self.name} shall give {case_name(wanted)}, and the prompt of its task asks for"
+                f"{self.name} must give {case_name(wanted)}, and the prompt of its task asks for"
                 f" {case_name(given.output)}: call(agent, {case_name(given.output)}) would be right"
             )
         if given not in self._typed:
@@ -247,7 +247,7 @@ class CallState(_Failing[D, A]):
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
-        """Return the agent that is asked, of those by role; None: there is none, or the data choose it."""
+        """Return the agent that is asked, of those by role; None: its role is not bound, or the data choose it."""
         if isinstance(self.agent, str):
             return agents.get(self.agent)
         return self.agent if isinstance(self.agent, Agent) else None
@@ -256,7 +256,8 @@ class CallState(_Failing[D, A]):
         """Return the agent that is asked.
 
         Raises:
-            FlowError: No agent is bound to its role, or what the data choose is none, or gives another type.
+            FlowError: Its role has no agent, or the data choose something that is not an agent, or one that gives
+                another type.
         """
         if isinstance(self.agent, Agent):
             return self.agent
@@ -272,19 +273,19 @@ class CallState(_Failing[D, A]):
         return found
 
     def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
-        """Refuse an agent that gives a type where the state shall give text.
+        """Refuse an agent with a typed output in a state that gives text.
 
         Raises:
             FlowError: It names the type.
         """
-        if self.kinds.kinds == (str,) and agent.output is not str:
+        if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"call(agent, {output}) would be right"
-            raise FlowError(f"{here} shall give str, and its agent gives {output}: {right}")
+            raise FlowError(f"{here} must give str, and its agent gives {output}: {right}")
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
-    """Return the prompt that a task brings; None: it is in words."""
+    """Return the prompt that a task brings; None: the task is plain words."""
     match task:
         case Task():
             return task.prompt
@@ -299,27 +300,27 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call, and gives its whole result.
 
-    A result is read with the prompt that it was asked with, wherever it is read.  So agents that are not known yet are
-    asked with the state's.
+    A result is always read with the prompt of its call.  So an agent that is not known when the flow is defined is
+    asked with the prompt of the state.
 
     Args:
         task: Returns what the agent is asked; pure.
         agent: See `CallState`.
-        kinds: The types of the output.
+        types: The types of the output.
         name: By default that of ``task``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     def __init__(
         self,
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
-        kinds: Sequence[Any],
+        types: Sequence[Any],
         name: str | None,
         within_s: float | None,
     ) -> None:
-        super().__init__(task, agent, kinds, name, within_s)
-        self.kinds = ResultKinds(self.name, kinds, lambda: self._asked_with)
+        super().__init__(task, agent, types, name, within_s)
+        self.answer_types = ResultTypes(self.name, types, lambda: self._asked_with)
 
     @cached_property
     def _asked_with(self) -> Prompt[Any]:
@@ -374,41 +375,41 @@ class FunctionState(_Failing[D, A]):
 
     Args:
         function: Its callable takes the data, and a `Context` if it has a second parameter.
-        kinds: The types of what it returns.
-        within_s: See `Work`.
+        answer_types: The types of what it returns.
+        within_s: See `LiveState`.
     """
 
-    def __init__(self, function: Function, kinds: Kinds, within_s: float | None) -> None:
+    def __init__(self, function: Function, answer_types: AnswerTypes, within_s: float | None) -> None:
         self.function = function
-        self.kinds = kinds
-        self.name = kinds.state
+        self.answer_types = answer_types
+        self.name = answer_types.state
         self.within_s = within_s
         self.doc = inspect.getdoc(function.call) or ""
 
 
 class WaitState(_Giving[D, A]):
-    """A state that waits for somebody, or for something outside.
+    """A state that waits for a person, or for an event outside the program.
 
     Args:
         question: Returns what they are shown; pure.
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: By default that of ``question``.
-        within_s: See `Work`.
+        within_s: See `LiveState`.
     """
 
     triggers = ("done",)
 
     def __init__(
-        self, question: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: float | None
+        self, question: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: float | None
     ) -> None:
         self.question = question
         self.name = name or question.__name__
-        self.kinds = Kinds(self.name, kinds, are_posted=True)
+        self.answer_types = AnswerTypes(self.name, types, are_posted=True)
         self.within_s = within_s
         self.doc = inspect.getdoc(question) or ""
 
 
-class PauseState(Work[D, None]):
+class PauseState(LiveState[D, None]):
     """A state that waits for time to pass."""
 
     triggers = ()
@@ -416,7 +417,7 @@ class PauseState(Work[D, None]):
     def __init__(self, name: str, delay_s: float) -> None:
         self.name = name
         self.within_s = delay_s
-        self.kinds = Kinds(name, ())
+        self.answer_types = AnswerTypes(name, ())
 
 
 class SubflowState(_Failing[D, A]):
@@ -427,55 +428,58 @@ class SubflowState(_Failing[D, A]):
         self.flow = flow
         self.start = start
         self.within_s = within_s
-        self.kinds = Kinds(name, (flow.data,))
+        self.answer_types = AnswerTypes(name, (flow.data,))
 
 
-class SeveralState(_Failing[D, A]):
+class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        is_race: The first that gives something is enough.
-        is_lenient: Failures are among the results; otherwise the first ends the others.
-        parallel: How many members go on at once; None: all.
+        is_race: The first member that gives a value is enough.
+        is_lenient: Failures are among the results; otherwise the first failure ends the other members.
+        parallel: How many members run at once; None: all.
     """
 
     is_race = False
     is_lenient = False
     parallel: int | None = None
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         """Return the name of each member, its state, and the data that it sees."""
         raise NotImplementedError
 
 
-class GatherState(SeveralState[D, A]):
+class GatherState(ParallelState[D, A]):
     """A state that waits for several states at once, or for the first of them."""
 
-    def __init__(self, name: str, members: Sequence[Work[D, Any]], within_s: float | None, is_race: bool) -> None:
+    def __init__(self, name: str, members: Sequence[LiveState[D, Any]], within_s: float | None, is_race: bool) -> None:
         self.name = name
         self.within_s = within_s
         self.is_race = is_race
         self._members = tuple(members)
         if is_race:
-            self.kinds = Kinds(name, list(dict.fromkeys(kind for m in self._members for kind in m.kinds.provided)))
+            self.answer_types = AnswerTypes(
+                name, list(dict.fromkeys(kind for m in self._members for kind in m.answer_types.provided))
+            )
         else:
-            self.kinds = Kinds(name, (tuple[tuple(union_of(m.kinds.provided or (None,)) for m in self._members)],))  # type: ignore[misc]
+            given = tuple([union_of(member.answer_types.provided or (None,)) for member in self._members])
+            self.answer_types = AnswerTypes(name, (tuple[given],))  # type: ignore[valid-type]
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         return self._members
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         return [(member.name, member, data) for member in self._members]
 
 
-class EachState(SeveralState[D, A]):
+class EachState(ParallelState[D, A]):
     """A state that waits for one state for each item that the data have when it is entered."""
 
     def __init__(
         self,
         name: str,
-        member: Work[Any, Any],
+        member: LiveState[Any, Any],
         over: Callable[[D], Sequence[Any]],
         parallel: int | None,
         is_lenient: bool,
@@ -487,21 +491,16 @@ class EachState(SeveralState[D, A]):
         self.parallel = parallel
         self.is_lenient = is_lenient
         self.within_s = within_s
-        kinds = (*member.kinds.provided, Failure) if is_lenient else member.kinds.provided
-        self.kinds = Kinds(name, (tuple[union_of(kinds or (None,)), ...],))  # type: ignore[misc]
+        types = (*member.answer_types.provided, Failure) if is_lenient else member.answer_types.provided
+        self.answer_types = AnswerTypes(name, (tuple[union_of(types or (None,)), ...],))  # type: ignore[misc]
 
     @property
-    def members(self) -> tuple[Work[Any, Any], ...]:
+    def members(self) -> tuple[LiveState[Any, Any], ...]:
         return (self.member,)
 
-    def members_of(self, data: Any) -> Sequence[tuple[str, Work[Any, Any], Any]]:
+    def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         found: Any = self.over(data)
         if isinstance(found, str | bytes | Set | Mapping) or not isinstance(found, Iterable):
             what = f"the items of {self.name} are {shown(found)}"
             raise FlowError(f"{what}: a sequence, which has the same order in every process, would be right")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
-
-
-def is_let_go(state: Work[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be let go of while it goes on."""
-    return state.within_s is not None or (isinstance(state, SeveralState) and state.is_race)

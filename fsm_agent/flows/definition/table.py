@@ -1,4 +1,4 @@
-"""The whole table of a flow: the user's rows, and those for what they leave open; and the machine of it."""
+"""The whole table of a flow, with default rows for what the user's rows leave open, and its machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import wraps
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.flows.definition.kinds import ANY
-from fsm_agent.flows.definition.states import End, FunctionState, Row, State, Work, event_name
+from fsm_agent.flows.definition.answer_types import ANY
+from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import Row as MachineRow
 from fsm_agent.machine.rows import machine_of
@@ -26,13 +26,13 @@ RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
 _NOTES = ("started", "interrupted", "run_again")
 
 
-class Entry(NamedTuple):
-    """A row for one of the triggers that it is for."""
+class TableEntry(NamedTuple):
+    """A row, once for each of its triggers."""
 
     event: str  # the trigger, with its type
     source: str
-    to: str  # the same as the source: it stays there, if the row is None
-    row: Row[Any] | None  # None: of the machine's own, such as its start
+    to: str  # the same as the source if the step stays there
+    row: Row[Any] | None  # None: a step of every flow, such as its start
 
     @property
     def guard(self) -> str:
@@ -50,8 +50,10 @@ def row_name(source: str, event: str, to: str, guard: str) -> str:
     return f"{source} --{event}{f' [{guard}]' if guard else ''}--> {to}"
 
 
-def with_defaults(rows: Sequence[Row[Any]], live: Sequence[Work[Any, Any]], has_deadline: bool) -> tuple[Row[Any], ...]:
-    """Return the rows, and a row for each trigger of each state that may find none which takes it."""
+def with_defaults(
+    rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
+) -> tuple[Row[Any], ...]:
+    """Return the rows, with a default row for each trigger that the user's rows may not take."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None}
     found = list(rows)
     for state in live:
@@ -75,20 +77,20 @@ def cases_of(row: Row[Any]) -> tuple[Any, ...]:
 
 def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     """Return the types, or members of an enum, that the rows of a trigger tell apart."""
-    return state.kinds.cases if trigger == "done" and isinstance(state, Work) else (ANY,)
+    return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
-def entries_of(flow: Flow[Any]) -> Iterator[Entry]:
+def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
     """Yield each row once for each trigger, in the order in which they are tried."""
-    yield Entry("begun", SEEDED, flow.start.name, None)
-    yield Entry("cancelled", SEEDED, CANCELLED.name, None)
+    yield TableEntry("begun", SEEDED, flow.start.name, None)
+    yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
     for row in flow.table:
         for case in cases_of(row):
-            yield Entry(event_name(row.trigger, case), row.source.name, row.to.name, row)
+            yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
     for state in flow.live:
         if isinstance(state, FunctionState) and state.function.once:
             for note in _NOTES:
-                yield Entry(note, state.name, state.name, None)
+                yield TableEntry(note, state.name, state.name, None)
 
 
 def states_enum(flow: Flow[Any]) -> type[StrEnum]:
@@ -144,7 +146,7 @@ def _action(row: Row[Any] | None) -> Any:
 
 
 def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:
-    """Yield the states that rows name, each as often as it is named."""
+    """Yield the states that rows name, once for each mention."""
     yield start
     for row in rows:
         yield row.source

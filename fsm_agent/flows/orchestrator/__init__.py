@@ -1,11 +1,11 @@
-"""The orchestrator: a model plans, a team of agents does the steps, and a table decides what follows a failure."""
+"""The orchestrator: a model plans, a team of agents does the steps, and a table decides what to do after a failure."""
 
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.orchestrator.job import Entry as Entry
+    from fsm_agent.flows.orchestrator.job import Attempt as Attempt
     from fsm_agent.flows.orchestrator.orchestrator import Orchestrator as Orchestrator
     from fsm_agent.flows.orchestrator.result import OrchestrationResult as OrchestrationResult
     from fsm_agent.flows.orchestrator.strategy import Accept as Accept
@@ -22,7 +22,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "job": "Entry",
+            "job": "Attempt",
             "orchestrator": "Orchestrator",
             "result": "OrchestrationResult",
             "strategy": "Accept Blueprint GiveUp Loop OrchestratorConfig Reject Remedy Step Strategy Supply",

@@ -1,4 +1,4 @@
-"""The data of an orchestrator, and its guards and actions: pure functions of the data and what came."""
+"""The data of an orchestrator, with its guards and actions: pure functions of the data and the answer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fsm_agent.flows.orchestrator.strategy import (
     Strategy,
     Supply,
 )
-from fsm_agent.flows.orchestrator.work import Output, Work, written
+from fsm_agent.flows.orchestrator.work import Output, StepWork, written
 from fsm_agent.messages.message import Message
 
 STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
 
 
 @dataclass(frozen=True)
-class Entry:
+class Attempt:
     """An attempt at a step, for the journal."""
 
     step_id: str
@@ -55,18 +55,18 @@ class Job:
     loop: int | None = None  # the number of the loop that failed last, if it was a loop
     is_over: bool = False  # a step said that the task is done
     waves: int = 0
-    journal: tuple[Entry, ...] = ()
+    journal: tuple[Attempt, ...] = ()
     begun: int = 0  # entries of the journal from before this strategy
     seen: Message | None = None  # pictures and documents of the task
 
     @property
     def plan(self) -> Strategy:
-        """The strategy that is there."""
+        """The strategy; it must exist by now."""
         assert self.strategy is not None
         return self.strategy
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[Attempt, ...]:
         """The attempts at steps of this strategy."""
         return self.journal[self.begun :]
 
@@ -85,27 +85,27 @@ def is_finished(j: Job) -> bool:
     return j.is_over or len(j.done) == len(j.plan.steps)
 
 
-def noted(j: Job, works: Sequence[Work]) -> Job:
-    """Note what became of the steps of a wave, repeat the loops that are not over, and count."""
+def noted(j: Job, works: Sequence[StepWork]) -> Job:
+    """Note the results of a wave of steps, repeat the loops that are not over, and count."""
     return _noted(j, works, -1)
 
 
-def _noted(j: Job, works: Sequence[Work], closed: int) -> Job:
-    """Note works; the loop of the number ``closed`` is over."""
+def _noted(j: Job, works: Sequence[StepWork], closed: int) -> Job:
+    """Note the results of steps; the loop with the number ``closed`` is over."""
     done, outputs, journal, is_over = j.done, dict(j.outputs), list(j.journal), j.is_over
     j = replace(j, failed="", error="", loop=None)
     for w in works:
         step = w.step
         if w.error:
             j = _failed(j, step.step_id, w.error)
-            journal.append(Entry(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
+            journal.append(Attempt(step.step_id, step.description, w.agent, "failed", error=w.error, wave=j.waves))
             continue
         assert w.output is not None
         done = (*done, step.step_id)
         outputs.pop(step.step_id, None)
         outputs[step.step_id] = w.output
         is_over = is_over or w.output.says(step.ends_if)
-        journal.append(Entry(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
+        journal.append(Attempt(step.step_id, step.description, w.agent, "completed", w.output.text, wave=j.waves))
     executed = j.executed + sum([not w.error for w in works])
     moved = replace(j, done=done, outputs=outputs, journal=tuple(journal), executed=executed, is_over=is_over)
     ended = {w.step.step_id for w in works if not w.error}
@@ -116,7 +116,7 @@ def _noted(j: Job, works: Sequence[Work], closed: int) -> Job:
 
 
 def _failed(j: Job, step_id: str, error: str, loop: int | None = None) -> Job:
-    """Count a failure; of several at once that of the step is told which has failed most often."""
+    """Count a failure; of several at once, report the step that has failed most often."""
     at = j.index(step_id)
     most = j.failures[j.index(j.failed)] if j.failed else 0
     j = replace(j, failures={**j.failures, at: j.failures.get(at, 0) + 1})
@@ -124,7 +124,7 @@ def _failed(j: Job, step_id: str, error: str, loop: int | None = None) -> Job:
 
 
 def _looped(j: Job, number: int, loop: Loop) -> Job:
-    """Repeat a loop that was done once more and is not over, or let its last step fail at a limit."""
+    """Repeat a loop that is not over, or let its last step fail at a limit."""
     last, times = loop.step_ids[-1], j.iterations.get(number, 1)
     is_short = times < loop.max_iterations
     if j.outputs[last].says(loop.until) or not (loop.until or is_short):
@@ -135,7 +135,7 @@ def _looped(j: Job, number: int, loop: Loop) -> Job:
     limit = f"max_loop_iterations={j.config.max_loop_iterations} of all loops are used up" if is_short else ""
     how_often = "once" if times == 1 else f"{times} times"
     error = "; ".join(filter(None, [f"the loop of {loop} was done {how_often}", limit, why]))
-    entry = Entry(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
+    entry = Attempt(last, j.plan.step(last).description, j.outputs[last].agent, "failed", error=error, wave=j.waves)
     done = tuple([name for name in j.done if name != last])
     return _failed(replace(j, done=done, journal=(*j.journal, entry)), last, error, number)
 
@@ -147,7 +147,7 @@ def _begun_again(j: Job, number: int) -> Job:
     return replace(j, done=done, iterations=counted, looped=j.looped + 1)
 
 
-def has_failed(j: Job, works: Sequence[Work]) -> bool:
+def has_failed(j: Job, works: Sequence[StepWork]) -> bool:
     return bool(noted(j, works).failed)
 
 
@@ -155,33 +155,33 @@ def has_begun(j: Job, _: Any) -> bool:
     return j.waves > 0
 
 
-def is_step_spent(j: Job, works: Sequence[Work]) -> bool:
+def is_step_spent(j: Job, works: Sequence[StepWork]) -> bool:
     now = noted(j, works)
     return bool(now.failed) and now.failures[now.index(now.failed)] >= j.config.max_step_remediations
 
 
 def spent(j: Job) -> str:
-    """Return in words which limit a failure has used up; empty: none."""
+    """Return, in words, the limit that a failure has used up; empty: none."""
     if max(j.failures.values(), default=0) >= j.config.max_step_remediations:
         return f"; {STEP_SPENT}"
     return f"; {TOTAL_SPENT}" if j.redesigns >= j.config.max_total_redesigns else ""
 
 
-def is_total_spent(j: Job, works: Sequence[Work]) -> bool:
+def is_total_spent(j: Job, works: Sequence[StepWork]) -> bool:
     return has_failed(j, works) and j.redesigns >= j.config.max_total_redesigns
 
 
-def is_transient(j: Job, works: Sequence[Work]) -> bool:
+def is_transient(j: Job, works: Sequence[StepWork]) -> bool:
     now = noted(j, works)
     return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
 
-def is_last(j: Job, works: Sequence[Work]) -> bool:
+def is_last(j: Job, works: Sequence[StepWork]) -> bool:
     return is_finished(noted(j, works))
 
 
 def retried(j: Job, _: Any = None) -> Job:
-    """Do the step that failed again, or the loop, once more than its limit."""
+    """Do the failed step again; a failed loop, one time beyond its limit."""
     return counted(j if j.loop is None else _begun_again(j, j.loop))
 
 
@@ -189,12 +189,12 @@ def counted(j: Job) -> Job:
     return replace(j, redesigns=j.redesigns + 1)
 
 
-def retried_at_once(j: Job, works: Sequence[Work]) -> Job:
+def retried_at_once(j: Job, works: Sequence[StepWork]) -> Job:
     return counted(noted(j, works))
 
 
 def fits(j: Job, new: NewSteps) -> bool:
-    """New steps that make a strategy with those that are kept."""
+    """Return True if the new steps and the kept ones make a strategy."""
     try:
         redesigned(j, new)
     except ValueError:
@@ -203,7 +203,7 @@ def fits(j: Job, new: NewSteps) -> bool:
 
 
 def redesigned(j: Job, new: NewSteps) -> Job:
-    """Replace what is left: the count of the failed step is that of the first of the new ones."""
+    """Replace the remaining steps; the first new one inherits the failures of the failed step."""
     at = j.index(j.failed)
     kept = [s for n, s in enumerate(j.plan.steps) if s.step_id in j.done]
     names = {s.step_id for s in kept}
@@ -219,7 +219,7 @@ def planned(j: Job, strategy: Strategy) -> Job:
 
 
 def cleared(j: Job, _: Any = None) -> Job:
-    """Forget the outputs and the counts of steps: a new strategy begins from the start."""
+    """Forget all outputs and counts: a new strategy starts from nothing."""
     return counted(
         replace(j, done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False),
     )
@@ -231,7 +231,7 @@ def imposed(j: Job, strategy: Strategy) -> Job:
 
 def supplied(j: Job, answer: Supply) -> Job:
     step = j.plan.step(j.failed)
-    work = Work(step, "a person", j.task, (), {}, "", output=written(answer.output))
+    work = StepWork(step, "a person", j.task, (), {}, "", output=written(answer.output))
     return _noted(j, [work], -1 if j.loop is None else j.loop)
 
 

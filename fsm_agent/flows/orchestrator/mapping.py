@@ -1,4 +1,4 @@
-"""Placeholders of intents, filled with the outputs of earlier steps: by name, else by words; no model is asked."""
+"""Fills placeholders of intents with outputs of earlier steps: by name, or by common words, without a model."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _COMMON = frozenset(["content", "output", "result", "data", "text", "value", "st
 
 
 class TooLong(ValueError):
-    """A text that is too long."""
+    """The text is too long."""
 
 
 def placeholders(template: str) -> list[str]:
-    """Return the names in a template, in order, each once."""
+    """Return the names in a template, in order and without duplicates."""
     return list(dict.fromkeys([name.strip() for name in _PLACEHOLDER.findall(template)]))
 
 
 def words(text: str) -> set[str]:
-    """Return the words of a text that say something, in lower case."""
+    """Return the significant words of a text, in lower case."""
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
 class Texts:
-    """Texts by name, read once, from which the one with most words in common with another is chosen.
+    """Texts by name, indexed once, to find the one that shares most words with another text.
 
     Args:
         texts: Names and texts.
@@ -44,13 +44,13 @@ class Texts:
                 self._with.setdefault(word, []).append(number)
 
     def best(self, wanted: str) -> str | None:
-        """Return the name of the text that has most of the wanted words, the last of equal ones; None: it has none."""
+        """Return the text with most of the wanted words, the last of equals; None: no text has any."""
         counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
         return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
 
 
 class Earlier:
-    """The steps before one, whose outputs its placeholders mean.
+    """The steps before a step, whose outputs its placeholders may mean.
 
     Args:
         steps: The steps, in the order in which they ended.
@@ -66,17 +66,17 @@ class Earlier:
         self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
 
     def source_of(self, name: str) -> str | None:
-        """Return the step whose output a placeholder means: by its name, else by whole words."""
+        """Return the step whose output a placeholder means: by its name, or by common words."""
         return self._by_name.get(name) or self._texts.best(name)
 
     def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Return the steps whose outputs the placeholders of a template mean, and the names that mean none."""
+        """Return the steps whose outputs the placeholders of a template mean, and the names that match none."""
         found = {name: self.source_of(name) for name in placeholders(template) if name not in known}
         return {n: step for n, step in found.items() if step is not None}, [n for n in found if found[n] is None]
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with values in the place of names, which are not searched for names again.
+    """Return a template with values in place of names; placeholders inside values are not filled.
 
     Raises:
         TooLong: It would have more than `MOST_TEXT` characters.

@@ -1,4 +1,4 @@
-"""The agents that the members of a team stand for: agents, functions, flows as functions, objects with an expertise."""
+"""Makes agents of the members of a team: agents, functions, flows, objects with an expertise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 
 def models_of(member: Any) -> list[Any]:
-    """Return the models of the agents that a member is or has; one of code alone has none."""
+    """Return the models of a member's agents; a member that is plain code has none."""
     agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
     return [agent.model for agent in agents if not isinstance(agent.model, Program)]
 

@@ -1,4 +1,4 @@
-"""An orchestrator: a flow whose plan a model makes, and whose steps are done by a team of agents."""
+"""An orchestrator: a flow whose plan comes from a model, and whose steps a team of agents does."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import Answers, Runnable, Sink
-from fsm_agent.flows.definition.declaring import end
+from fsm_agent.flows.definition.declare import end
 from fsm_agent.flows.definition.states import Row, State, SubflowState
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig, Strategy
-from fsm_agent.flows.orchestrator.table import WorkingState, orchestrator_flow
+from fsm_agent.flows.orchestrator.table import TeamState, orchestrator_flow
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, UnstoredFlowOptions, map_options
@@ -58,7 +58,7 @@ class Orchestrator(Runnable):
         planner: Makes strategies and decisions; by default an agent of the first model in the team.
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
-        name: By which its runs find it; several in one store need names of their own.
+        name: The name in its runs; orchestrators that share a store need different names.
         store: Where its runs are kept; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
@@ -66,7 +66,7 @@ class Orchestrator(Runnable):
         world: See `Flow`.
 
     Raises:
-        FlowError: There are no agents, two have one name, or the strategy names one that is not there.
+        FlowError: There are no agents, two have the same name, or the strategy names an unknown one.
     """
 
     process_type: ClassVar[type[Any]] = FlowRun
@@ -147,7 +147,7 @@ class Orchestrator(Runnable):
         """The names of its agents, the validator included."""
         return [*self.team.agents, self.validator.name]
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def seed(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]:
         """Return a run that has not begun.
 
@@ -156,28 +156,28 @@ class Orchestrator(Runnable):
             options: Those of `FlowOptions`; ``clients`` may name models by agent's name, too.
 
         Raises:
-            FlowError: The task asks for nothing, or a name of ``clients`` is that of no agent.
+            FlowError: The task is empty, or ``clients`` names an unknown agent.
         """
         job = self.job(task, self.strategy)
         return self.flow.seed(job, **self._by_state(options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def call(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
         """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
 
         Raises:
             FlowFailed: The task was not done; ``error.result`` says what was.
-            FlowSuspended: It waits for somebody who is not here.
+            FlowSuspended: It waits for a person who is not here.
         """
         result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
         return result
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     async def acall(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
         """`call` for asyncio."""
         return await self.arun(self.seed(task, **options))
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def stream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
         """Do a task, or continue a run, and yield its events; see `Flow.stream`.
 
@@ -186,22 +186,22 @@ class Orchestrator(Runnable):
         """
         return self._stream(one, options)
 
-    @spelled_out(FlowOptions)
+    @with_options_shown(FlowOptions)
     def astream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         return self._astream(one, options)
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     def map(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
         """Do many tasks, in threads; see `Agent.map`."""
         return self._map(tasks, **map_options(options))
 
-    @spelled_out(FlowMapOptions)
+    @with_options_shown(FlowMapOptions)
     async def amap(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
         """`map` for asyncio."""
         return await self._amap(tasks, **map_options(options))
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     def resume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
@@ -209,7 +209,7 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = self._resume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions)
+    @with_options_shown(FlowResumeOptions)
     async def aresume(
         self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
     ) -> OrchestrationResult:
@@ -217,9 +217,9 @@ class Orchestrator(Runnable):
         result: OrchestrationResult = await self._aresume(run_id, answers, options)
         return result
 
-    @spelled_out(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[Job]:
-        """Return the run in the store, made of its whole journal; see `Flow.replay`."""
+        """Return a stored run, rebuilt from its whole journal; see `Flow.replay`."""
         run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
         return run
 
@@ -244,7 +244,7 @@ class Orchestrator(Runnable):
         """Return an orchestrator that differs in these arguments of the class."""
         return type(self)(**{**self._arguments, **arguments})
 
-    @spelled_out(Policy, without=PYTHONS_OWN)
+    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[str], Any]:
@@ -284,7 +284,7 @@ class Orchestrator(Runnable):
     def listener_to(self, process: FlowRun[Job]) -> Sink | None:
         return self.flow.listener_to(process)
 
-    @spelled_out(UnstoredFlowOptions)
+    @with_options_shown(UnstoredFlowOptions)
     def definition(self, **options: Any) -> Definition:
         return self.flow.definition(**self._by_state(options))
 
@@ -298,7 +298,7 @@ class Orchestrator(Runnable):
         self.flow.check_process(process, verb)
 
     def plan(self, task: str | Payload) -> Strategy:
-        """Return the strategy that a model makes for a task, and do nothing of it.
+        """Return the strategy that a model makes for a task, without executing it.
 
         Raises:
             FlowError: No strategy could be made.
@@ -324,7 +324,7 @@ class Orchestrator(Runnable):
         """Return the data with which a run of its flow begins.
 
         Raises:
-            FlowError: The task asks for nothing.
+            FlowError: The task is empty.
         """
         check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
         if isinstance(task, str):
@@ -334,7 +334,7 @@ class Orchestrator(Runnable):
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     def _by_state(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options whose clients, which may be given by the names of agents, are by the states that ask these."""
+        """Return the options with clients by state, where they were given by the names of agents."""
         clients = options.get("clients")
         if not isinstance(clients, Mapping):
             return {**options}
@@ -352,7 +352,7 @@ class Orchestrator(Runnable):
         """The states that ask an agent, by its name; the planner or validator may be one of the team."""
         found: dict[str, list[State[Any]]] = {}
         for state in (*self._step.live, *self.flow.live):
-            if isinstance(state, WorkingState):
+            if isinstance(state, TeamState):
                 found.update({name: [key] for name, key in state.keys_by_agent.items()})
         for state in (*self._step.live, *self.flow.live):
             agent = getattr(state, "agent", None)
@@ -377,4 +377,4 @@ class Orchestrator(Runnable):
         return self.flow.states["asking"]
 
 
-spelled_out(Orchestrator, is_change=True)(Orchestrator.changed)
+with_options_shown(Orchestrator, is_change=True)(Orchestrator.changed)

@@ -1,6 +1,6 @@
-"""The requests to the models of an orchestrator, in words: all that each of them is told of a task.
+"""The words of the requests to the models of an orchestrator: all that each is told about a task.
 
-What models have written before is quoted: its lines are indented, and it is not searched for placeholders.
+Earlier outputs of models are quoted: their lines are indented, and placeholders in them are not filled.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.flows.orchestrator.job import Attempt, Job
 from fsm_agent.flows.orchestrator.mapping import placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS, OrchestratorConfig, Step
-from fsm_agent.flows.orchestrator.work import Work, filled
+from fsm_agent.flows.orchestrator.work import StepWork, filled
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 
@@ -43,13 +43,13 @@ def with_pictures(text: str, seen: Message | None) -> Any:
     return text if seen is None else Payload((Text(text), *seen.parts))  # type: ignore[arg-type]
 
 
-def seen_by_agent(w: Work) -> Message | None:
-    """Return the pictures that the agent of a step is given: those of a task that its intent quotes."""
+def seen_by_agent(w: StepWork) -> Message | None:
+    """Return the pictures for the agent of a step: those of the task, if its intent quotes the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
 def planning(j: Job, guide: str) -> str:
-    """Return the request for a strategy; after a failure for another one."""
+    """Return the request for a strategy, or for another one after a failure."""
     again = ""
     if j.failed:
         before = f"The strategy before failed in {j.failed!r}: {_quoted(j.error)}\nIt was:\n{_strategy(j)}"
@@ -59,14 +59,14 @@ def planning(j: Job, guide: str) -> str:
 
 
 def planning_simply(j: Job, agents: str) -> str:
-    """Return the request for a strategy to a model that has made none when it was asked in full."""
+    """Return a shorter request for a strategy, for a model that failed to answer the full one."""
     fields = 'Each step needs "step_id", "description" and "intent_template", which is all that its agent is asked:'
     names = "{{ task }} in it stands for the task, {{ name }} for the output of the earlier step with this step_id."
     return f"A strategy as JSON, and nothing else. {fields} {names}\nTask: {_quoted(j.task)}\nAgents:\n{agents}"
 
 
 def deciding(j: Job, agents: str) -> str:
-    """Return the question what follows a failure."""
+    """Return the question of what to do after a failure."""
     step = j.plan.step(j.failed)
     tried = _listed([(e.agent, e.error or e.output) for e in j.entries if e.step_id == j.failed])
     failures, c = j.failures.get(j.index(j.failed), 0), j.config
@@ -82,7 +82,7 @@ def deciding(j: Job, agents: str) -> str:
 
 
 def redesigning(j: Job, guide: str) -> str:
-    """Return the request for steps in place of those that are left."""
+    """Return the request for steps in place of the remaining ones."""
     return (
         f"Task: {_quoted(j.task)}\nThe step {j.failed!r} failed: {_quoted(j.error)}\n"
         f"Replace it and what follows. What is done is kept: do not list it again, and use it by name.\n\n"
@@ -91,8 +91,8 @@ def redesigning(j: Job, guide: str) -> str:
     )
 
 
-def matching(w: Work) -> str:
-    """Return the question which outputs the placeholders mean that match none."""
+def matching(w: StepWork) -> str:
+    """Return the question of which outputs the unmatched placeholders mean."""
     names = ", ".join(filled(w).unmatched)
     known = _listed([(s.step_id, "; ".join(filter(None, [s.description, s.expected_output]))) for s in w.earlier])
     request = _quoted(w.step.intent_template, _MOST_OF_ONE)
@@ -102,7 +102,7 @@ def matching(w: Work) -> str:
     )
 
 
-def wording(w: Work, can: str) -> str:
+def wording(w: StepWork, can: str) -> str:
     """Return the request to word an intent."""
     expected = f"\nExpected: {_quoted(w.step.expected_output)}" if w.step.expected_output else ""
     return (
@@ -111,7 +111,7 @@ def wording(w: Work, can: str) -> str:
     )
 
 
-def working(w: Work, is_text: bool) -> str:
+def working(w: StepWork, is_text: bool) -> str:
     """Return what the agent of a step is asked."""
     where = "alone on the last line" if is_text else "as a field of the answer, or as the answer"
     lines = [w.intent]
@@ -124,8 +124,8 @@ def working(w: Work, is_text: bool) -> str:
     return "\n".join(lines)
 
 
-def validating(w: Work) -> str:
-    """Return the question whether an output does what the step is for; the output is whole."""
+def validating(w: StepWork) -> str:
+    """Return the question of whether an output does what the step is for; the output is not cut."""
     output = w.output.text if w.output is not None else ""
     return (
         f"Task: {_quoted(w.task)}\nStep: {_quoted(w.step.description)}\nExpected: {_quoted(w.step.expected_output)}\n"
@@ -144,13 +144,13 @@ def _quoted(text: str, most: int | None = None) -> str:
 
 
 def _listed(items: Iterable[tuple[str, str]]) -> str:
-    """Return items with names, a line each; they are cut so that all have room."""
+    """Return named items, one a line, cut so that all fit."""
     found = list(items)
     most = min(_MOST_OF_ONE, max(_LEAST_QUOTED, MOST_QUOTED // max(len(found), 1)))
     return "\n".join([f"- {name}: {_quoted(text, most)}" for name, text in found]) or "- none"
 
 
-def _done(entries: Iterable[Entry]) -> str:
+def _done(entries: Iterable[Attempt]) -> str:
     completed = {e.step_id: e.output for e in entries if e.status == "completed"}
     return _listed(completed.items()).removeprefix("- ").replace("\n- ", "; ")
 

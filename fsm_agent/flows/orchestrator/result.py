@@ -1,4 +1,4 @@
-"""The result of an orchestrated task: what each step gave, true counts, and the journal."""
+"""The result of an orchestrated task: the outputs, the counts and the journal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.flows.definition.kinds import case_name
-from fsm_agent.flows.orchestrator.job import Entry, Job
+from fsm_agent.flows.definition.answer_types import case_name
+from fsm_agent.flows.orchestrator.job import Attempt, Job
 from fsm_agent.flows.process.flow_result import FlowResult
 
 if TYPE_CHECKING:
@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of a task, which `FlowFailed` has as well.
+    """The result of a task; `FlowFailed` carries one, too.
 
-    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or an end of every flow.
+    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or one of the ends that
+    every flow has.
 
     Args:
         run: The run of the orchestrator's flow.
@@ -61,17 +62,17 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def steps_executed(self) -> int:
-        """Successes of steps, those that were done again included."""
+        """How many steps succeeded, counting each repetition."""
         return self._job.executed
 
     @property
     def redesigns(self) -> int:
-        """Retries and redesigns of all kinds."""
+        """How many retries and redesigns there were."""
         return self._job.redesigns
 
     @property
     def failed_step(self) -> str:
-        """The step that failed last, if nothing came after; else empty."""
+        """The step that failed last, unless something was done after it; then empty."""
         return self._job.failed
 
     @property
@@ -88,20 +89,20 @@ class OrchestrationResult(FlowResult[Job]):
         return {**found, **keys}
 
     @property
-    def journal(self) -> list[Entry]:
+    def journal(self) -> list[Attempt]:
         """All attempts at steps, with their times, and the steps that are left."""
         own = {"executing": "done", "asking": "done Supply"}  # the steps at which attempts are noted
         ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
         steps = self._job.strategy.steps if self._job.strategy else ()
         left = [s for s in steps if s.step_id not in self._job.outputs and s.step_id != self._job.failed]
-        return made + [Entry(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
+        return made + [Attempt(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
 
     def step_output(self, step_id: str) -> Any:
         """Return what a step gave.
 
         Raises:
-            LookupError: It gave nothing; the message names those that did.
+            LookupError: It has no output; the message names the steps that have.
         """
         if step_id not in self._job.outputs:
             known = ", ".join(map(repr, self._job.outputs)) or "no step yet"
@@ -117,7 +118,7 @@ class OrchestrationResult(FlowResult[Job]):
         """Return the last output of a type.
 
         Raises:
-            LookupError: There is none; the message names the types that there are.
+            LookupError: No output has the type; the message names the types that outputs have.
         """
         if found := self.outputs_of(kind):
             return found[-1]

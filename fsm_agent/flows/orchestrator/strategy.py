@@ -18,7 +18,7 @@ MOST_NAME = 200  # characters of each of its names
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A description of how such tasks are done: a guide for whoever plans, no contract."""
+    """A description of how such tasks are done: a guide for the planner, not a contract."""
 
     description: str
     graph: str | None = None  # in Mermaid, say
@@ -92,7 +92,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A plan of steps, which a model makes or you do; checked when it is made."""
+    """A plan of steps, made by a model or by you, and checked when it is made."""
 
     goal: str
     steps: tuple[Step, ...]
@@ -119,14 +119,14 @@ class Strategy:
         while ready := [name for name in ids if name not in done and not before[name] - done]:
             done.update(ready)
         if left := [name for name in ids if name not in done]:
-            raise FlowError(f"the steps {', '.join(map(repr, left))} wait for each other: depends_on has a circle")
+            raise FlowError(f"the steps {', '.join(map(repr, left))} wait for each other: depends_on has a cycle")
 
     def step(self, step_id: str) -> Step:
         """Return a step by its name."""
         return next(step for step in self.steps if step.step_id == step_id)
 
     def before(self, step_id: str) -> set[str]:
-        """Return the names of the steps that must have been done before one."""
+        """Return the names of the steps that must be done before a step."""
         ids = [step.step_id for step in self.steps]
         needed = self.step(step_id).depends_on
         return set(ids[: ids.index(step_id)] if needed is None else needed)
@@ -139,14 +139,14 @@ def _known(what: str, name: str, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Matches:
-    """The steps whose outputs placeholders mean, by placeholder; None: there is none."""
+    """The step whose output each placeholder means; None: no step's."""
 
     steps: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class NewSteps:
-    """Steps in place of those that are left."""
+    """Steps in place of the remaining ones."""
 
     steps: tuple[Step, ...]
 
@@ -163,7 +163,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word of the validator about an output."""
+    """The validator's verdict on an output."""
 
     status: Literal["PASS", "FAIL"]
     reason: str = ""
@@ -205,15 +205,15 @@ class OrchestratorConfig:
         max_step_remediations: Attempts at one step of a strategy, the first included.
         max_total_redesigns: Retries and redesigns of all steps; the first strategy is not counted.
         max_loop_iterations: Repetitions in all loops together.
-        parallel: Steps that go on at once.
-        step_timeout_s: Seconds that the agent of a step has; None: no matter how long. With a time, no agent may
+        parallel: How many steps run at once.
+        step_timeout_s: Seconds that the agent of a step has; None: as long as it takes. With a time, no agent may
             have a function that must not run twice.
         min_step_interval_s: Seconds between one step and the next at least; above 0, steps are done one at a time.
         deadline_s: Seconds for all of it.
-        unmatched: What becomes of a placeholder that no output is for: "error" fails the step, "empty" leaves it out.
+        unmatched: What to do with a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
         llm_names: The planner is asked first which step such a placeholder means.
-        llm_intents: The planner words what an agent is asked, from the intent that has been filled in.
-        escalate: A person is asked when attempts or redesigns are used up, in place of the failure.
+        llm_intents: The planner words what an agent is asked, from the filled intent.
+        escalate: When attempts or redesigns are used up, a person is asked before the task fails.
     """
 
     max_step_remediations: int = 3

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.declaring import call, each, end, execute, failure, pause, subflow, wait
-from fsm_agent.flows.definition.kinds import ANY, Kinds, check_resolved
+from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, check_resolved
+from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
 from fsm_agent.flows.definition.states import CallState, End, Row, State
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import job as of
@@ -32,14 +32,15 @@ from fsm_agent.flows.orchestrator.strategy import (
     Verdict,
 )
 from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.orchestrator.work import Intent, Work
+from fsm_agent.flows.orchestrator.work import Intent, StepWork
+from fsm_agent.flows.process.flow_process import CallChild, child_of
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowLimits
 
-STEPS = 100_000  # states of a run at most: what bounds it are the limits of the orchestrator
+STEPS = 100_000  # far above what the limits of the orchestrator allow
 
 
-class WorkingState(CallState[Work, Any]):
+class TeamState(CallState[StepWork, Any]):
     """A call of an agent of the team, which is asked for its own output.
 
     Args:
@@ -48,9 +49,9 @@ class WorkingState(CallState[Work, Any]):
         within_s: See `CallState`.
     """
 
-    def __init__(self, task: Callable[[Work], Any], team: Team, within_s: float | None) -> None:
+    def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
-        self.kinds = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
+        self.answer_types = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
         self._agents = team.agents
 
@@ -65,21 +66,24 @@ class WorkingState(CallState[Work, Any]):
         return (self, *self.keys_by_agent.values())
 
 
-class _Outputs(Kinds):
-    """The types of the outputs of a team: each is kept with its agent, so they may have one shape."""
+child_of(TeamState)(CallChild)
+
+
+class _Outputs(AnswerTypes):
+    """The types of the outputs of a team: each output is kept with its agent, so types may have the same shape."""
 
     @property
     def cases(self) -> tuple[Any, ...]:
         return (ANY,)
 
     def check(self, where: str) -> None:
-        for kind in self.kinds:
+        for kind in self.types:
             check_resolved(where, kind)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TeamFlow(Flow[Job]):
-    """The flow of an orchestrator, whose result knows the outputs of its team."""
+    """The flow of an orchestrator, with results that know the types of the team's outputs."""
 
     team: Team
 
@@ -89,42 +93,42 @@ class TeamFlow(Flow[Job]):
 
 def step_flow(
     team: Team, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
-) -> Flow[Work]:
+) -> Flow[StepWork]:
     """Return the flow of one step: fill in what is asked, ask, validate, let a person look."""
 
     @execute
-    def preparing(w: Work) -> Intent:
+    def preparing(w: StepWork) -> Intent:
         return at.filled(w)
 
     @call(planner, Matches)
-    def matching(w: Work) -> str:
+    def matching(w: StepWork) -> str:
         return requests.matching(w)
 
     @call(planner, str)
-    def wording(w: Work) -> Any:
+    def wording(w: StepWork) -> Any:
         return requests.with_pictures(requests.wording(w, team.can[w.agent]), requests.seen_by_agent(w))
 
-    def work(w: Work) -> Any:
+    def work(w: StepWork) -> Any:
         return requests.with_pictures(
             requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
         )
 
-    team.check_let_go(config.step_timeout_s)
-    working = WorkingState(work, team, config.step_timeout_s)
+    team.check_abandonment(config.step_timeout_s)
+    working = TeamState(work, team, config.step_timeout_s)
 
     @call(validator, Verdict)
-    def validating(w: Work) -> Any:
+    def validating(w: StepWork) -> Any:
         return requests.with_pictures(requests.validating(w), w.seen)
 
     @wait(Accept, Reject)
-    def reviewing(w: Work) -> str:
+    def reviewing(w: StepWork) -> str:
         return w.output.text if w.output is not None else ""
 
-    def drafted(w: Work, value: Any) -> Work:
+    def drafted(w: StepWork, value: Any) -> StepWork:
         return replace(w, output=team.output_of(w.agent, value))
 
     done, failed = end("ended"), end("broken")
-    names: list[Row[Work]] = []
+    names: list[Row[StepWork]] = []
     intents = [preparing.done(working, do=at.asked)]
     if config.llm_intents:
         intents = [
@@ -141,7 +145,7 @@ def step_flow(
     elapsed = [working.elapsed(failed, do=at.timed_out)] if config.step_timeout_s else []
     return Flow(
         "step",
-        Work,
+        StepWork,
         start=preparing,
         rows=[
             *names,
@@ -190,7 +194,7 @@ def orchestrator_flow(
 
     step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
-    def wave(j: Job) -> list[Work]:
+    def wave(j: Job) -> list[StepWork]:
         steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
         earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
@@ -198,7 +202,9 @@ def orchestrator_flow(
         ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
         until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
         return [
-            Work(s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen)
+            StepWork(
+                s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen
+            )
             for s in ready
         ]
 

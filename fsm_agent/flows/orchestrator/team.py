@@ -1,4 +1,4 @@
-"""The agents of an orchestrator: by name, what each can do, and who is fit for a step."""
+"""The agents of an orchestrator: their names, what each can do, and which one fits a step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.kinds import Kinds
-from fsm_agent.flows.definition.letting_go import once_of, refused
+from fsm_agent.flows.definition.abandonment import once_of, refused
+from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, retried
 from fsm_agent.flows.orchestrator.mapping import Texts
@@ -36,7 +36,7 @@ class Team:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
         self._models: list[Client | str] = []
-        self.kinds: dict[str, Kinds] = {}  # of their outputs, each by itself: types of several may have one shape
+        self.answer_types: dict[str, AnswerTypes] = {}  # by agent, since types of several may have the same shape
         check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         for member in members:
             agent, can = agent_and_skill(member)
@@ -44,7 +44,7 @@ class Team:
                 raise FlowError(f"two agents are called {agent.name!r}: Agent(…, name=…) of its own would be right")
             self.agents[agent.name] = agent
             self._models += models_of(member)
-            self.kinds[agent.name] = Kinds(agent.name, [agent.output])
+            self.answer_types[agent.name] = AnswerTypes(agent.name, [agent.output])
             self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
             raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
@@ -59,7 +59,7 @@ class Team:
         """The first model of an agent.
 
         Raises:
-            FlowError: There is none.
+            FlowError: No agent has a model.
         """
         if not self._models:
             raise FlowError(f"no agent of {self} has a model that could plan: planner=Agent('provider:model') is right")
@@ -74,7 +74,7 @@ class Team:
         """Return a plan that this team can do within the limits.
 
         Raises:
-            FlowError: A step is assigned to no agent of the team, or a loop is longer than all loops may be.
+            FlowError: A step is assigned to an unknown agent, or a loop exceeds the limit of all loops.
         """
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
@@ -86,8 +86,8 @@ class Team:
                 raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
         return plan
 
-    def check_let_go(self, timeout_s: float | None) -> None:
-        """Refuse a time limit of steps in which functions may run that must not run twice.
+    def check_abandonment(self, timeout_s: float | None) -> None:
+        """Refuse a time limit of steps if an agent has a function that must not run twice.
 
         Raises:
             FlowError: It names the agent and the function.
@@ -98,18 +98,18 @@ class Team:
                 raise refused(here, what, "no such limit, or an agent without it, is right")
 
     def output_of(self, name: str, value: Any) -> Output:
-        """Return the output of an agent as it is kept, with the text that the next steps are given."""
-        kinds = self.kinds[name]
-        written = kinds.dump(value)
+        """Return the output of an agent in the form that is stored, with its text for later steps."""
+        answer_types = self.answer_types[name]
+        written = answer_types.dump(value)
         plain = value if type(value) is str else written
-        return Output(repr(kinds), written, prompt_text(value) if is_worded(value) else plain, name)
+        return Output(repr(answer_types), written, prompt_text(value) if is_worded(value) else plain, name)
 
     def value_of(self, output: Output) -> Any:
         """Return the value of an output."""
-        return self.kinds[output.agent].load(output.value) if output.agent else output.text
+        return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def fit_for(self, j: Job, step: Step) -> str:
-        """Return who does a step: the one in its place, the assigned one, or the one with most of its words."""
+        """Return the agent for a step: its replacement, the assigned agent, or the one with most of its words."""
         name = j.agents.get(step.step_id, step.assigned_agent)
         return name if name in self.agents else self._fittest(step, list(self.agents))
 

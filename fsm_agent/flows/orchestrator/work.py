@@ -1,4 +1,4 @@
-"""The data of one step at work, and its guards and actions: pure functions of the data and what came."""
+"""The data of one step, with its guards and actions: pure functions of the data and the answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.mapping import filled as with_values
 from fsm_agent.flows.orchestrator.strategy import Accept, Matches, Reject, Step, Verdict
 from fsm_agent.messages.message import Message
 
-_TRANSIENT = ("model failed", "expired")  # reasons of an agent call that may be another one in a moment
+_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
 _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
@@ -27,20 +27,20 @@ class Output:
     agent: str = ""  # whose output type it is of; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return True if this is the word: the last line of a text, a value, or a field of an object.
+        """Return True if the output says a word: as the last line, as its value, or as a field.
 
         The word stands alone there, whatever its case and the marks around it; a field of its name that is true says
-        it as well.  What is empty is never said.
+        it as well.  No output says the empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
             flags = [name for name, item in value.items() if item is True]
-            return wanted != "" and wanted in map(_bare, [*flags, *_plain(value.values())])
-        return wanted != "" and wanted in map(_bare, _plain([value]))
+            return wanted != "" and wanted in map(_bare, [*flags, *_texts_of(value.values())])
+        return wanted != "" and wanted in map(_bare, _texts_of([value]))
 
 
-def _plain(values: Iterable[Any]) -> list[str]:
-    """Return the texts among values, and numbers and truth values as texts."""
+def _texts_of(values: Iterable[Any]) -> list[str]:
+    """Return texts, numbers and truth values as texts, and skip all other values."""
     return [str(value) for value in values if isinstance(value, str | int | float)]
 
 
@@ -52,15 +52,15 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Intent:
-    """A template, filled, and the names in it that no output is for."""
+    """A filled template, and the names in it that match no output."""
 
     text: str
     unmatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Work:
-    """One step at work, with all that it needs."""
+class StepWork:
+    """One step, with all that it needs."""
 
     step: Step
     agent: str
@@ -77,19 +77,19 @@ class Work:
     is_transient: bool = False
 
 
-def must_validate(w: Work, _: Any) -> bool:
+def must_validate(w: StepWork, _: Any) -> bool:
     return w.step.requires_validation
 
 
-def must_approve(w: Work, _: Any) -> bool:
+def must_approve(w: StepWork, _: Any) -> bool:
     return w.step.requires_approval
 
 
-def is_refused(w: Work, verdict: Verdict) -> bool:
+def is_refused(w: StepWork, verdict: Verdict) -> bool:
     return verdict.status == "FAIL"
 
 
-def filled(w: Work) -> Intent:
+def filled(w: StepWork) -> Intent:
     """Return the intent of a step, with the outputs that its placeholders mean."""
     known = {**w.texts, "task": w.task}
     meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
@@ -99,63 +99,63 @@ def filled(w: Work) -> Intent:
     return Intent(with_values(w.step.intent_template, values), tuple([n for n in unmatched if n not in meant]))
 
 
-def may_match(w: Work, intent: Intent) -> bool:
+def may_match(w: StepWork, intent: Intent) -> bool:
     return bool(intent.unmatched and w.earlier) and w.matched is None
 
 
-def matched(w: Work, found: Matches) -> Work:
-    """Keep what a model has found, as far as there are such steps."""
+def matched(w: StepWork, found: Matches) -> StepWork:
+    """Keep the matches of a model that name existing steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 
 
-def not_matched(w: Work, _: Any) -> Work:
+def not_matched(w: StepWork, _: Any) -> StepWork:
     return replace(w, matched={})
 
 
-def is_unmatched(w: Work, intent: Intent) -> bool:
+def is_unmatched(w: StepWork, intent: Intent) -> bool:
     return bool(intent.unmatched) and w.unmatched == "error"
 
 
-def unmatched(w: Work, intent: Intent) -> Work:
+def unmatched(w: StepWork, intent: Intent) -> StepWork:
     known = ", ".join(repr(step.step_id) for step in w.earlier) or "none yet"
     name = f"{{{{ {intent.unmatched[0]} }}}} of {w.step.step_id!r}"
     return replace(w, error=f"{name} matches no output: those of {known} are there")
 
 
-def is_empty(w: Work, intent: Intent) -> bool:
+def is_empty(w: StepWork, intent: Intent) -> bool:
     return not intent.text.strip()
 
 
-def empty(w: Work, _: Any) -> Work:
+def empty(w: StepWork, _: Any) -> StepWork:
     return replace(w, error=f"there is nothing to ask: {w.step.intent_template!r:.80} is empty when it is filled")
 
 
-def asked(w: Work, intent: Intent) -> Work:
+def asked(w: StepWork, intent: Intent) -> StepWork:
     return replace(w, intent=intent.text)
 
 
-def reworded(w: Work, text: str) -> Work:
+def reworded(w: StepWork, text: str) -> StepWork:
     return replace(w, intent=text)
 
 
-def refused(w: Work, verdict: Verdict) -> Work:
+def refused(w: StepWork, verdict: Verdict) -> StepWork:
     return replace(w, error=f"validation failed: {verdict.reason}")
 
 
-def rejected(w: Work, answer: Reject) -> Work:
+def rejected(w: StepWork, answer: Reject) -> StepWork:
     return replace(w, error=f"rejected: {answer.reason}")
 
 
-def accepted(w: Work, answer: Accept) -> Work:
+def accepted(w: StepWork, answer: Accept) -> StepWork:
     return w if answer.text is None else replace(w, output=written(answer.text))
 
 
-def broke(w: Work, why: Failure) -> Work:
+def broke(w: StepWork, why: Failure) -> StepWork:
     return replace(w, error=f"{why.reason}: {why.detail}", is_transient=why.reason in _TRANSIENT)
 
 
-def timed_out(w: Work, _: None) -> Work:
+def timed_out(w: StepWork, _: None) -> StepWork:
     return replace(w, error="its time is over", is_transient=True)
 
 

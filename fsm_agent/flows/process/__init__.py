@@ -1,4 +1,4 @@
 """A run of a flow as a process: records, effects, steps, and its members that go on at once.
 
-All that decides, and pure.  Who performs the effects is beside this folder.
+This package decides, and is pure.  What performs the effects is in `fsm_agent.flows.activities`.
 """

@@ -1,4 +1,4 @@
-"""The effects of flows, beside those of agent calls: somebody's answer, and the end of a time."""
+"""The effects that only flows have: a person's answer, the end of a state's time, a function of the data."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from fsm_agent.machine.process import EffectValue, Question
 
 
 class AwaitAnswer(EffectValue, frozen=True):
-    """Somebody's answer to a question, or an event outside."""
+    """A person's answer to a question, or an event outside the program."""
 
     prefix, outcomes = "answer", (Returned,)
 
     key: str
     state: WaitState[Any, Any]
-    shown: Any  # what the question is
+    shown: Any  # the question
 
     @property
     def question(self) -> Question:
-        about = to_json({"question": result_text(self.shown), "types": self.state.kinds.names})
+        about = to_json({"question": result_text(self.shown), "types": self.state.answer_types.names})
         return Question(self.key, "answer", about, ("returned",))
 
 
 class Timer(Sleep, frozen=True):
-    """The moment at which the time of a state is over."""
+    """The end of a state's time."""
 
     outcomes: ClassVar[tuple[type, ...]] = (Slept, Expired)  # type: ignore[assignment]
 
 
 class RunOnData(RunFunction, frozen=True, kw_only=True):
-    """The result of a state's function, which is given the data."""
+    """The result of a state's function, called with the data."""
 
     data: Any

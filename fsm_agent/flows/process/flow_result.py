@@ -45,7 +45,7 @@ class FlowResult(Generic[D]):
 
     @property
     def ending(self) -> FlowEnding | None:
-        """The way in which it ended; None: it goes on."""
+        """How it ended; None: it has not ended."""
         return self.record.ending
 
     @property

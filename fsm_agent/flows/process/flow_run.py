@@ -1,20 +1,29 @@
-"""One run of a flow: a process that is moved by the flow's table."""
+"""A run of a flow: a process that follows the flow's table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent.errors import OutcomeError
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
-from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import End, Row, SubflowState, Work, event_name
+from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
+from fsm_agent.flows.process.flow_process import (
+    CHILDREN,
+    NOT_BEGUN,
+    NOTES,
+    FlowProcess,
+    StateChild,
+    StateResult,
+    child_of,
+    in_doubt,
+)
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
-from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import NOT_BEGUN, NOTES, SEEDED, WorkEnd, Working, in_doubt, inner_of, seeded
-from fsm_agent.lifecycle.effects import explained
+from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -27,22 +36,22 @@ D = TypeVar("D")
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 
-class FlowRun(Working, Generic[D]):
+class FlowRun(FlowProcess, Generic[D]):
     """One run of a flow: the mutable cell around its record.
 
     Args:
         flow: The flow.
         record: The state.
-        surroundings: What it has besides.
+        run_context: What it has besides.
     """
 
     record: FlowRecord
 
-    def __init__(self, flow: Flow[D], record: FlowRecord, surroundings: Surroundings | None = None) -> None:
-        super().__init__(record, surroundings or flow.run_context())
+    def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
+        super().__init__(record, run_context or flow.run_context())
         self.flow = flow
         self.machine = flow.machine
-        self._ahead = record  # the record that an advance has come to, before it is taken
+        self._ahead = record  # the record after the present advance, until the step is committed
 
     def __str__(self) -> str:
         return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
@@ -52,7 +61,7 @@ class FlowRun(Working, Generic[D]):
 
     @property
     def state(self) -> str:
-        """The name of the state in which it stands."""
+        """The name of its present state."""
         return str(self.record.state)
 
     @property
@@ -71,13 +80,13 @@ class FlowRun(Working, Generic[D]):
 
         Raises:
             FlowFailed: It ended in a failure.
-            FlowSuspended: It has not ended, and waits for somebody, for a moment, or to be driven.
+            FlowSuspended: It has not ended: it waits for a person, for a time, or for a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
             raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
         if ending is None:
-            raise FlowSuspended(f"{self} waits for {_explained(self)}", run=self)
+            raise FlowSuspended(f"{self} waits for {_describe_wait(self)}", run=self)
         if ending.is_failure:
             why = f": {ending.detail}" if ending.detail else ""
             raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
@@ -89,9 +98,9 @@ class FlowRun(Working, Generic[D]):
         return self.flow.fingerprint
 
     def now_s(self) -> float:
-        return self.surroundings.own_world.clock.now()  # type: ignore[no-any-return]
+        return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
 
-    # Answers to a question of an older version, which may have been given before the run was brought up
+    # Answers may have been given to a question of an older version, before the run was upgraded
 
     def advance(self, key: str, outcome: Any) -> None:
         super().advance(self._now_called(key), outcome)
@@ -115,10 +124,10 @@ class FlowRun(Working, Generic[D]):
             return key
         return f"{prefix}{self.record.here}{separator}{rest}"
 
-    # Its works
+    # Its states
 
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
-        """Return the state behind the name of a step, and the data that it sees: the present ones."""
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
+        """Return the state behind the name of a step, and the present data."""
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
@@ -132,7 +141,7 @@ class FlowRun(Working, Generic[D]):
         return found
 
     def _timer(self) -> Deadline | None:
-        """Return the moment at which the time of the present state is over."""
+        """Return the deadline of the present state."""
         r = self.record
         within_s = self.flow.times.get(r.state)
         if within_s is None:
@@ -145,35 +154,35 @@ class FlowRun(Working, Generic[D]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the run and its children, and the end of the time of its state."""
+        """The earliest deadline of the run, its present state and its children."""
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
-    def work_end(self) -> WorkEnd:
-        """Return what came of it for the flow around it."""
+    def state_result(self) -> StateResult:
+        """Return the result for the flow around it."""
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
-            return WorkEnd("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
-        return WorkEnd("done", r.data, 0.0)
+            return StateResult("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
+        return StateResult("done", r.data, 0.0)
 
     # Steps
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         r: FlowRecord = record
-        trigger, answer, detail, work_end = self._read(key, outcome)
+        trigger, answer, detail, state_result = self._read_outcome(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
         if trigger in NOTES:
             return self.noted(moved, key, trigger)
         if key == "begin":
             moved = moved.changed(id=outcome.id, started_at_s=at_s)
-        usage = r.total_usage if work_end is None else r.total_usage + work_end.usage
+        usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
         return self._entered(moved, usage, at_s, detail, steps)
 
-    def _read(self, key: str, outcome: Any) -> tuple[str, Any, str, WorkEnd | None]:
-        """Return the trigger that an outcome is, the answer for the rows, and why, for people."""
-        kind = "" if isinstance(outcome, WorkEnd) else outcome.kind
+    def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
+        """Return the trigger of an outcome, the answer for the rows, the reason for people, and the result."""
+        kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
         if key == "":
@@ -183,19 +192,24 @@ class FlowRun(Working, Generic[D]):
                 kind, reason = "cancelled", "the time of what it is inside of is over"
             return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
         if key.startswith(f"{Timer.prefix}:"):
-            state, _ = self.work(self.record.here)
+            state, _ = self.state_of(self.record.here)
             detail = f"the {state.within_s:g} s of {state.name} are over"
             return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
         if kind in NOTES:
             return kind, None, "", None
-        _, state, work_end = self.work_end_of(key, outcome)
-        if work_end.trigger == "failed":
-            why: Failure = work_end.answer
-            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), work_end
-        return event_name("done", state.kinds.case_of(work_end.answer)), work_end.answer, "", work_end
+        _, state, state_result = self.result_of_state(key, outcome)
+        if state_result.trigger == "failed":
+            why: Failure = state_result.answer
+            return "failed", why, ": ".join(filter(None, [why.reason, why.detail])), state_result
+        return (
+            event_name("done", state.answer_types.case_of(state_result.answer)),
+            state_result.answer,
+            "",
+            state_result,
+        )
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
-        """Return the record with the works of the state that the step has led to."""
+        """Return the record after entering the state that the step leads to."""
         to, n = self.flow.states[str(r.state)], r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
         changes["once"] = changes["children"] = {}
@@ -205,7 +219,7 @@ class FlowRun(Working, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := SEEDED[type(to)](to, r.data, r.depth, self.surroundings)) is None:
+        elif (child := CHILDREN[type(to)].seed(to, r.data, r.depth, self.run_context)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -217,10 +231,10 @@ class FlowRun(Working, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Return data that the action of a row has made, of those before it.
+        """Return the data that the action of a row has made, after checking them against the old data.
 
         Raises:
-            FlowError: They are of another type, or have a value that is not of the type of its field.
+            FlowError: They have another type, or a field holds a value of another type.
         """
         try:
             self.flow.check_values(data, before)
@@ -230,25 +244,28 @@ class FlowRun(Working, Generic[D]):
         return data
 
 
-@seeded.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> FlowRecord:
-    return state.flow.record_of(state.start(data), depth)
+@child_of(SubflowState)
+class SubflowChild(StateChild):
+    """A run of another flow."""
+
+    def seed(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
+        return state.flow.record_of(state.start(data), depth)
+
+    def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
+        flow = state.flow
+        return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
 
 
-@inner_of.register(SubflowState)
-def _(state: SubflowState[Any, Any], data: Any, record: FlowRecord, surroundings: Surroundings) -> Inner:
-    flow = state.flow
-    return Inner(FlowRun(flow, record, surroundings.inside(flow)), flow.hooks, hears_inside=True)
-
-
-def _explained(run: FlowRun[Any]) -> str:
-    """Return what is waited for and how to go on, as text for an error."""
+def _describe_wait(run: FlowRun[Any]) -> str:
+    """Return, for an error, what the run waits for and how to continue it."""
     effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
-        return explained(asked, name, "flow", "run")
-    named = [f"{e.key!r} ({e.state.kinds!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]]
+        return describe_effects(asked, name, "flow", "run")
+    named = [
+        f"{e.key!r} ({e.state.answer_types!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]
+    ]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"
-    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.kinds!r}"
+    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.answer_types!r}"

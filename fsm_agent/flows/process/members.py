@@ -1,7 +1,7 @@
-"""Members that go on at once: a process whose children are the members, with a small table of its own.
+"""The members of one state: a process whose children are the members, with a small table of its own.
 
-At most `SeveralState.parallel` of them have begun and not ended, the first in their order, so that a step costs the
-same however many there are.  Results are kept as JSON, and are read again in the order of the members.
+At most `ParallelState.parallel` members run at once, in order, so that a step costs the same however many there are.
+Results are kept as JSON, and are read again in the order of the members.
 """
 
 from __future__ import annotations
@@ -11,42 +11,44 @@ from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.states import SeveralState, Work
-from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.surroundings import Surroundings
-from fsm_agent.flows.process.works import (
+from fsm_agent.flows.definition.answer_types import Failure
+from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState
+from fsm_agent.flows.process.flow_process import (
+    CHILDREN,
     NOT_BEGUN,
     NOTES,
-    SEEDED,
-    WorkEnd,
-    Working,
+    FlowProcess,
+    StateChild,
+    StateResult,
+    child_of,
     in_doubt,
-    inner_of,
     name_in,
-    seeded,
 )
+from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
 
-Member: TypeAlias = tuple[str, Work[Any, Any], Any]  # its name, its state, the data that it sees
+Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state, the data that it sees
 
 
-class Members(Working):
-    """Members that go on at once.
+class Members(FlowProcess):
+    """The members of one state.
 
     Args:
         state: The state that waits for them.
         data: The data that it sees.
-        record: What has become of them.
-        surroundings: What they have besides.
+        record: What came of them so far.
+        run_context: What they have besides.
     """
 
     record: MembersRecord
 
-    def __init__(self, state: SeveralState[Any, Any], data: Any, record: MembersRecord, around: Surroundings) -> None:
-        super().__init__(record, around)
+    def __init__(
+        self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
+    ) -> None:
+        super().__init__(record, run_context)
         self.machine = _machine()
         self.state = state
         self.data = data
@@ -67,10 +69,10 @@ class Members(Working):
 
     @property
     def definition(self) -> str:
-        """Nothing of its own: it is part of a flow."""
+        """Empty: the definition is that of the flow."""
         return ""
 
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state of a member, and the data that it sees."""
         try:
             _, state, data = self._by_name[name]
@@ -78,26 +80,26 @@ class Members(Working):
             raise OutcomeError(f"{name!r} is no member of {self.state!r}") from None
         return state, data
 
-    def work_end(self) -> WorkEnd:
-        """Return what came of them for the flow around it."""
+    def state_result(self) -> StateResult:
+        """Return the result for the flow around them."""
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
-            return WorkEnd("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
+            return StateResult("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
         if state.is_race:
             (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
-            return WorkEnd("done", self._loaded(won), 0.0)
-        return WorkEnd("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
+            return StateResult("done", self._loaded(won), 0.0)
+        return StateResult("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
 
     def watch(self, step: Stepped) -> None:
-        """Nobody watches: the table is the same for all."""
+        """Do nothing: coverage is measured on the user's tables, and this one is always the same."""
 
     def slot(self, key: str) -> str:
         """Return the name of the member that a key is about."""
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
-        """Return the members that have moved or begun: children by name, the effects of the others."""
+        """Return the members that have moved or begun: the names of children, and the effects of others by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -115,18 +117,18 @@ class Members(Working):
 
     def _loaded(self, name: str) -> Any:
         settled = self.record.settled[name]
-        return settled.failure or self.work(name)[0].kinds.load(settled.text)
+        return settled.failure or self.state_of(name)[0].answer_types.load(settled.text)
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        if isinstance(outcome, WorkEnd) or key not in ("", "begin"):
-            if not isinstance(outcome, WorkEnd) and outcome.kind in NOTES:
+        if isinstance(outcome, StateResult) or key not in ("", "begin"):
+            if not isinstance(outcome, StateResult) and outcome.kind in NOTES:
                 moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
                 return self.noted(moved, key, outcome.kind)
-            name, _, work_end = self.work_end_of(key, outcome)
-            usage = record.usage + work_end.usage
-            trigger = "gave" if work_end.trigger == "done" else "broke"
+            name, _, state_result = self.result_of_state(key, outcome)
+            usage = record.usage + state_result.usage
+            trigger = "gave" if state_result.trigger == "done" else "broke"
             return self.take_row(
-                record.changed(usage=usage), trigger, work_end._replace(where=name), key, work_end.at_s, steps
+                record.changed(usage=usage), trigger, state_result._replace(where=name), key, state_result.at_s, steps
             )
         moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
         return moved.changed(id=outcome.id) if key == "begin" else moved
@@ -139,30 +141,30 @@ def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
     return not members.members
 
 
-def is_enough(r: MembersRecord, _: WorkEnd, members: Members) -> bool:
-    """The first of a race, or the last of all."""
+def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
+    """Return True for the first of a race, and for the last of all."""
     return members.state.is_race or is_last(r, _, members)
 
 
-def is_last(r: MembersRecord, _: WorkEnd, members: Members) -> bool:
+def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
     return len(r.settled) == len(members.members) - 1
 
 
-def breaks_all(r: MembersRecord, work_end: WorkEnd, members: Members) -> bool:
-    """A failure that ends the others: the first where all are needed, the last of a race."""
+def breaks_all(r: MembersRecord, state_result: StateResult, members: Members) -> bool:
+    """Return True if a failure ends the others: the first if all are needed, the last of a race."""
     state = members.state
-    return is_last(r, work_end, members) if state.is_race else not state.is_lenient
+    return is_last(r, state_result, members) if state.is_race else not state.is_lenient
 
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
-    """Begin as many members as may go on at once."""
+    """Begin as many members as may run at once."""
     room, begun = members.state.parallel or len(members.members), r.begun
     if begun == len(members.members) or len(r.once) + len(r.children) >= room:
         return r
     once, children = dict(r.once), dict(r.children)
     while begun < len(members.members) and len(once) + len(children) < room:
         name, state, data = members.members[begun]
-        child = SEEDED[type(state)](state, data, r.depth, members.surroundings)
+        child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
@@ -171,18 +173,18 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     return r.changed(once=once, children=children, begun=begun)
 
 
-def keep(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    """Keep what came of a member, and begin the next."""
-    return begin(_settled(r, work_end, members), work_end, members)
+def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    """Keep the result of a member, and begin the next."""
+    return begin(_settled(r, state_result, members), state_result, members)
 
 
-def join(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    r = _settled(r, work_end, members)
+def join(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    r = _settled(r, state_result, members)
     return _ended(r, FlowEnding(Stage.COMPLETED))
 
 
-def fail(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    r = _settled(r, work_end, members)
+def fail(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    r = _settled(r, state_result, members)
     failures = [(name, r.settled[name].failure) for name, _, _ in members.members if name in r.settled]
     name, why = next((name, failure) for name, failure in failures if failure is not None)
     return _ended(r, FlowEnding(why.reason, True, why.detail, name))
@@ -200,10 +202,14 @@ def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     return r
 
 
-def _settled(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRecord:
-    name = work_end.where
-    kinds = members.work(name)[0].kinds
-    settled = Settled(failure=work_end.answer) if work_end.trigger == "failed" else Settled(kinds.dump(work_end.answer))
+def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
+    name = state_result.where
+    answer_types = members.state_of(name)[0].answer_types
+    settled = (
+        Settled(failure=state_result.answer)
+        if state_result.trigger == "failed"
+        else Settled(answer_types.dump(state_result.answer))
+    )
     once = r.once
     if name in once:
         once = dict(once)
@@ -212,7 +218,7 @@ def _settled(r: MembersRecord, work_end: WorkEnd, members: Members) -> MembersRe
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
-    """Return the record at its end, without the members that are let go of."""
+    """Return the record at its end, without the members that are abandoned."""
     detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
     ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})
@@ -238,11 +244,14 @@ def _machine() -> Any:
     return machine_of(ROWS, Stage)
 
 
-@seeded.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> MembersRecord:
-    return MembersRecord(state=Stage.SEEDED, depth=depth)
+@child_of(GatherState, EachState)
+class MembersChild(StateChild):
+    """The members of one state."""
 
+    def seed(self, state: ParallelState[Any, Any], data: Any, depth: int, run_context: RunContext) -> MembersRecord:
+        return MembersRecord(state=Stage.SEEDED, depth=depth)
 
-@inner_of.register(SeveralState)
-def _(state: SeveralState[Any, Any], data: Any, record: MembersRecord, surroundings: Surroundings) -> Inner:
-    return Inner(Members(state, data, record, surroundings), (), hears_inside=True)
+    def process(
+        self, state: ParallelState[Any, Any], data: Any, record: MembersRecord, run_context: RunContext
+    ) -> Inner:
+        return Inner(Members(state, data, record, run_context), (), hears_inside=True)

@@ -1,4 +1,4 @@
-"""Records: the whole state of a run of a flow, and of members that go on at once."""
+"""Records: the whole state of a run of a flow, and of the members of a state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
-from fsm_agent.flows.definition.kinds import Failure
+from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR
@@ -37,7 +37,7 @@ class FlowLimits(Value, frozen=True, kw_only=True):
 
 
 class FlowEnding(Value, frozen=True):
-    """The way in which a flow, or a group of members, ended."""
+    """How a flow, or a group of members, ended."""
 
     state: str
     is_failure: bool = False
@@ -45,16 +45,15 @@ class FlowEnding(Value, frozen=True):
     where: str = ""  # the member that failed
 
 
-class WorksRecord(Value, frozen=True, kw_only=True):
-    """The part that all records have; two are equal when the same happened, whatever the schedule: but for the trace.
+class FlowProcessRecord(Value, frozen=True, kw_only=True):
+    """What all records of flows have. Two are equal if all but their traces is equal, whatever the schedule was.
 
-    ``once`` has the works that are no processes of their own, by name, and how often those that must not run twice
-    were begun.
+    ``once`` has the states without a child, by name, and how often each that must not run twice was begun.
     """
 
     id: str = ""
     state: Any
-    depth: int = 0  # how many agent calls it is inside of
+    depth: int = 0  # how many agent calls are around it
     once: Mapping[str, OnceRun] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNUSED  # of agent calls that have ended
@@ -73,14 +72,14 @@ class WorksRecord(Value, frozen=True, kw_only=True):
 
     @property
     def total_usage(self) -> Usage:
-        """Tokens of all replies, those to agent calls that go on included."""
+        """Tokens of all replies, including those to running agent calls."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of the agent call; those of calls that have ended together, under the empty path."""
+        """Tokens by the path of the agent call; calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():
@@ -89,22 +88,22 @@ class WorksRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """The reason why it has failed, for the model that asked for it; None: it has not."""
+        """Why it failed, for the model that asked for it; None: it did not."""
         if self.ending is None or not self.ending.is_failure:
             return None
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")
 
 
-class FlowRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
-    """All there is to know about a run of a flow."""
+class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
+    """The whole state of a run of a flow."""
 
     flow: str
     version: int = 1
     data: Any
     limits: FlowLimits = FlowLimits()
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; nothing here reads it
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; the package does not read it
     steps: int = 0  # states that were entered
-    renamed: str = ""  # the present step's name in an older version of the flow, from which the record was brought up
+    renamed: str = ""  # the present step's name in the older version of the flow from which the record was upgraded
     entered_at_s: float = 0.0  # Unix time
     started_at_s: float = 0.0  # Unix time
 
@@ -126,7 +125,7 @@ def step_name(state: Any, steps: int) -> str:
 
 
 class Stage(StrEnum):
-    """A state of members that go on at once."""
+    """A state of a group of members."""
 
     SEEDED = "Seeded"
     WORKING = "Working"
@@ -141,8 +140,8 @@ class Settled(Value, frozen=True):
     failure: Failure | None = None
 
 
-class MembersRecord(WorksRecord, frozen=True, kw_only=True, eq=False):
-    """All there is to know about members that go on at once; their state and data are the flow's."""
+class MembersRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
+    """The whole state of a group of members; their data are the flow's."""
 
     begun: int = 0  # how many members, in their order
     settled: GrowingMap[Settled] = GrowingMap()  # by name

@@ -1,6 +1,6 @@
 """Save a run of a flow as JSON, and restore it in another process.
 
-Nested records are inside, each as its own kind writes it; which kind that is, the flow says.
+A snapshot holds the records of children, each in the format of its kind.  The flow tells which kind a child is.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from msgspec import field
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.flows.definition.json_text import explained
-from fsm_agent.flows.definition.states import CallState, End, SeveralState, SubflowState, Work
+from fsm_agent.flows.definition.json_text import describe_json_error
+from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.signing import signed, verified
@@ -60,7 +60,7 @@ class _Position(msgspec.Struct):
 
 
 def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
-    """Return a run as JSON: its whole record, those of agent calls inside of it included.
+    """Return a run as JSON: its whole record, with those of agent calls inside it.
 
     Callables, clients, keys and ``deps`` are not in it.
 
@@ -85,7 +85,7 @@ def document_of(flow: Flow[Any], record: FlowRecord) -> str:
     try:
         return to_json(_Document(FORMAT, flow.name, _flow_json(flow, record)))
     except (ValueError, OutcomeError) as error:
-        raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from None
+        raise SnapshotError(f"the run is not saved, because it could not be read again: {str(error)[:500]}") from None
 
 
 def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
@@ -99,8 +99,8 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
     match state:
         case SubflowState():
             return _flow_json(state.flow, record)
-        case SeveralState():
-            known = {member.name: member for member in state.members}  # of `each` there is one, for all numbers
+        case ParallelState():
+            known = {member.name: member for member in state.members}  # `each` has one state for all its members
             children = {
                 name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
             }
@@ -112,22 +112,22 @@ def _child_json(state: Any, record: Any) -> msgspec.Raw:
 def restore(
     document: str | bytes,
     flow: Flow[Any],
-    surroundings: Surroundings | None = None,
+    run_context: RunContext | None = None,
     *,
     signing_key: str | bytes | None = None,
 ) -> FlowRun[Any]:
     """Return the run that `snapshot` wrote, ready to be driven on.
 
-    Trust a document as far as code; see `fsm_agent.restore`.
+    Trust a document only as far as you trust code; see `fsm_agent.restore`.
 
     Args:
         document: The JSON.
         flow: The flow.
-        surroundings: What the run has besides its record.
+        run_context: What the run has besides its record.
         signing_key: Of `snapshot`.
 
     Raises:
-        SnapshotError: The document is damaged, of another flow or a newer version, or stands in a state that is gone.
+        SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
     """
     try:
         read: _Document = from_json(verified(document, signing_key), _Document)
@@ -135,7 +135,7 @@ def restore(
         raise SnapshotError(f"this is no snapshot of a flow of format {FORMAT}: {error}") from None
     if read.flow != flow.name:
         raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
-    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), surroundings)
+    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), run_context)
     try:
         run.record = run.closed_again()
     except OutcomeError as error:
@@ -152,12 +152,12 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     except SnapshotError:
         raise
     except (ValueError, TypeError, LookupError) as error:
-        raise SnapshotError(f"{where} cannot be read: {explained(error)}") from None
+        raise SnapshotError(f"{where} cannot be read: {describe_json_error(error)}") from None
     stage: Any = flow.state_enum
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)
         raise SnapshotError(
-            f"{where} stands in the state {r.state!r}, which there is not; there are {known}: if it has another name"
+            f"{where} stands in the state {r.state!r}, which the flow has not; it has {known}: if it has another name"
             f" by now, a higher version of the flow with renamed({r.state}=…) among its upgrades would be right"
         )
     record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
@@ -179,17 +179,17 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
         )
     elif (works := [*children, *r.once]) and works != [r.here]:
         hint = _hint(flow, works[0].partition("#")[0], r.state) if len(works) == 1 else ""
-        problem = f"it stands in {r.here}, and has the works {works}{hint}"
-    elif isinstance(state, Work) and not works:
+        problem = f"it stands in {r.here}, and waits for {works}{hint}"
+    elif isinstance(state, LiveState) and not works:
         problem = f"it stands in {r.here}, and waits for nothing"
-    elif works and bool(children) != isinstance(state, CallState | SubflowState | SeveralState):
+    elif works and bool(children) != isinstance(state, CallState | SubflowState | ParallelState):
         problem = f"{r.state} is another kind of state by now"
     if problem:
         raise SnapshotError(f"{where} contradicts itself: {problem}")
 
 
 def _hint(flow: Flow[Any], old: str, new: Any) -> str:
-    """Return what would be right where an upgrade has renamed a state in one place alone."""
+    """Return a hint if an upgrade has renamed a state in one place only."""
     if old in flow.states or not flow.upgrades:
         return ""
     return f": the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
@@ -199,7 +199,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
     match state:
         case SubflowState():
             return _flow_record(state.flow, raw)
-        case SeveralState():
+        case ParallelState():
             return _members_record(state, data, raw, where)
     try:
         record: CallRecord = from_json(raw, CallRecord)
@@ -210,7 +210,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
     return record
 
 
-def _members_record(state: SeveralState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
+def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
     try:
         r: _MembersJson = from_json(raw, _MembersJson)
         stage = Stage(r.state)
@@ -233,10 +233,10 @@ def _members_record(state: SeveralState[Any, Any], data: Any, raw: bytes, where:
 
 
 def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
-    """Return the JSON record of a run, brought up to the flow's version.
+    """Return the JSON record of a run, upgraded to the flow's version.
 
     Raises:
-        SnapshotError: It is newer, or no function brings it up.
+        SnapshotError: It is newer, or a function to upgrade it is missing.
     """
     before: _Position = from_json(document, _Position)
     version = before.version

@@ -80,8 +80,8 @@ def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
     return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
 
 
-def explained(r: CallRecord, overrun: Overrun) -> str:
-    """Return the text for an exceeded budget: its limit, what was used, and how much by which calls inside."""
+def describe_overrun(r: CallRecord, overrun: Overrun) -> str:
+    """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
     name = reached(r, overrun)[0]
     limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
     whose = ", all that the call around this one had left" if name in r.lent else ""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
 
-from fsm_agent._internal.spelled_out import spelled_out
 from fsm_agent._internal.values import Value
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.function import described_errors
 from fsm_agent.mistakes import check
@@ -65,7 +65,7 @@ class ActionSet(Parser[list[A]]):
         PromptError: The template is wrong.
     """
 
-    @spelled_out(Prompt, without=("template", "parser", "output"))
+    @with_options_shown(Prompt, without=("template", "parser", "output"))
     def __init__(
         self, *actions: type[A], prompt: str | None = None, strict: bool = True, **options: Unpack[PromptOptions]
     ) -> None:

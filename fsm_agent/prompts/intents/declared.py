@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.intents.frame import IntentExtractor
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Enum)
 
 
-@spelled_out(Prompt, without=("template", "parser", "output"))
+@with_options_shown(Prompt, without=("template", "parser", "output"))
 def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]) -> Callable[[type[E]], type[E]]:
     """Return the decorator that makes an intent of an enumeration.
 

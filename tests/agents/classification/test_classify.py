@@ -27,7 +27,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase, Calibration
 from fsm_agent.agents.arguments import CALL_OPTIONS
-from fsm_agent.agents.classification.asking import Question
+from fsm_agent.agents.classification.asking import ClassificationRequest
 from fsm_agent.agents.options import ClassifyOptions
 from fsm_agent.clients import RateLimit, RateLimitedClient, register_client
 from fsm_agent.clients.registered import CLIENTS
@@ -358,7 +358,7 @@ class TestClasses:
 
 def test_the_options_are_those_that_there_are() -> None:
     """Those that decide the type of the label are in the signatures."""
-    ours = {item.name for item in fields(Question)} - {"agent", "what", "classes", "values", "options"}
+    ours = {item.name for item in fields(ClassificationRequest)} - {"agent", "what", "classes", "values", "options"}
     assert ClassifyOptions.__optional_keys__ == {*ours, *CALL_OPTIONS} - {"threshold", "otherwise"}
 
 

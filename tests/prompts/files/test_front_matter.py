@@ -92,7 +92,7 @@ stop = ["END"]
 
     def test_every_argument_is_a_key(self):
         assert {*KEYS} >= {"output", "parser", "functions", "hosted_tools", "settings", "mode", "on_exception"}
-        assert not {"template", "path", "offers", "is_lent"} & {*KEYS}
+        assert not {"template", "path", "offers", "is_borrowed"} & {*KEYS}
 
     def test_two_files_of_one_name_are_refused(self, folder):
         write(folder / "shop/count.md")

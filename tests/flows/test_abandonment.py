@@ -70,7 +70,7 @@ other = wait(str, name="other")(lambda d: "?")
 
 
 def around(how: str, state: Any) -> Any:
-    """Return a state that may be let go of, with another inside of it."""
+    """Return a state that may be abandoned, with another inside of it."""
     inner = Flow("inner", Data, start=state, rows=[state.done(over)])
     made: dict[str, Callable[[], Any]] = {
         "race": lambda: race("state", state, other),
@@ -95,26 +95,26 @@ class TestDefinition:
     @pytest.mark.parametrize("how", HOWS)
     def test_an_agent_whose_time_is_short_has_none(self, agent: Agent, how: str) -> None:
         asking = call(agent, name="asking")(lambda d: "?")
-        with pytest.raises(FlowError, match=f"state may be let go of while pay of its agent {agent.name} runs"):
+        with pytest.raises(FlowError, match=f"state may be abandoned while pay of its agent {agent.name} runs"):
             flow_of(around(how, asking))
 
     @pytest.mark.parametrize(("agent", "name"), [(clerk, "pay"), (boss, "pay"), (sending, "paying")])
     def test_nor_has_one_that_has_a_time_itself(self, agent: Agent, name: str) -> None:
         asking = call(agent, name="asking", within_s=5)(lambda d: "?")
-        with pytest.raises(FlowError, match=f"asking may be let go of while {name} of its agent {agent.name} runs"):
+        with pytest.raises(FlowError, match=f"asking may be abandoned while {name} of its agent {agent.name} runs"):
             flow_of(asking)
 
     def test_a_role_is_looked_at_when_it_is_bound(self) -> None:
         asking = call("who", str, name="asking", within_s=5)(lambda d: "?")
         inner = subflow("inner", flow_of(asking), lambda d: d)
         for flow in (flow_of(asking), flow_of(inner)):
-            with pytest.raises(FlowError, match="asking may be let go of while pay of its agent clerk runs"):
+            with pytest.raises(FlowError, match="asking may be abandoned while pay of its agent clerk runs"):
                 flow.bound(who=clerk)
             assert flow.bound(who=Agent(model)).agents
 
     def test_so_it_is_with_a_team_whose_steps_have_a_time(self) -> None:
         teams: list[Agent[Any, Any]] = [Agent(model, name="writer"), clerk]
-        with pytest.raises(FlowError, match="step_timeout_s=5: a step of 'clerk' may be let go of while pay runs"):
+        with pytest.raises(FlowError, match="step_timeout_s=5: a step of 'clerk' may be abandoned while pay runs"):
             Orchestrator(teams, config=OrchestratorConfig(step_timeout_s=5))
         assert Orchestrator(teams[:1], config=OrchestratorConfig(step_timeout_s=5))
         assert Orchestrator(teams)
@@ -142,7 +142,7 @@ class TestRun:
         asking = call_chosen(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
         run = flow_of(asking if how == "within" else around(how, asking)).seed(Data())
         before = run.record
-        with pytest.raises(FlowError, match="asking may be let go of while pay of its agent runs"):
+        with pytest.raises(FlowError, match="asking may be abandoned while pay of its agent runs"):
             run.advance("begin", Begun(at_s=0.0, id="r"))
         assert run.record is before
 

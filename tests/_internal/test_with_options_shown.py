@@ -12,7 +12,7 @@ import pytest
 
 from fsm_agent import Agent, Function, Toolset
 from fsm_agent._internal.exports import PACKAGES
-from fsm_agent._internal.spelled_out import spelled_out
+from fsm_agent._internal.with_options_shown import with_options_shown
 
 PUBLIC = [import_module(f"fsm_agent.{name}") for name in PACKAGES if not name.startswith(("flows", "testing"))]
 
@@ -30,15 +30,15 @@ class Box:
     volume: int = field(default=0, init=False)
 
 
-@spelled_out(Size)
+@with_options_shown(Size)
 def resize(name: str, /, *, by: int = 1, **size: Unpack[Size]) -> None: ...
 
 
-@spelled_out(Box, without=("name",))
+@with_options_shown(Box, without=("name",))
 def box(**fields: Any) -> None: ...
 
 
-@spelled_out(Box, is_change=True)
+@with_options_shown(Box, is_change=True)
 def repack(box: Box, /, **changes: Any) -> None: ...
 
 
@@ -58,7 +58,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 # parser, and what is internal.
 PASSED_ON = {
     *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent"),
-    *("Function.__call__", "Prompt.lent", "World.of"),
+    *("Function.__call__", "Prompt.borrowing", "World.of"),
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }
 

@@ -1,4 +1,4 @@
-"""The surroundings of a run of a flow: all that it has besides its record."""
+"""The context of a run of a flow: all that it has besides its record."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 
-class Surroundings:
-    """All that a run of a flow has besides its record; the same for all flows and members inside of it.
+class RunContext:
+    """All that a run of a flow has besides its record. Flows and members inside it share it.
 
     Args:
         deps: What functions find in their `Context`.
         clients: Models of states, in place of those of their agents.
-        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`; None from it: nobody here knows.
+        answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`, it returns the answer, or None to
+            leave the question open.
         approve: Who is asked about the functions of agents that have no approver of their own.
         agents: The agents by role.
         own_world: The world of the flow itself.
 
     Attributes:
-        has_approver: There is an approver: this one, or that of what the flow is inside of.
+        has_approver: This flow, or a process around it, has an approver.
     """
 
     def __init__(
@@ -46,25 +47,25 @@ class Surroundings:
         self.has_approver = approve is not None
         self.agents = agents
         self.own_world: Any = own_world
-        self._is_heard = False
+        self._has_listener = False
         self._outermost = self
-        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that no other gets its id
+        self._worlds: dict[tuple[int, int], tuple[World, Any]] = {}  # with the agent, so that its id is not reused
 
     @property
-    def is_heard(self) -> bool:
-        """True if hooks are told of what happens, also in what has ended by then."""
-        return self._outermost._is_heard
+    def has_listener(self) -> bool:
+        """True if hooks are told of events, including those of children that have just ended."""
+        return self._outermost._has_listener
 
-    @is_heard.setter
-    def is_heard(self, value: bool) -> None:
-        self._outermost._is_heard = value
+    @has_listener.setter
+    def has_listener(self, value: bool) -> None:
+        self._outermost._has_listener = value
 
     def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
         """Return the agent that a state asks."""
         return state.agent_for(data, self.agents)
 
-    def inside(self, flow: Flow[Any]) -> Surroundings:
-        """Return the surroundings of a flow inside: agents by role, and people who are asked, may be its own."""
+    def inside(self, flow: Flow[Any]) -> RunContext:
+        """Return the context of a flow inside, which may have its own agents, `answer` and `approve`."""
         if not flow.agents and flow.approve is None and flow.answer is None:
             return self
         made = copy(self)
@@ -75,7 +76,7 @@ class Surroundings:
         return made
 
     def world(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> World:
-        """Return the world of the call of an agent that a state asks."""
+        """Return the world for the call of an agent that a state asks."""
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:

@@ -1,7 +1,7 @@
-"""The works of a process: what its states wait for, by name.
+"""The base of runs and of members: processes whose states wait for children or effects.
 
-A work is a child, if it is a process of its own (an agent call, another flow, several members), or an effect of the
-process itself: a function, an answer.  What came of either is read into one trigger and one answer.
+A state that asks an agent, runs another flow or has members begins a child, which is a process.  A state that runs a
+function or waits for an answer is an effect of the process itself.  Either ends in one `StateResult`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,26 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import partial, singledispatch
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.flows.definition.kinds import Failure
-from fsm_agent.flows.definition.letting_go import once_of, refused
-from fsm_agent.flows.definition.states import A, CallState, FunctionState, WaitState, WholeCallState, Work, is_let_go
+from fsm_agent.flows.definition.abandonment import may_be_abandoned, once_of, refused
+from fsm_agent.flows.definition.answer_types import Failure
+from fsm_agent.flows.definition.states import (
+    A,
+    CallState,
+    FunctionState,
+    LiveState,
+    PauseState,
+    WaitState,
+    WholeCallState,
+)
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
-from fsm_agent.flows.process.record import WorksRecord
-from fsm_agent.flows.process.surroundings import Surroundings
+from fsm_agent.flows.process.record import FlowProcessRecord
+from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
@@ -34,13 +42,13 @@ from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
-NOTES = ("started", "interrupted", "run_again")  # what happens to a function that must not run twice
+NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 BEGINNING = (Begin("begin"),)
 
 
-class WorkEnd(NamedTuple):
-    """The end of a work: a trigger, and the answer that rows are given."""
+class StateResult(NamedTuple):
+    """What came of a state: a trigger, and the answer for its rows."""
 
     trigger: str
     answer: Any
@@ -49,126 +57,131 @@ class WorkEnd(NamedTuple):
     where: str = ""
 
 
-@singledispatch
-def seeded(state: Any, data: Any, depth: int, surroundings: Surroundings) -> Any:
-    """Return the record of the child that a state begins; None: the state is an effect of the process itself."""
-    return None
+class StateChild:
+    """How a state begins its child. This base is for states without one: they are effects of the process itself."""
+
+    def seed(self, state: Any, data: Any, depth: int, run_context: RunContext) -> Any:
+        """Return the record with which the child begins; None: the state has no child.
+
+        Raises:
+            FlowError: The state cannot be entered with these data; the step that leads to it is not taken.
+        """
+        return None
+
+    def process(self, state: Any, data: Any, record: Any, run_context: RunContext) -> Inner:
+        """Return the process around the record of the child, with its listeners and its world.
+
+        Raises:
+            OutcomeError: The state has no child.
+        """
+        raise OutcomeError(f"{state!r} has no child")
 
 
-@singledispatch
-def inner_of(state: Any, data: Any, record: Any, surroundings: Surroundings) -> Inner:
-    """Return the process around the record of a child, with its listeners and its world.
-
-    Raises:
-        OutcomeError: The state has none.
-    """
-    raise OutcomeError(f"{state!r} is no process of its own")
+CHILDREN: dict[type, StateChild] = {FunctionState: StateChild(), PauseState: StateChild()}  # by the class of the state
+C = TypeVar("C", bound=type[StateChild])
 
 
-class _ByKind(dict[type, Callable[..., Any]]):
-    """The implementations of a `singledispatch` function, which takes as long to find one as they take."""
+def child_of(*states: type) -> Callable[[C], C]:
+    """Register a subclass of `StateChild` for classes of states, without their subclasses."""
 
-    def __init__(self, generic: Any) -> None:
-        self._generic = generic
+    def register(child: C) -> C:
+        CHILDREN.update(dict.fromkeys(states, child()))
+        return child
 
-    def __missing__(self, kind: type) -> Callable[..., Any]:
-        found: Callable[..., Any] = self._generic.dispatch(kind)
-        self[kind] = found
-        return found
+    return register
 
 
-SEEDED, _INNER_OF = _ByKind(seeded), _ByKind(inner_of)  # by the kind of state
+@child_of(WaitState)
+class _NoChildOfWait(StateChild):
+    def seed(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
+        if state.question(data) is None:
+            raise FlowError(f"the question of {state.name!r} is None: what the person is shown would be right")
 
 
-@seeded.register(WaitState)
-def _(state: WaitState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> None:
-    if state.question(data) is None:  # refused before the step is taken, as what it raises is
-        raise FlowError(f"the question of {state.name!r} is None: what somebody is shown would be right")
+@child_of(CallState, WholeCallState)
+class CallChild(StateChild):
+    """An agent call."""
+
+    def seed(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
+        agent, task = run_context.agent(state, data), state.task(data)
+        try:
+            resolved = agent.resolve_task(task, {"deps": run_context.deps})
+        except UsageError as error:
+            raise FlowError(f"the state {state.name!r}: {error}") from error
+        state.prompt_for(agent, task)  # it may refuse the task
+        return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
+
+    def process(self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
+        agent = run_context.agent(state, data)
+        prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+        parts = agent.call_parts(prompt, None, run_context.deps)
+        parts["has_approver"] = parts["has_approver"] or run_context.has_approver
+        call = call_class(prompt)(record, prompt, **parts)
+        return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
 
 
-@seeded.register(CallState)
-def _(state: CallState[Any, Any], data: Any, depth: int, surroundings: Surroundings) -> CallRecord:
-    agent, task = surroundings.agent(state, data), state.task(data)
-    try:
-        resolved = agent.resolve_task(task, {"deps": surroundings.deps})
-    except UsageError as error:
-        raise FlowError(f"the state {state.name!r}: {error}") from error
-    state.prompt_for(agent, task)  # refused before the step is taken
-    return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
-
-
-@inner_of.register(CallState)
-def _(state: CallState[Any, Any], data: Any, record: CallRecord, surroundings: Surroundings) -> Inner:
-    agent = surroundings.agent(state, data)
-    prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": surroundings.deps})
-    parts = agent.call_parts(prompt, None, surroundings.deps)
-    parts["has_approver"] = parts["has_approver"] or surroundings.has_approver
-    call = call_class(prompt)(record, prompt, **parts)
-    return Inner(call, agent.hooks, world=partial(surroundings.world, state, agent))
-
-
-class Working(Parent):
-    """A process whose children are works.
+class FlowProcess(Parent):
+    """A process whose states wait for children and effects.
 
     Args:
         record: The state.
-        surroundings: What it has besides.
+        run_context: What it has besides.
     """
 
     record: Any
-    is_let_go = False  # what is around it may let go of it while it goes on
+    may_be_abandoned = False  # the process around it may abandon it while it runs
 
-    def __init__(self, record: WorksRecord, surroundings: Surroundings) -> None:
+    def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
-        self.surroundings = surroundings
+        self.run_context = run_context
         self._inners: dict[str, Inner] = {}
-        self._ended: list[str] = []  # children, in the last advance
+        self._ended: list[str] = []  # children that ended in the last advance
 
     @property
     def deps(self) -> Any:
         """The dependencies that functions find in their `Context`."""
-        return self.surroundings.deps
+        return self.run_context.deps
 
     @abstractmethod
-    def work(self, name: str) -> tuple[Work[Any, Any], Any]:
-        """Return the state that is behind the name of a work, and the data that it sees."""
+    def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
+        """Return the state behind the name of a step or member, and the data that it sees."""
 
     # What its children need; see `Parent`
 
     def child(self, name: str, record: Any) -> Process:
-        state, data = self.work(name)
-        inner: Inner = _INNER_OF[type(state)](state, data, record, self.surroundings)
+        state, data = self.state_of(name)
+        inner = CHILDREN[type(state)].process(state, data, record, self.run_context)
         process: Process = inner.process
-        if self.is_let_go or is_let_go(state):
-            self._check_let_go(state, process)
+        if self.may_be_abandoned or may_be_abandoned(state):
+            self._check_abandonment(state, process)
         self._inners[name] = inner
         return process
 
-    def _check_let_go(self, state: Work[Any, Any], process: Any) -> None:
-        """Refuse what may not be let go of, as far as it was not known when the flow was defined.
+    def _check_abandonment(self, state: LiveState[Any, Any], process: Any) -> None:
+        """Refuse functions that must not be abandoned and were unknown when the flow was defined.
 
         Raises:
             FlowError: An agent that was chosen, or a source of functions, has one that must not run twice.
         """
-        if isinstance(process, Working):
-            process.is_let_go = True
+        if isinstance(process, FlowProcess):
+            process.may_be_abandoned = True
             return
         for what in once_of(process.prompt.offers, is_late=True):
             raise refused(state.name, f"{what} of its agent")
 
     def inside_of(self, name: str) -> Inner:
-        """Return the process of a work, and its listeners; it may have ended."""
+        """Return a child and its listeners; the child may have ended."""
         return self._inners[name]
 
     def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as listeners are told of them: with the beginnings and ends of functions that are agents."""
+        """Return the events of steps for listeners, with beginnings and ends of functions that are agents."""
         return tuple(with_functions(self, steps))
 
     def advance(self, key: str, outcome: Any) -> None:
         if self._ended:
-            if not self.surroundings.is_heard:
+            if not self.run_context.has_listener:
                 for name in self._ended:
-                    if name not in self.record.children:  # it is, if the step failed that was to follow its end
+                    if name not in self.record.children:  # a name is still there if the step after its end failed
                         self._inners.pop(name, None)
             self._ended = []
         super().advance(key, outcome)
@@ -186,21 +199,21 @@ class Working(Parent):
             child.record = with_limits_left(child.record, record.lent, record.total_usage)
         child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
-    def result_of_child(self, name: str, child: Any) -> WorkEnd:
-        r, (state, _) = child.record, self.work(name)
+    def result_of_child(self, name: str, child: Any) -> StateResult:
+        r, (state, _) = child.record, self.state_of(name)
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
-            work_end: WorkEnd = child.work_end()
-            return work_end._replace(at_s=at_s, usage=r.total_usage)
+            state_result: StateResult = child.state_result()
+            return state_result._replace(at_s=at_s, usage=r.total_usage)
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
             if output is None and ending.reason != "answered":
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
-                return WorkEnd("failed", why, at_s, r.total_usage)
+                return StateResult("failed", why, at_s, r.total_usage)
             answer = child.outcome if isinstance(state, WholeCallState) else output
-            return WorkEnd("done", answer, at_s, r.total_usage)
-        return WorkEnd("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
+            return StateResult("done", answer, at_s, r.total_usage)
+        return StateResult("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
 
     # Its own effects
 
@@ -214,35 +227,35 @@ class Working(Parent):
         return found
 
     def effect_of(self, name: str, once: OnceRun) -> AnyEffect | None:
-        """Return the effect that a work is which is no process of its own; None: it only waits for its time."""
-        state, data = self.work(name)
+        """Return the effect of a state without a child; None: it only waits for its time."""
+        state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))
         if isinstance(state, FunctionState):
             return _function_effect(state, data, name, once, self.record.id)
         return None
 
-    def work_end_of(self, key: str, outcome: Any) -> tuple[str, Work[Any, Any], WorkEnd]:
-        """Return the name and the state of the work that an outcome is about, and what came of it."""
-        if isinstance(outcome, WorkEnd):
-            return key, self.work(key)[0], outcome
+    def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
+        """Return the name and the state that an outcome is about, and its result."""
+        if isinstance(outcome, StateResult):
+            return key, self.state_of(key)[0], outcome
         name = name_in(key)
-        state, _ = self.work(name)
+        state, _ = self.state_of(name)
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
-                raise OutcomeError(f"the answer to {key!r} is an error: {state.kinds!r} as JSON would be right")
+                raise OutcomeError(f"the answer to {key!r} is an error: {state.answer_types!r} as JSON would be right")
             reason = getattr(outcome, "reason", "") or "raised"
-            return name, state, WorkEnd("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
+            return name, state, StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, state, WorkEnd("done", state.kinds.load(outcome.text), outcome.at_s)
+            return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
-                raise  # somebody's mistake, who may try again
-            return name, state, WorkEnd("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+                raise  # a person answered, who may try again
+            return name, state, StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""
@@ -264,37 +277,37 @@ class Working(Parent):
         try:
             return from_json(document, Outcome)
         except ValueError as error:
-            raise OutcomeError(f"what is no outcome was given for {key!r}: {str(error)[:500]}") from None
+            raise OutcomeError(f"not an outcome was given for {key!r}: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
         """Return a key with the name that the first step in it has now."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key as it is called now, here and inside; it may be one of an older version."""
+        """Return the present form of a key, here and inside; it may come from an older version."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self._child_process(self.record, name) if separator and name in self.record.children else None
-        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, Working) else rest}"
+        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
 
-    # Speaking for its works
+    # Answers for its states
 
-    def keys_of(self, state: Work[Any, Any]) -> list[str]:
-        """Return the keys under which somebody may say what comes of a state, here and inside."""
+    def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
+        """Return the keys under which a state can be given an answer, here and inside."""
         found: list[str] = []
         for effect in self.own_effects():
-            own = self.work(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
+            own = self.state_of(name_in(effect.key))[0] if effect.prefix not in ("begin", "sleep") else None
             if own is state:
                 found.append(effect.key)
         for name in self.record.children:
-            if self.work(name)[0] is state:
+            if self.state_of(name)[0] is state:
                 found.append(name)
             cell = self._child_process(self.record, name)
-            if isinstance(cell, Working):
+            if isinstance(cell, FlowProcess):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
-    def give(self, state: Work[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
-        """Say what comes of a state that is waited for: somebody's answer, or an operator's word for any other.
+    def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
+        """Give the result of a state: a person's answer, or an operator's decision in place of any other.
 
         Args:
             state: The state, here or in a flow inside.
@@ -302,7 +315,7 @@ class Working(Parent):
             at_s: When (Unix time); None: now.
 
         Raises:
-            OutcomeError: Nobody waits for it, or not for this; nothing has changed.
+            OutcomeError: The run does not wait for the state, or not for such a value. Nothing has changed.
         """
         keys = self.keys_of(state)
         if len(keys) != 1:
@@ -317,7 +330,7 @@ class Working(Parent):
             trial._give(state, outcome)
         self._give(state, outcome)
 
-    def _give(self, state: Work[Any, Any], outcome: Outcome) -> None:
+    def _give(self, state: LiveState[Any, Any], outcome: Outcome) -> None:
         (key,) = self.keys_of(state)
         if prefix_of(key) == StartFunction.prefix:
             self.advance(key, Started(at_s=outcome.at_s))
@@ -325,7 +338,7 @@ class Working(Parent):
         self.advance(key, outcome)
 
     def now_s(self) -> float:
-        """Return the Unix time, for what is said without one."""
+        """Return the Unix time, for answers without one."""
         return time.time()
 
     def closed_again(self) -> Any:
@@ -335,19 +348,19 @@ class Working(Parent):
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 
-def outcome_of(state: Work[Any, Any], value: Any) -> Returned | FunctionFailed:
-    """Return somebody's word for what a state gives, or its `Failure`, as an outcome.
+def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFailed:
+    """Return a value of a state, or its `Failure`, as an outcome.
 
     Raises:
-        OutcomeError: It is none of the state's types.
+        OutcomeError: The value has none of the state's types.
     """
     if isinstance(value, Failure):
         return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
-    return Returned(text=state.kinds.dump(value))
+    return Returned(text=state.answer_types.dump(value))
 
 
-def in_doubt(record: WorksRecord) -> str:
-    """Return, in words, which functions that must not run twice were begun and have not ended, here and inside."""
+def in_doubt(record: FlowProcessRecord) -> str:
+    """Return, in words, the functions that must not run twice and were begun but have not ended."""
     begun = sorted(_in_doubt(record, ""))
     return f"{', '.join(begun)} {UNHEARD}" if begun else ""
 
@@ -359,12 +372,12 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
         yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
     for name, child in record.children.items():
         inner = getattr(child, "record", child)  # of a flow inside of an agent call
-        if isinstance(inner, CallRecord | WorksRecord):
+        if isinstance(inner, CallRecord | FlowProcessRecord):
             yield from _in_doubt(inner, f"{path}{name}{SEPARATOR}")
 
 
 def name_in(key: str) -> str:
-    """Return the name of the work that a key is about; a child's key is its name."""
+    """Return the name of the step or member that a key is about; a child's key is its name."""
     return key.partition(":")[2].partition(":")[0] or key
 
 

@@ -1,4 +1,4 @@
-"""The words with which states are declared: decorators of pure functions and of functions that act, and makers."""
+"""What declares states: decorators for pure functions and for functions that act, and plain functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
-from fsm_agent.flows.definition.kinds import Failure, Kinds, kinds_of, returned_kinds
+from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types, types_of
 from fsm_agent.flows.definition.states import (
     A,
     CallState,
@@ -18,11 +18,11 @@ from fsm_agent.flows.definition.states import (
     End,
     FunctionState,
     GatherState,
+    LiveState,
     PauseState,
     SubflowState,
     WaitState,
     WholeCallState,
-    Work,
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
@@ -45,7 +45,7 @@ def _pure(what: str, function: Any) -> Any:
     """Return a function of the data that decides.
 
     Raises:
-        FlowError: It is none, or one that waits.
+        FlowError: It is not a function, or it is a coroutine function.
     """
     if not callable(function):
         raise FlowError(f"{what} is {shown(function)}: a function of the data would be right")
@@ -55,20 +55,20 @@ def _pure(what: str, function: Any) -> Any:
 
 
 class _Calls(Generic[A]):
-    """A decorator of what an agent is asked; an object, since type checkers solve its types where it is used."""
+    """A decorator for what an agent is asked: an object, because type checkers infer its types where it is used."""
 
-    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, kinds, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
 
 
 class _ChosenCalls(Generic[D, A]):
-    """The same, of an agent that is chosen by the data."""
+    """The same, for an agent that the data choose."""
 
-    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, kinds, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
         return CallState(_pure("the task of a call", task), *self._options)
@@ -126,24 +126,24 @@ def call(
     within_s: float | None = None,
 ) -> _Calls[Any]: ...
 def call(
-    agent: Agent[Any, Any] | str, /, *kinds: Any, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, /, *types: Any, name: str | None = None, within_s: float | None = None
 ) -> _Calls[Any]:
     """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
     Args:
         agent: The agent; or its role, a name that `Flow.bound` binds to an agent.
-        kinds: The types of the answer, one or several; none: the agent's own output, unless it is a role.
+        types: The types of the answer, one or several; none: the agent's own output, unless it is a role.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
     if isinstance(agent, Agent):
-        return _Calls(agent, kinds or kinds_of(agent.output), name, within_s)
+        return _Calls(agent, types or types_of(agent.output), name, within_s)
     if not isinstance(agent, str):
         raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
-    if not kinds:
+    if not types:
         right = f"an Agent; or a role with the types of its answer, as in @call({agent!r}, str), would be right"
         raise FlowError(f"call was given {agent!r}: {right}")
-    return _Calls(agent, kinds, name, within_s)
+    return _Calls(agent, types, name, within_s)
 
 
 @overload
@@ -176,27 +176,27 @@ def call_chosen(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenCalls[D, Any]: ...
-def call_chosen(choose: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_chosen(choose: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
-    _check_chooser("call_chosen", choose, kinds, "a function of the data that returns an Agent, or a role,")
-    return _ChosenCalls(choose, kinds, name, within_s)
+    _check_chooser("call_chosen", choose, types, "a function of the data that returns an Agent, or a role,")
+    return _ChosenCalls(choose, types, name, within_s)
 
 
 class _WholeCalls(Generic[A]):
-    """The same, of an agent call whose whole result is given."""
+    """The same, for a state that gives the whole result of its call."""
 
-    def __init__(self, agent: Any, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, kinds, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = agent, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
 
 
 class _ChosenWholeCalls(Generic[D, A]):
-    """The same, of an agent that is chosen by the data."""
+    """The same, for an agent that the data choose."""
 
-    def __init__(self, choose: Callable[[D], Any], kinds: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, kinds, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
+        self._options = choose, types, name, within_s
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
         return WholeCallState(_pure("the task of a call", task), *self._options)
@@ -273,37 +273,37 @@ def call_whole(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _ChosenWholeCalls[D, Any]: ...
-def call_whole(agent: Any, /, *kinds: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_whole(agent: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
     ``of`` of its rows is a type of the output.
 
     Args:
         agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
-        kinds: The types of the output, one or several; none: the agent's own, if it is given.
+        types: The types of the output, one or several; none: the agent's own, if it is given.
         name: The state's; by default that of the function.
         within_s: How many seconds it may take.
     """
     if isinstance(agent, Agent):
-        return _WholeCalls(agent, kinds or kinds_of(agent.output), name, within_s)
-    if isinstance(agent, str) and kinds:
-        return _WholeCalls(agent, kinds, name, within_s)
-    _check_chooser("call_whole", agent, kinds, "an Agent, as in @call_whole(agent, str),")
-    return _ChosenWholeCalls(agent, kinds, name, within_s)
+        return _WholeCalls(agent, types or types_of(agent.output), name, within_s)
+    if isinstance(agent, str) and types:
+        return _WholeCalls(agent, types, name, within_s)
+    _check_chooser("call_whole", agent, types, "an Agent, as in @call_whole(agent, str),")
+    return _ChosenWholeCalls(agent, types, name, within_s)
 
 
-def _check_chooser(word: str, choose: Any, kinds: Sequence[Any], right: str) -> None:
-    """Refuse what is no function that could choose an agent, or one without the types of the answer."""
+def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> None:
+    """Refuse anything but a function that chooses an agent, and a missing list of answer types."""
     if not callable(choose) or isinstance(choose, Agent):
         raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
     _pure(f"the choice of {word}", choose)
-    if not kinds:
+    if not types:
         types = f"with the types of the answer, as in @{word}({getattr(choose, '__name__', 'choose')}, str),"
         raise FlowError(f"{word} was given {shown(choose)} alone: {types} would be right")
 
 
 class _Executes:
-    """A decorator of a function that acts, with its policy."""
+    """A decorator for a function that acts, with its policy."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -355,7 +355,7 @@ def execute(function: Any = None, /, **options: Any) -> Any:
             ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
 
     Raises:
-        FlowError: It is no function that a state could wait for.
+        FlowError: A state cannot wait for this object.
         TypeError: There is no such option.
         UsageError: An option is of another type.
     """
@@ -372,7 +372,7 @@ def _function_state(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise FlowError(f"execute was given {shown(function)}, a generator: a function that returns would be right")
     name = name or str(getattr(function, "__name__", ""))
-    kinds = Kinds(name, returned_kinds(function))
+    answer_types = AnswerTypes(name, returned_types(function))
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     if len(parameters) not in (1, 2):
         right = "one of the data, and a Context if it needs one, would be right"
@@ -382,18 +382,18 @@ def _function_state(
         call=function,
         is_async=inspect.iscoroutinefunction(function),
         takes_context=len(parameters) == 2,
-        format=lambda value, _: kinds.dump(value),
+        format=lambda value, _: answer_types.dump(value),
         on_error=on_error or "fail",
         **policy,
     )
-    return FunctionState(made, kinds, within_s)
+    return FunctionState(made, answer_types, within_s)
 
 
 class _Waits(Generic[A]):
-    """A decorator of what somebody is shown."""
+    """A decorator for what a person is shown."""
 
-    def __init__(self, kinds: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = kinds, name, within_s
+    def __init__(self, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
+        self._options = types, name, within_s
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
         return WaitState(_pure("the question of a wait", question), *self._options)
@@ -431,20 +431,20 @@ def wait(
     name: str | None = None,
     within_s: float | None = None,
 ) -> _Waits[Any]: ...
-def wait(*kinds: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
-    """Declare a state that waits for an answer of one of these types; decorates what somebody is shown.
+def wait(*types: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
+    """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
 
     Args:
-        kinds: The types of the answer.
+        types: The types of the answer.
         name: The state's; by default that of the function.
         within_s: How many seconds it waits.
     """
-    if len(kinds) == 1 and inspect.isfunction(kinds[0]):
-        what = f"wait was given {shown(kinds[0])}"
+    if len(types) == 1 and inspect.isfunction(types[0]):
+        what = f"wait was given {shown(types[0])}"
         raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
-    if not kinds:
+    if not types:
         raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
-    return _Waits(kinds, name, within_s)
+    return _Waits(types, name, within_s)
 
 
 def pause(name: str, delay_s: float) -> PauseState[Any]:
@@ -462,31 +462,38 @@ def pause(name: str, delay_s: float) -> PauseState[Any]:
 
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
 ) -> GatherState[D, tuple[A1, A2]]: ...
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, tuple[A1, A2, A3]]: ...
 @overload
 def gather(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *,
+    within_s: float | None = None,
 ) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
 @overload
 def gather(
     name: str,
-    m1: Work[D, A1],
-    m2: Work[D, A2],
-    m3: Work[D, A3],
-    m4: Work[D, A4],
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
     /,
-    *more: Work[D, Any],
+    *more: LiveState[D, Any],
     within_s: float | None = None,
 ) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
 def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
-    The first that fails ends the others.
+    The first member that fails ends the others.
 
     Args:
         name: Its name.
@@ -501,31 +508,38 @@ def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
 
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2]: ...
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
 ) -> GatherState[D, A1 | A2 | A3]: ...
 @overload
 def race(
-    name: str, m1: Work[D, A1], m2: Work[D, A2], m3: Work[D, A3], m4: Work[D, A4], /, *, within_s: float | None = None
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *,
+    within_s: float | None = None,
 ) -> GatherState[D, A1 | A2 | A3 | A4]: ...
 @overload
 def race(
     name: str,
-    m1: Work[D, A1],
-    m2: Work[D, A2],
-    m3: Work[D, A3],
-    m4: Work[D, A4],
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
     /,
-    *more: Work[D, Any],
+    *more: LiveState[D, Any],
     within_s: float | None = None,
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
 
-    The others are let go of.
+    The others are abandoned.
 
     Raises:
         FlowError: As of `gather`.
@@ -535,7 +549,7 @@ def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
 
 def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race: bool) -> GatherState[Any, Any]:
     for member in members:
-        if not isinstance(member, Work):
+        if not isinstance(member, LiveState):
             raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     if len(members) < 2:
         raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
@@ -544,7 +558,7 @@ def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race
 
 def each(
     name: str,
-    member: Work[I, A],
+    member: LiveState[I, A],
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
@@ -552,7 +566,7 @@ def each(
 ) -> EachState[D, tuple[A, ...]]:
     """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
 
-    The first that fails ends the others; `each_settled` collects failures instead.
+    The first member that fails ends the others; `each_settled` collects failures instead.
 
     Args:
         name: Its name.
@@ -569,13 +583,13 @@ def each(
 
 def each_settled(
     name: str,
-    member: Work[I, A],
+    member: LiveState[I, A],
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
     within_s: float | None = None,
 ) -> EachState[D, tuple[A | Failure, ...]]:
-    """Return a state as `each` does, with the same arguments; what failed is among the results, as a `Failure`.
+    """Return a state as `each` does, with the same arguments; failures are among the results, as `Failure`s.
 
     Raises:
         FlowError: As of `each`.
@@ -584,7 +598,7 @@ def each_settled(
 
 
 def _for_each(name: str, member: Any, over: Any, *options: Any) -> EachState[Any, Any]:
-    if not isinstance(member, Work):
+    if not isinstance(member, LiveState):
         raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     return EachState(name, member, _pure(f"over of {name!r}", over), *options)
 
@@ -608,7 +622,7 @@ def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: floa
 
 
 def end(name: str) -> End:
-    """Return an end that is as it should be.
+    """Return an end at which the flow has succeeded.
 
     Args:
         name: Its name, which is the ``state`` of the result.
@@ -620,7 +634,7 @@ def end(name: str) -> End:
 
 
 def failure(name: str, detail: str = "") -> End:
-    """Return an end that is not as it should be: `FlowFailed` is raised.
+    """Return an end at which the flow has failed: `call` raises `FlowFailed`.
 
     Args:
         name: Its name.
@@ -633,6 +647,6 @@ def failure(name: str, detail: str = "") -> End:
 
 
 def _name(word: str, name: Any) -> str:
-    """Return the name of a state, which stands first."""
+    """Return the name of a state, the first argument."""
     check(f"the first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
     return str(name)

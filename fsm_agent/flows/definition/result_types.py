@@ -1,6 +1,6 @@
 """The types of the output of an agent call, for a state that gives the whole result of it.
 
-A result is written as the record of its call.  It is read with the prompt of the state, since code is in no JSON.
+A result is written as the record of its call.  It is read with the prompt of the state, because JSON cannot hold code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.kinds import Kinds
+from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.lifecycle.call import call_class
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.invariants import inconsistency
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 500  # characters of a problem
 
 
-class ResultKinds(Kinds):
+class ResultTypes(AnswerTypes):
     """The types of the output of an agent call whose whole result is given.  Rows tell the outputs apart.
 
     Args:
         state: The name of the state, for errors.
-        kinds: The types of the output.
+        types: The types of the output.
         prompt: Returns the prompt with which results are read.
     """
 
-    def __init__(self, state: str, kinds: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
-        super().__init__(state, kinds)
+    def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
+        super().__init__(state, types)
         self._prompt = prompt
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class ResultKinds(Kinds):
         return True
 
     def dump(self, value: Any) -> str:
-        super().dump(self._output(value))  # or the output is of another type
+        super().dump(self._output(value))  # or the output has another type
         try:
             text = to_json(value.record)
         except ValueError as error:
@@ -82,7 +82,7 @@ class ResultKinds(Kinds):
         """Return the output of a result.
 
         Raises:
-            OutcomeError: It is no result, or has none.
+            OutcomeError: It is not a result, or the call gave no output.
         """
         if not isinstance(value, CallResult):
             raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
@@ -97,5 +97,5 @@ class ResultKinds(Kinds):
         return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema of a result among what several states give."""
+        """Return the schema of a result, for states whose members give one."""
         return schema_of(CallResult, self.load, self.dump)

@@ -1,8 +1,8 @@
 """The types of what a state gives, and its values as JSON.
 
-A value of one of several types is written with the name of its type.  What comes without, from a web form, say, is
-read as `adapter_of` reads an answer of a model, without guessing.  Types that nothing but their names could tell apart
-are refused when the flow is defined.
+If a state gives several types, a value is written together with the name of its type.  A value that comes without a
+name, from a web form, say, is read as `adapter_of` reads an answer of a model: it is never guessed.  Types that only
+their names could tell apart are refused when the flow is defined.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing_extensions import is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.json_text import dumped, explained
+from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _AnyCase:
-    """The case of a state whose values the table does not tell apart; there is one, in copies of a flow, too."""
+    """The case of a state whose values the table does not distinguish: a singleton, even when a flow is copied."""
 
     def __reduce__(self) -> str:
         return "ANY"
@@ -41,27 +41,27 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A reason why a state did not give what it should: the answer that rows of ``failed`` are given."""
+    """The reason why a state failed: the answer that its ``failed`` rows receive."""
 
     reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function
     detail: str = ""  # for people
     where: str = ""  # the state, or the member of several
 
 
-class Kinds:
+class AnswerTypes:
     """The types of what a state gives.
 
     Args:
         state: The name of the state, for errors.
-        kinds: The types; none: nothing is given.
+        types: The types; none: it gives nothing.
         are_posted: Values come as JSON from outside, and not only as `dump` writes them.
     """
 
-    def __init__(self, state: str, kinds: Sequence[Any], *, are_posted: bool = False) -> None:
+    def __init__(self, state: str, types: Sequence[Any], *, are_posted: bool = False) -> None:
         self.are_posted = are_posted
         self.state = state
-        self.kinds = tuple(kinds)
-        self.names = [case_name(kind) for kind in self.kinds]
+        self.types = tuple(types)
+        self.names = [case_name(kind) for kind in self.types]
 
     def __repr__(self) -> str:
         return " | ".join(self.names)
@@ -69,20 +69,20 @@ class Kinds:
     @property
     def provided(self) -> tuple[Any, ...]:
         """The types of the values, for the states around it."""
-        return self.kinds
+        return self.types
 
     @cached_property
     def cases(self) -> tuple[Any, ...]:
         """The values that rows tell apart: types, the members of an enum, True and False; `ANY` if there is one."""
-        if len(self.kinds) > 1:
-            return self.kinds
-        (kind,) = self.kinds or (ANY,)
+        if len(self.types) > 1:
+            return self.types
+        (kind,) = self.types or (ANY,)
         if isinstance(kind, type) and issubclass(kind, Enum):
             return tuple(kind)
         return (True, False) if kind is bool else (ANY,)
 
     def case_of(self, value: Any) -> Any:
-        """Return the case that a value is."""
+        """Return the case to which a value belongs."""
         for case in self.cases:
             if case is ANY or value is case or value == case or _is_of(value, case):
                 return case
@@ -90,27 +90,27 @@ class Kinds:
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
-        return [pydantic.TypeAdapter(kind) for kind in self.kinds]
+        return [pydantic.TypeAdapter(kind) for kind in self.types]
 
     @cached_property
     def _either(self) -> Any:
-        return adapter_of(union_of(self.kinds))
+        return adapter_of(union_of(self.types))
 
     def dump(self, value: Any) -> str:
         """Return a value as JSON.
 
         Raises:
-            OutcomeError: It is none of the types, or cannot be read again.
+            OutcomeError: The value has none of the types, or could not be read again.
         """
         index = self._index(value)
         text = dumped(self._adapters[index], value, self.state, self.names[index])
-        return text if len(self.kinds) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
+        return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
 
     def _index(self, value: Any) -> int:
-        if len(self.kinds) == 1:
+        if len(self.types) == 1:
             return 0
         for exactly in (True, False):
-            for index, kind in enumerate(self.kinds):
+            for index, kind in enumerate(self.types):
                 if type(value) is kind if exactly else _is_of(value, kind):
                     return index
         raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
@@ -122,7 +122,7 @@ class Kinds:
             OutcomeError: It is none.
         """
         try:
-            if len(self.kinds) == 1:
+            if len(self.types) == 1:
                 return self._adapters[0].validate_json(text)
             data = pydantic_core.from_json(text)
             if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
@@ -130,7 +130,7 @@ class Kinds:
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
-            raise OutcomeError(f"{problem}: {explained(error)}") from None
+            raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
 
     def check(self, where: str) -> None:
         """Refuse types that cannot be found, or that JSON cannot tell apart.
@@ -138,7 +138,7 @@ class Kinds:
         Raises:
             FlowError: It names them.
         """
-        for kind in self.kinds:
+        for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
                 right = (
@@ -147,13 +147,13 @@ class Kinds:
                 what = f"{where} gives {case_name(kind)}, in which is a union that JSON cannot tell apart"
                 raise FlowError(f"{what}: {right}")
         self.check_names(where)
-        if len(self.kinds) < 2:
+        if len(self.types) < 2:
             return
-        for kind in self.kinds:
+        for kind in self.types:
             if not _is_checkable(kind):
                 right = "a class of its own, such as a frozen dataclass, would be right"
-                raise FlowError(f"{where} gives {case_name(kind)}, which no value can be told to be: {right}")
-        for one, other in combinations(self.kinds, 2):
+                raise FlowError(f"{where} gives {case_name(kind)}, and no value can be checked against it: {right}")
+        for one, other in combinations(self.types, 2):
             if are_alike(one, other):
                 right = f"a field such as kind: Literal[{case_name(other).lower()!r}] in each would be right"
                 if not (_has_fields(one) and _has_fields(other)):
@@ -162,7 +162,7 @@ class Kinds:
                 raise FlowError(f"{what}: {right}")
 
     def check_names(self, where: str) -> None:
-        """Refuse types of one name, which rows and JSON would take for each other.
+        """Refuse two types of the same name: rows and JSON could not tell them apart.
 
         Raises:
             FlowError: It names them.
@@ -172,7 +172,7 @@ class Kinds:
 
 
 def check_resolved(where: str, kind: Any) -> None:
-    """Refuse a type that names others which cannot be found, or of which there is no JSON.
+    """Refuse a type that names types that cannot be found, or that JSON cannot hold.
 
     Raises:
         FlowError: It says so.
@@ -194,27 +194,27 @@ def case_name(case: Any) -> str:
     if (results := _results(case)) is not None:
         return f"CallResult of {results.state}"
     if get_origin(case) is Annotated:
-        return case_name(_plain(case))
+        return case_name(_strip_annotations(case))
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
 
 
-def union_of(kinds: Sequence[Any]) -> Any:
+def union_of(types: Sequence[Any]) -> Any:
     """Return the union of types."""
-    return Union[tuple(kinds)]  # noqa: UP007  # of as many as there are
+    return Union[tuple(types)]  # noqa: UP007  # of as many as there are
 
 
-def kinds_of(hint: Any) -> tuple[Any, ...]:
+def types_of(hint: Any) -> tuple[Any, ...]:
     """Return the types that an annotation names."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def returned_kinds(function: Callable[..., Any]) -> tuple[Any, ...]:
+def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the types that a function returns, by its annotation.
 
     Raises:
-        FlowError: There is none, or it names what cannot be found.
+        FlowError: It has no return annotation, or one that names an unknown type.
     """
     name = getattr(function, "__name__", repr(function))
     try:
@@ -225,7 +225,7 @@ def returned_kinds(function: Callable[..., Any]) -> tuple[Any, ...]:
         raise FlowError(f"the function {name!r} has no return type: '-> str', say, would be right")
     if isinstance(hint, str):
         raise FlowError(f"the return type {hint!r} of the function {name!r} cannot be found: one of a module is right")
-    return tuple(NoneType if kind is None else kind for kind in kinds_of(hint))
+    return tuple(NoneType if kind is None else kind for kind in types_of(hint))
 
 
 def _local_hint(function: Callable[..., Any]) -> Any:
@@ -241,7 +241,7 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 def _is_of(value: Any, case: Any) -> bool:
     if (results := _results(case)) is not None:
         return bool(results.takes(value))
-    case = _plain(case)
+    case = _strip_annotations(case)
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
     case = get_origin(case) or case
@@ -250,7 +250,7 @@ def _is_of(value: Any, case: Any) -> bool:
     return isinstance(case, type) and isinstance(value, case)
 
 
-def _plain(kind: Any) -> Any:
+def _strip_annotations(kind: Any) -> Any:
     """Return a type without what `Annotated` and `NewType` add to it."""
     while True:
         if get_origin(kind) is Annotated:
@@ -262,13 +262,13 @@ def _plain(kind: Any) -> Any:
 
 
 def _results(case: Any) -> Any:
-    """Return the `ResultKinds` of whole results of an agent call; None: the case is a type of values."""
-    return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, Kinds)), None)
+    """Return the `ResultTypes` of whole results of an agent call; None: the case is a type of values."""
+    return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, AnswerTypes)), None)
 
 
 def _is_checkable(kind: Any) -> bool:
-    """Return True if values can be told to be of a type."""
-    kind = _plain(kind)
+    """Return True if values can be checked against a type."""
+    kind = _strip_annotations(kind)
     if get_origin(kind) is Literal:
         return True
     kind = get_origin(kind) or kind

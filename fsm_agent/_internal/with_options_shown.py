@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _BY_NAME = Parameter.KEYWORD_ONLY
 
 
-def spelled_out(options: Any, *, without: Collection[str] = (), is_change: bool = False) -> Callable[[F], F]:
+def with_options_shown(options: Any, *, without: Collection[str] = (), is_change: bool = False) -> Callable[[F], F]:
     """Return a decorator for a function whose last parameter is ``**options``: its signature then shows each of them.
 
     Args:

@@ -1,7 +1,7 @@
-"""The states that may be let go of while they go on, in which functions that must not run twice have no place.
+"""States that may be abandoned while they run, and the check that keeps ``once`` functions out of them.
 
-A state with ``within_s`` is let go of when its time is over, and so is who loses a race.  A function that runs is then
-left behind, and nobody is told what became of it.
+A state with ``within_s`` is abandoned when its time is over, and so are the losers of a race.  A function that is
+running then has no one to report to.  If it must not run twice, its outcome would stay in doubt for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, FunctionState, SubflowState, Work, is_let_go
+from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
@@ -19,32 +19,37 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
 
 
-def check_let_go(here: str, state: Work[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be let go of while a function runs that must not run twice; agents may come later.
+def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
+    """Return whether a state, or a member of it, may be abandoned while it runs."""
+    return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)
+
+
+def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
+    """Refuse a state that may be abandoned while a function runs that must not run twice; agents may come later.
 
     Raises:
         FlowError: It names the function.
     """
-    for what in _once_in([state], agents) if is_let_go(state) else ():
+    for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
         for inner in state.flow.live:
-            check_let_go(f"{here}: {inner.name}", inner, agents)
+            check_abandonment(f"{here}: {inner.name}", inner, agents)
 
 
 def refused(here: str, what: str, right: str = "a state of its own, without a time limit, is right") -> FlowError:
-    """Return the error for a function that must not run twice, in a state that may be let go of."""
-    doubt = f"may be let go of while {what} runs, which must not run twice"
-    return FlowError(f"{here} {doubt}, and nobody would know what became of it: {right}")
+    """Return the error for a function that must not run twice, in a state that may be abandoned."""
+    doubt = f"may be abandoned while {what} runs, which must not run twice"
+    return FlowError(f"{here} {doubt}, and its outcome would be lost: {right}")
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
     """Yield the functions that must not run twice, those of agents and flows among them included.
 
     Args:
-        functions: The functions; other sources of them than toolsets are left out, as they are asked for each call.
-        seen: Agents that are left out, since they are being looked at.
-        is_late: All agents that are named by functions are there by now.
+        functions: The functions; sources other than toolsets are skipped, because they are asked anew for each call.
+        seen: Agents to skip, because their functions are being visited already.
+        is_late: Every agent that a function names exists by now.
     """
     for function in functions:
         if isinstance(function, Toolset):
@@ -61,7 +66,7 @@ def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, i
                 yield from once_of(agent.functions, (*seen, agent), is_late=is_late)
 
 
-def _once_in(works: Iterable[Work[Any, Any]], agents: Agents) -> Iterator[str]:
+def _once_in(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[str]:
     for work in works:
         if isinstance(work, FunctionState) and work.function.once:
             yield work.name
