@@ -10,18 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, ParallelState, SubflowState
+from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, SubflowState, may_be_abandoned
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
 
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents
-
-
-def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
-    """Return whether a state, or a member of it, may be abandoned while it runs."""
-    return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:

@@ -504,3 +504,8 @@ class EachState(ParallelState[D, A]):
             what = f"the items of {self.name} are {shown(found)}"
             raise FlowError(f"{what}: a sequence, which has the same order in every process, would be right")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
+
+
+def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
+    """Return whether a state, or a member of it, may be abandoned while it runs."""
+    return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)

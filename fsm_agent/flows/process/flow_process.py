@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.flows.definition.abandonment import may_be_abandoned, once_of, refused
+from fsm_agent.flows.definition.abandonment import once_of, refused
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import (
     A,
@@ -25,6 +25,7 @@ from fsm_agent.flows.definition.states import (
     PauseState,
     WaitState,
     WholeCallState,
+    may_be_abandoned,
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
