@@ -38,9 +38,9 @@ def sent_support(folder: Path) -> tuple[Any, list[str]]:
 
 def completed_orchestration(folder: Path) -> tuple[Any, list[str]]:
     one = orchestrator_kill_worker.orchestrator(str(folder))
-    result = one.result(one.flow.replay(orchestrator_kill_worker.RUN))
+    result = one.replay(orchestrator_kill_worker.RUN).outcome
     tried = [(e.step_id, e.agent, e.status, e.output, e.error) for e in result.journal]
-    assert result.status == "completed"
+    assert result.state == "completed"
     end = (result.context, result.redesigns, result.steps_executed, tried)
     return end, ["Find the news", "Send [Write warmly done]"]
 
