@@ -12,7 +12,9 @@ FsmAgentError
 │   ├── TagNotFound, ParseFailed   an answer without the tag of an intent, or with an unknown intent in it
 ├── Retry                      a function's message to the model: what to do differently
 ├── ProviderError              the provider's; `RETRYABLE_STATUS` lists the statuses worth another attempt
-│   ├── RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply
+│   ├── RateLimited, Overloaded, TimedOut, AuthFailed, BadReply
+│   ├── ContextTooLong
+│   │   └── BudgetExceeded     a request that its `Budget` does not allow, and that was not sent
 ├── CallFailed                 an agent call ended without an output
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuthFailed",
     "BadReply",
+    "BudgetExceeded",
     "CallFailed",
     "CallSuspended",
     "ConfigError",
@@ -168,9 +171,15 @@ class ErrorReport(Value, frozen=True, kw_only=True):
     retryable: bool = False
     retry_after_s: float | None = None
     model: str | None = None  # provider:model of the request
+    required: int | None = None  # tokens; this and the next two are those of `BudgetExceeded`
+    hard: int | None = None
+    tried: tuple[str, ...] = ()
 
     def exception(self) -> ProviderError:
         """Return the error of this report, ready to be raised."""
+        budget: dict[str, Any] = {}
+        if self.required is not None:
+            budget = {"required": self.required, "hard": self.hard, "tried": self.tried}
         return _PROVIDER_ERRORS.get(self.kind, ProviderError)(
             self.message,
             status=self.status,
@@ -179,6 +188,7 @@ class ErrorReport(Value, frozen=True, kw_only=True):
             retryable=self.retryable,
             retry_after_s=self.retry_after_s,
             model=self.model,
+            **budget,
         )
 
 
@@ -271,6 +281,27 @@ class ContextTooLong(ProviderError):
     retryable_by_nature = False
 
 
+class BudgetExceeded(ContextTooLong):
+    """A request has more tokens than its `Budget` allows, whatever was left out of it; it was not sent.
+
+    Attributes:
+        required: The tokens of the request in its shortest form.
+        hard: The most tokens of a request and its reply.
+        tried: The passes that were applied to it, in order.
+    """
+
+    def __init__(
+        self, message: str, *, required: int = 0, hard: int = 0, tried: Sequence[str] = (), **details: Any
+    ) -> None:
+        super().__init__(message, **details)
+        self.required = required
+        self.hard = hard
+        self.tried = tuple(tried)
+
+    def report(self) -> ErrorReport:
+        return super().report().changed(required=self.required, hard=self.hard, tried=self.tried)
+
+
 class BadReply(ProviderError):
     """The response is not an answer: it is not JSON, is cut off, or has an unknown shape."""
 
@@ -361,5 +392,14 @@ def _unpickled(
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
     error.__name__: error
-    for error in (ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply)
+    for error in (
+        ProviderError,
+        RateLimited,
+        Overloaded,
+        TimedOut,
+        AuthFailed,
+        ContextTooLong,
+        BudgetExceeded,
+        BadReply,
+    )
 }

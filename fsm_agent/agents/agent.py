@@ -13,7 +13,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, unknown_option
+from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, context_window, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
@@ -29,8 +29,8 @@ from fsm_agent.agents.persistence import (
 from fsm_agent.agents.prompt_resolution import PromptResolver, check_deps, check_parser_args
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
-from fsm_agent.context.masking import Masking
-from fsm_agent.context.window import Processor
+from fsm_agent.context.passes import AnyPass
+from fsm_agent.context.plan import ContextOption, ContextPlan
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
@@ -128,8 +128,9 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
             ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
             call.  Without one, only functions that require approval suspend it.
-        masking: When old results are no longer shown to the model; None: never.
-        processors: Choose what of the dialog is shown to the model; see `KeepLastN`, `TokenBudget`, `ByRecord`.
+        context: What requests show of a long dialog, which itself stays whole: a list of passes for every request
+            (``[shorten(4_000), keep_last(8)]``), a `Budget` for those that are too long, or both, the budget last; see
+            `fsm_agent.context`.  None: ``Budget()``, if the context window of the model is known.  ``[]``: all of it.
         results: How results of functions are changed before the model sees them.
         prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
             ``result.usage`` then has the cost.  None: the prices of the extra ``prices``, if `Limits.cost_usd`
@@ -151,8 +152,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     settings: Settings = Settings()
     stop_when: StopWhen | None = field(default=None, repr=False)
     approve: Approve[Deps] | None = field(default=None, repr=False)
-    masking: Masking | None = None
-    processors: Sequence[Processor] = field(default=(), repr=False)
+    context: ContextOption = field(default=None, repr=False)
     results: ResultPipeline | None = None
     prices: Prices | None = field(default=None, repr=False)
     hooks: Sequence[Any] = field(default=(), repr=False)
@@ -173,6 +173,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         vars(prompt)["source"] = own
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
+        _ = self._plan  # refuses what is no context
         check_system(self.system)
         check_hooks(self.hooks)
         if prompt.delegates:
@@ -186,9 +187,9 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         """Return the fields that were given; of callables and of fields with keys, only that they are set."""
         model = self.model if isinstance(self.model, str) else self.model.name
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
-        plain = ("output", "limits", "settings", "masking")
+        plain = ("output", "limits", "settings")
         changes = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
-        others = ("stop_when", "approve", "processors", "results", "hooks", "store")
+        others = ("stop_when", "approve", "context", "results", "hooks", "store")
         has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
         said = ", ".join([repr(model), f"name={self.name!r}", f"functions=[{functions}]", *changes, *has])
         return f"{type(self).__name__}({said})"
@@ -231,6 +232,22 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         from fsm_agent.clients.registered import named_client
 
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
+
+    @cached_property
+    def _plan(self) -> ContextPlan:
+        """What is done with its requests, by the context window of its model."""
+        plan = ContextPlan.of(self.context)
+        budget = plan.budget
+        if budget is None or budget.hard is not None:
+            return plan
+        window = context_window(self.model)
+        if window is None and self.context is not None:
+            model = self.model if isinstance(self.model, str) else self.model.name
+            raise UsageError(
+                f"context of the agent {self.name!r} has a Budget without hard=…, and the context window of"
+                f" {model!r} is not known: Budget(hard=32_000), say, would be right"
+            )
+        return plan.changed(window=window)
 
     @cached_property
     def _resolver(self) -> PromptResolver:
@@ -410,15 +427,15 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             check_parser_args(resolved, parser_args)
         return resolved
 
-    def conversation(self, name: str, *, keep: Processor | None = None) -> Conversation[Deps, Out]:
+    def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
         """Return a conversation that the agent's store keeps under a name; it begins with its first turn.
 
         ``agent.conversation("customer-17").call("…")`` continues it, from any OS process.
 
         Args:
             name: Its name in the store.
-            keep: Chooses the earlier messages to keep at each turn: ``KeepLastN(40)``, ``TokenWindow(8_000)``, yours;
-                None: all.
+            keep: Passes that choose the earlier messages to keep at each turn: ``keep_last(20)``,
+                ``[shorten(1_000), keep_last(8)]``, yours; None: all.
 
         Raises:
             UsageError: The agent has no store, or the name is not a text.
@@ -456,7 +473,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         """Return the arguments of a call that come from the agent and that no record holds."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
-        view = views.View(self.masking, tuple(self.processors)) if self.masking or self.processors else None
+        view = None if self._plan.is_off else views.View(self._plan)
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}

@@ -134,7 +134,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         settings: Any
         stop_when: Any
         approve: Any
-        masking: Any
         name: Any
 
     agents: dict[str, Agent[Any, Any]]

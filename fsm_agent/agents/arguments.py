@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS
-from fsm_agent.context.masking import Masking
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import remedy
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import Rights, check, check_fields
 from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.providers.context_windows import window_of
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
@@ -67,6 +67,18 @@ def _check_world(world: Any) -> None:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
 
 
+def context_window(model: Any) -> int | None:
+    """Return the most tokens that a model reads and writes together; None: it is not known.
+
+    Args:
+        model: ``"provider:model"``, or a client.
+    """
+    if isinstance(model, str):
+        return window_of(model)
+    window = getattr(model, "context_window", None)
+    return window if type(window) is int else window_of(str(getattr(model, "name", "")))
+
+
 def unknown_option(options: Mapping[str, Any], task: object, known: Collection[str] = CALL_OPTIONS) -> UsageError:
     """Return the error for the first option that a call does not have, with what was probably meant.
 
@@ -88,11 +100,6 @@ def is_model(value: Any) -> bool:
     return is_client or isinstance(value, str)
 
 
-def _are_callables(value: Any) -> bool:
-    """Return whether a value is a list of functions; a class such as `KeepLastN` would be called with the messages."""
-    return isinstance(value, Sequence) and all(callable(one) and not isinstance(one, type) for one in value)
-
-
 _RIGHTS: Rights = (
     (
         "model",
@@ -109,7 +116,5 @@ _RIGHTS: Rights = (
     ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
     ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
     ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
-    ("masking", lambda v: v is None or isinstance(v, Masking), "Masking(), or None,"),
-    ("processors", _are_callables, "a list of functions of messages, [KeepLastN(20)], say,"),
     ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
 )

@@ -13,7 +13,7 @@ from fsm_agent.agents.options import CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import attach_journal
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
-from fsm_agent.context.window import Processor, applied
+from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
@@ -50,17 +50,16 @@ class Conversation(CallVerbs[Deps, Out]):
     Args:
         agent: The agent that answers; another agent may continue the conversation at any time.
         name: The name in the store.
-        keep: Returns the earlier messages to keep, at each turn; None: all.
+        keep: Passes that choose the earlier messages to keep, at each turn; None: all.
     """
 
-    def __init__(self, agent: Agent[Deps, Out], name: str, keep: Processor | None = None) -> None:
+    def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
         check("the name of a conversation", name, isinstance(name, str) and bool(name), "a text such as 'customer-17'")
-        check("keep", keep, keep is None or callable(keep), "KeepLastN(40), say, or None,")
         self.agent = agent
         self.name = name
         self.approve = agent.approve
         self.hooks = agent.hooks
-        self._keep = keep
+        self._keep = () if keep is None else passes_of(keep, "keep")
         self._runs = agent.runs
         self._seeds_from_disk = not self._runs.store.is_volatile
         self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
@@ -116,7 +115,7 @@ class Conversation(CallVerbs[Deps, Out]):
             return again
         after = options.get("after")
         before, usage = self._before(head, after)
-        kept = before if self._keep is None else _kept(self._keep, before)
+        kept = _kept(self._keep, before) if self._keep else before
         call = self.agent.build_call(task, {**options, "after": kept})
         is_continued = after is None and bool(head.run) and kept is before and len(before) > 0
         turn = ConversationTurn(self.name, head.version + 1, head.run, 1, is_continued, usage)
@@ -188,7 +187,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return call
 
 
-def _kept(keep: Processor, before: Dialog) -> Dialog:
+def _kept(keep: Sequence[AnyPass], before: Dialog) -> Dialog:
     """Return the messages that a policy keeps, or the same dialog if it keeps all.
 
     Raises:
@@ -196,7 +195,7 @@ def _kept(keep: Processor, before: Dialog) -> Dialog:
     """
     if not len(before):
         return before
-    messages: Sequence[Message] = applied((keep,), before.messages)
+    messages: Sequence[Message] = apply_passes(keep, before.messages)
     if messages is before.messages or tuple(messages) == tuple(before):
         return before
     return Dialog(renumbered(messages), system_args=before.system_args, governed_by=before.governed_by)

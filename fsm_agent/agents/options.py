@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from fsm_agent.context.masking import Masking
-from fsm_agent.context.window import Processor
+from fsm_agent.context.plan import ContextOption
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
@@ -137,8 +136,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     settings: Settings
     stop_when: StopWhen | None
     approve: Approve[Deps] | None
-    masking: Masking | None
-    processors: Sequence[Processor]
+    context: ContextOption
     results: ResultPipeline | None
     prices: Prices | None
     hooks: Sequence[Any]
@@ -176,11 +174,10 @@ class ConfigOverrides(_ConfigOverrides, total=False):
     profile: str
     settings: Settings | Mapping[str, Any]
     limits: Limits | Mapping[str, Any]
-    masking: Masking | Mapping[str, Any]
     approve: Any
     hooks: Sequence[Any]
     stop_when: Any
-    processors: Sequence[Any]
+    context: Any
     results: Any
     prices: Any
     store: str

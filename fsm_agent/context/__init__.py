@@ -1,6 +1,7 @@
-"""Selection and shortening of the messages in a request: masking of old results, windows, custom processors.
+"""What requests show of a long dialog: passes, budgets, summaries.
 
-Each request has its own view; the dialog itself stays whole.  Nothing here sends a request to a model.
+Each request has its own view; the dialog itself stays whole.  Nothing here sends a request to a model: a summary is an
+extra request that the call makes.
 """
 
 from typing import TYPE_CHECKING
@@ -8,24 +9,27 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.context.masking import Masking as Masking
-    from fsm_agent.context.masking import context_release as context_release
-    from fsm_agent.context.relevance import KeepRelevant as KeepRelevant
-    from fsm_agent.context.shortening import SendOnce as SendOnce
-    from fsm_agent.context.shortening import TruncateResults as TruncateResults
-    from fsm_agent.context.token_budget import TokenBudget as TokenBudget
-    from fsm_agent.context.view import ByRecord as ByRecord
-    from fsm_agent.context.window import KeepLastN as KeepLastN
-    from fsm_agent.context.window import TokenWindow as TokenWindow
+    from fsm_agent.context.budget import Budget as Budget
+    from fsm_agent.context.budget import default_passes as default_passes
+    from fsm_agent.context.passes import compress as compress
+    from fsm_agent.context.passes import keep_last as keep_last
+    from fsm_agent.context.passes import mask as mask
+    from fsm_agent.context.passes import once as once
+    from fsm_agent.context.passes import relevant as relevant
+    from fsm_agent.context.passes import shorten as shorten
+    from fsm_agent.context.release import context_release as context_release
+    from fsm_agent.context.summary import summarize as summarize
+    from fsm_agent.context.tokens import TextTokenizer as TextTokenizer
+    from fsm_agent.context.tokens import Tokenizer as Tokenizer
+    from fsm_agent.context.tokens import tiktoken_of as tiktoken_of
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "masking": "Masking context_release",
-            "relevance": "KeepRelevant",
-            "shortening": "SendOnce TruncateResults",
-            "token_budget": "TokenBudget",
-            "view": "ByRecord",
-            "window": "KeepLastN TokenWindow",
+            "budget": "Budget default_passes",
+            "passes": "compress keep_last mask once relevant shorten",
+            "release": "context_release",
+            "summary": "summarize",
+            "tokens": "TextTokenizer Tokenizer tiktoken_of",
         },
     )

@@ -1,134 +1,379 @@
-"""Combine masking and processors into the view of a dialog.
+"""The views of one agent call: what each of its requests shows of the dialog.
 
-Without masking and processors the model sees the whole dialog.  A view is made for one request and then discarded; the
-dialog itself stays whole.
+A view is made for one request and then discarded; the dialog itself stays whole.  It follows from the record, so a call
+that is restored elsewhere shows the same.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from fsm_agent._internal.values import Value
-from fsm_agent.context.masking import NOTHING_MASKED, MaskedView, Masker, Masking
-from fsm_agent.context.window import Processor, applied
-from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.event import ContextMeasured, ObservationsMasked
-from fsm_agent.messages.message import Message
+from fsm_agent._internal.lazy_import import first_use
+from fsm_agent._internal.values import quick_json
+from fsm_agent._internal.vector import Vector
+from fsm_agent.context.budget import RESERVE, Budget, default_passes
+from fsm_agent.context.passes import AnyPass, Memo, Pass, applied, name_of
+from fsm_agent.context.plan import DEFAULT, ContextPlan
+from fsm_agent.context.rounds import system_messages, task_of
+from fsm_agent.context.summary import Summarize, summary_message
+from fsm_agent.context.tokens import ESTIMATE
+from fsm_agent.errors import ErrorReport
+from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
+from fsm_agent.lifecycle.record import CallRecord, ContextUse
+from fsm_agent.messages.event import ContextShortened, ObservationsMasked, Stepped
+from fsm_agent.messages.message import FunctionResult, Message
 
-
-class ByRecord(Value, frozen=True):
-    """A processor that chooses other processors for each request and applies them.
-
-    Args:
-        choose: Returns the processors for the current record of the call: its rounds, usage, phase.  Pure.
-    """
-
-    choose: Callable[[CallRecord], Sequence[Processor]]
-
-    def __post_init__(self) -> None:
-        if not callable(self.choose):
-            raise UsageError(f"ByRecord({self.choose!r:.80}): a function of a CallRecord would be right")
-
-    def __call__(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Raise: without a call there is no record to choose by.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError("ByRecord chooses processors for the requests of an agent: there is no record of a call here")
-
-    def chosen(self, r: CallRecord) -> Sequence[Processor]:
-        """Return the processors for a request.
-
-        Raises:
-            UsageError: `choose` returned no list of processors.
-        """
-        chosen = self.choose(r)
-        if not (isinstance(chosen, list | tuple) and all(map(callable, chosen))):
-            right = "a list of processors such as [KeepLastN(20)] would be right"
-            raise UsageError(f"{self.choose!r:.200} of ByRecord returned {chosen!r:.80}: {right}")
-        return chosen
+LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
+_TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
+_LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
+_CHARACTERS = 3  # that are about a token, for the length of what a summarizer is shown
 
 
-class Fit(Value, frozen=True):
-    """The result of fitting a request into a `TokenBudget`.
+class Shown(NamedTuple):
+    """What a request shows, or the extra request that precedes it.
 
     Attributes:
-        messages: The messages that are left.
-        measured: The tokens before and after, and the passes that were kept.
-        refusal: The error, if the messages still do not fit.
+        request: The request.
+        refusal: Why it must not be sent; None: it can be.
+        summary: The extra request that has to be made first; None: none.
+        use: What the record keeps of it; None: nothing was counted.
     """
 
-    messages: Sequence[Message]
-    measured: ContextMeasured
+    request: Request
     refusal: ErrorReport | None = None
-
-
-class Fitting(Value, frozen=True):
-    """A processor that reports what it did, and may refuse a request: `TokenBudget`."""
-
-    @abstractmethod
-    def fit(self, messages: Sequence[Message]) -> Fit:
-        """Return the messages that are left, with measurements and perhaps a refusal."""
+    summary: AskSummary | None = None
+    use: ContextUse | None = None
 
 
 class View:
-    """The views of one agent call: first old results are masked, then the processors select.
+    """The views of one agent call.
+
+    Its state only saves time: a view depends on the record and the plan alone.
 
     Args:
-        masking: The conditions for masking a result; None: nothing is masked.
-        processors: Pure functions from messages to the messages to show.
+        plan: What is done with each request.
     """
 
-    __slots__ = ("_fits", "_masker", "_masking", "_processors", "_reported", "_view")
+    __slots__ = ("_counted", "_frame", "_is_warned", "_last", "_memos", "_reported", "_seen", "_shown", "plan")
 
-    def __init__(self, masking: Masking | None, processors: Sequence[Processor] = ()) -> None:
-        self._masking = masking
-        self._masker: Masker | None = None
-        self._view = MaskedView(())
-        self._reported = NOTHING_MASKED
-        self._processors = tuple(processors)
-        self._fits: list[Fit] = []
+    def __init__(self, plan: ContextPlan) -> None:
+        self.plan = plan
+        self._is_warned = False
+        self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # by the trace: a step makes another
+        self._seen: tuple[int, Message | None] = (0, None)
+        self._reported = (0, 0)
+        self._forget()
 
-    def __call__(self, r: CallRecord) -> Sequence[Message]:
-        """Return the messages of the record's dialog that are shown."""
-        messages: Sequence[Message] = r.dialog
-        if self._masking is not None:
-            self._view = self._masker_of(r).view(messages, frozenset(r.released))
-            messages = self._view.messages
-        fits: list[Fit] = []
-        for listed in self._processors:
-            for processor in listed.chosen(r) if isinstance(listed, ByRecord) else (listed,):
-                if isinstance(processor, Fitting):
-                    fits.append(processor.fit(messages))
-                    messages = fits[-1].messages
-                else:
-                    messages = applied((processor,), messages)
-        self._fits = fits
-        return messages
+    def _forget(self) -> None:
+        self._memos: dict[Any, Memo] = {}
+        self._counted: dict[int, tuple[Message, int, bytes]] = {}
+        self._frame: tuple[Any, Any, int] | None = None
 
-    @property
-    def refusal(self) -> ErrorReport | None:
-        """The error if the latest view exceeds a `TokenBudget`; None if it can be sent."""
-        return next((fit.refusal for fit in self._fits if fit.refusal is not None), None)
+    def is_idle(self, r: CallRecord) -> bool:
+        """Return whether the requests of a record show the whole dialog, uncounted."""
+        plan = self.plan
+        if plan.passes or r.summary is not None or r.shorten_to is not None:
+            return False
+        budget = plan.budget
+        return budget is None or (budget.hard is None and plan.window is None)
 
-    def masked_calls(self, r: CallRecord) -> frozenset[str]:
-        """Return the ids of the calls whose results are not shown."""
-        if self._masking is None:
-            return frozenset()
-        return frozenset(self._masker_of(r).view(r.dialog, frozenset(r.released)).calls)
+    def show(self, r: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
+        """Return what a request shows.
 
-    def news(self) -> list[ObservationsMasked | ContextMeasured]:
-        """Return what the latest request newly masks, and its size if it exceeds a soft limit."""
-        before, self._reported = self._reported, self._view.masked
-        masked = self._view.since(before)
-        news: list[ObservationsMasked | ContextMeasured] = [] if masked is None else [masked]
-        return [*news, *[fit.measured for fit in self._fits if fit.measured.before > fit.measured.soft]]
+        Args:
+            r: The record of the call.
+            request: The request, without messages.
+            tail: Messages at its end that are no part of the dialog.
 
-    def _masker_of(self, r: CallRecord) -> Masker:
-        if self._masker is None:
-            assert self._masking is not None
-            self._masker = Masker(self._masking, r.seeded_with)
-        return self._masker
+        Raises:
+            UsageError: A pass is wrong.
+        """
+        if self._last is not None and self._last[0] is r.trace:
+            return self._last[2]
+        self._follow(r)
+        shown = self._show(r, request, tail)
+        self._last = (r.trace, request, shown)
+        return shown
+
+    def _follow(self, r: CallRecord) -> None:
+        """Drop what was made for another dialog, of a call that was forked or rewound."""
+        length, newest = self._seen
+        if len(r.dialog) < length or (length and r.dialog[length - 1] is not newest):
+            self._forget()
+        self._seen = (len(r.dialog), r.dialog[-1] if len(r.dialog) else None)
+
+    def _show(self, r: CallRecord, request: Request, tail: Sequence[Message]) -> Shown:
+        plan, names = self.plan, list[str]()
+        messages: Sequence[Message] = self._summarized(r)
+        for number, one in enumerate(plan.passes):
+            if isinstance(one, Summarize):
+                if (covers := one.wish(r)) is not None:
+                    return Shown(request, summary=self._ask_summary(one, r, covers, request))
+                messages = self._without_summary(one, r, messages)
+                continue
+            shown = applied(one, messages, r, self._memo(number, one))
+            if len(shown) != len(messages) or any(new is not old for new, old in zip(shown, messages, strict=True)):
+                names.append(name_of(one))
+            messages = shown
+        budget, hard = self._budget(r)
+        if budget is None:
+            return self._sent(r, request, messages, tail, names, None)
+        if self._is_short(r, messages, tail, budget, hard):
+            return Shown(request.changed(messages=(*messages, *tail) if tail else messages))
+        return self._fit(r, request, messages, tail, budget, hard, names)
+
+    def _budget(self, r: CallRecord) -> tuple[Budget | None, int | None]:
+        """Return the budget of the next request, and its hard limit."""
+        budget = self.plan.budget
+        if budget is None:
+            return (None if r.shorten_to is None or self.plan.is_off else Budget()), None
+        hard = budget.hard if budget.hard is not None else self.plan.window
+        if hard is None and r.shorten_to is None:
+            return None, None
+        return budget, hard
+
+    def _is_short(
+        self, r: CallRecord, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, hard: int | None
+    ) -> bool:
+        """Return whether a request is so short under a default budget that it need not be counted.
+
+        A text has at most about one token for each character, so what has fewer characters than tokens is short.
+        """
+        if hard is None or budget != DEFAULT.budget or r.shorten_to is not None or len(r.requests):
+            return False
+        room = hard // 4
+        for message in (*messages, *tail) if tail else messages:
+            for part in message.parts:
+                room -= len(getattr(part, "text", "")) + len(getattr(part, "arguments_json", "")) + 16
+            if room < 0:
+                return False
+        return True
+
+    def _fit(
+        self,
+        r: CallRecord,
+        request: Request,
+        messages: Sequence[Message],
+        tail: Sequence[Message],
+        budget: Budget,
+        hard: int | None,
+        kept: list[str],
+    ) -> Shown:
+        """Return a request that is fitted into a budget."""
+        factor = self._factor(r, budget)
+        beside = self._tokens_beside(request, budget) + self._tokens(tail, budget)
+        count = (beside + self._tokens(messages, budget)) * factor
+        before, tried = count, list[str]()
+        soft, room = self._limits(r, request, budget, hard)
+        passes = default_passes() if budget.passes is None else budget.passes
+        for number, one in enumerate(passes):
+            if count <= soft:
+                break
+            tried.append(name_of(one))
+            if isinstance(one, Summarize):
+                if (covers := one.wish(r)) is not None:
+                    most = int(room if hard else soft) * _CHARACTERS
+                    return Shown(request, summary=self._ask_summary(one, r, covers, request, most))
+                shorter = self._without_summary(one, r, messages)
+            else:
+                shorter = applied(one, messages, r, self._memo(("budget", number), one))
+            left = (beside + self._tokens(shorter, budget)) * factor
+            if left < count:
+                messages, count = shorter, left
+                kept.append(tried[-1])
+        refusal = None
+        if hard is not None and count > room:
+            refusal = _refusal(int(count), hard, int(hard - room), tried)
+        counted = int(count / factor)
+        return self._sent(r, request, messages, tail, kept, (int(before), int(count), counted), refusal)
+
+    def _limits(self, r: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
+        """Return how many tokens a request may have before passes are applied, and at most."""
+        if hard is None:
+            assert r.shorten_to is not None
+            return r.shorten_to, float("inf")
+        reserve = budget.reserve
+        if reserve is None:
+            reserve = min(request.settings.max_tokens or RESERVE, hard // 4)
+        room = hard - reserve
+        soft = min(room, hard * 3 // 4 if budget.soft is None else budget.soft)
+        return (soft if r.shorten_to is None else min(soft, r.shorten_to)), room
+
+    def _sent(
+        self,
+        r: CallRecord,
+        request: Request,
+        messages: Sequence[Message],
+        tail: Sequence[Message],
+        passes: list[str],
+        counts: tuple[int, int, int] | None,
+        refusal: ErrorReport | None = None,
+    ) -> Shown:
+        whole = (*messages, *tail) if tail else messages
+        shown = request.changed(messages=whole)
+        before, estimated, counted = counts or (None, None, None)
+        digest = self._digest(whole)
+        use = ContextUse(
+            key=f"{CallModel.prefix}:{r.turn}",
+            messages=len(whole),
+            before=before,
+            estimated=estimated,
+            counted=counted,
+            passes=tuple(passes),
+            extends=self._extends(r, whole),
+            digest=digest,
+        )
+        return Shown(shown, refusal, use=use)
+
+    def _extends(self, r: CallRecord, messages: Sequence[Message]) -> bool:
+        """Return whether the messages of a request begin with all of those of the request before."""
+        if not len(r.requests):
+            return False
+        before = r.requests[-1]
+        return before.messages <= len(messages) and before.digest == self._digest(messages[: before.messages])
+
+    def _digest(self, messages: Sequence[Message]) -> str:
+        digest = hashlib.blake2b(digest_size=8)
+        for message in messages:
+            digest.update(self._entry(message)[2])
+        return digest.hexdigest()
+
+    # Summaries
+
+    def _summarized(self, r: CallRecord) -> Sequence[Message]:
+        """Return the dialog with its summary in place of what the summary stands for."""
+        summary = r.summary
+        if summary is None or not summary.covers:
+            return r.dialog
+        memo = self._memos.setdefault("summary", {})
+        if memo.get("summary") is not summary:
+            systems, task = system_messages(r.dialog), task_of(r)
+            head = list(r.dialog[:systems])
+            if task is not None and any(task is m for m in r.dialog[systems : summary.covers]):
+                head.append(task)
+            memo.update(summary=summary, head=[*head, summary_message(summary.text, self._role())])
+        return [*memo["head"], *r.dialog[summary.covers :]]
+
+    def _role(self) -> str:
+        passes = (*self.plan.passes, *((self.plan.budget and self.plan.budget.passes) or ()))
+        return next((one.role for one in passes if isinstance(one, Summarize)), "user")
+
+    def _without_summary(self, one: Summarize, r: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return what is shown while no new summary is due: fewer rounds, if the last one could not be made."""
+        has_failed = r.summary is not None and r.summary.failed_at >= 0
+        return one(messages, r) if has_failed else messages
+
+    def _ask_summary(
+        self, one: Summarize, r: CallRecord, covers: int, request: Request, most: int | None = None
+    ) -> AskSummary:
+        if most is None:
+            most = (self.plan.window or 100_000) * _CHARACTERS // 2
+        return one.effect(r, covers, request, most)
+
+    # Counting
+
+    def _factor(self, r: CallRecord, budget: Budget) -> float:
+        """Return the correction of an estimate, by what the provider reported for the last request that was counted."""
+        if budget.tokenizer is not None:
+            return 1.0
+        for use in reversed(r.requests):
+            if use.counted and use.reported:
+                return min(max(use.reported / use.counted, _LEAST_FACTOR), _MOST_FACTOR)
+        return 1.0
+
+    def _tokens(self, messages: Sequence[Message], budget: Budget) -> int:
+        total = 0
+        for message in messages:
+            known = self._counted.get(id(message))
+            if known is None or known[0] is not message or known[1] < 0:
+                known = (message, self._count(Request(messages=(message,)), budget), self._entry(message)[2])
+                self._counted[id(message)] = known
+            total += known[1]
+        return total
+
+    def _entry(self, message: Message) -> tuple[Message, int, bytes]:
+        known = self._counted.get(id(message))
+        if known is None or known[0] is not message:
+            digest = hashlib.blake2b(quick_json(message).encode(), digest_size=8).digest()
+            known = self._counted[id(message)] = (message, -1, digest)
+        return known
+
+    def _tokens_beside(self, request: Request, budget: Budget) -> int:
+        """Return the tokens of a request beside its messages."""
+        known = self._frame
+        key = (request.functions, request.output, request.settings.hosted_tools)
+        if known is None or known[0] != key:
+            known = self._frame = (key, None, self._count(request.changed(messages=()), budget))
+        return known[2]
+
+    def _count(self, request: Request, budget: Budget) -> int:
+        if budget.tokenizer is not None:
+            try:
+                count: Any = budget.tokenizer.count(request)
+                if type(count) is int and count >= 0:
+                    return count
+                problem = f"returned {count!r:.80}"
+            except Exception as error:
+                problem = f"raised {type(error).__name__}"
+            if not self._is_warned:
+                self._is_warned = True
+                LOG.warning("the tokenizer %.80r %s: tokens are estimated instead", budget.tokenizer, problem)
+        return ESTIMATE.count(request)
+
+    # For the call and its driver
+
+    def use(self, r: CallRecord) -> ContextUse | None:
+        """Return what the latest request of a record showed; None: it was not counted."""
+        return self._last[2].use if self._last is not None and self._last[0] is r.trace else None
+
+    def tightened(self, r: CallRecord) -> int | None:
+        """Return the most tokens of the next attempt at a request that was too long; None: there is no other."""
+        if self.plan.is_off or self._last is None or self._last[0] is not r.trace:
+            return None
+        request, shown = self._last[1], self._last[2]
+        if shown.use is not None and shown.use.estimated is not None:
+            return int(shown.use.estimated * _TIGHTENED)
+        budget = self.plan.budget or DEFAULT.budget
+        assert budget is not None
+        sent = self._tokens_beside(request, budget) + self._tokens(shown.request.messages, budget)
+        return int(sent * self._factor(r, budget) * _TIGHTENED)
+
+    def hides(self, r: CallRecord, id: str) -> bool:
+        """Return whether the last request of a record did not show the result of a function call as it is."""
+        if self._last is None or self._last[0] is not r.trace:
+            return not self.is_idle(r)  # not known: the function may be run again
+        whole = next((m for m in reversed(r.dialog) if _has_result(m, id)), None)
+        return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
+
+    def news(self) -> list[ObservationsMasked | ContextShortened]:
+        """Return what the latest request newly masks, and by how much it was shortened."""
+        news: list[ObservationsMasked | ContextShortened] = []
+        counts = [memo["masked"] for memo in self._memos.values() if "masked" in memo]
+        masked = (sum(count for count, _ in counts), sum(saved for _, saved in counts))
+        before, self._reported = self._reported, masked
+        if masked[0] > before[0]:
+            news.append(ObservationsMasked(masked[0] - before[0], masked[1] - before[1]))
+        use = self._last[2].use if self._last else None
+        if use is not None and use.passes and use.before is not None and use.estimated is not None:
+            news.append(ContextShortened(use.before, use.estimated, use.passes))
+        return news
+
+    def _memo(self, number: Any, one: AnyPass) -> Memo:
+        return self._memos.setdefault((number, one) if isinstance(one, Pass) else number, {})
+
+
+def _has_result(message: Message, id: str) -> bool:
+    return any(isinstance(part, FunctionResult) and part.id == id for part in message.parts)
+
+
+def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> ErrorReport:
+    """Return the report of a request that is too long and was not sent."""
+    means = f"after {', '.join(tried)}" if tried else "and there is no pass that could shorten it"
+    message = (
+        f"the request needs {required} tokens, and {hard - reserve} of hard={hard} are left beside reserve={reserve},"
+        f" {means}; nothing was sent"
+    )
+    return ErrorReport(kind="BudgetExceeded", message=message, required=required, hard=hard, tried=tuple(tried))

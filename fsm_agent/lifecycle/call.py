@@ -9,16 +9,26 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import from_json, quick_json, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.errors import OutcomeError, SnapshotError, UsageError
+from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_effects import effects_left, effects_of
 from fsm_agent.lifecycle.call_result import CallResult, result_of
 from fsm_agent.lifecycle.call_step import OF_FUNCTIONS, take_step
-from fsm_agent.lifecycle.effects import EFFECTS, Effect, Settings
-from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
+from fsm_agent.lifecycle.effects import EFFECTS, AskSummary, CallModel, Effect, Settings
+from fsm_agent.lifecycle.interpret import (
+    Answer,
+    FinalReply,
+    StopWhen,
+    TooLong,
+    first_call,
+    parse_answer,
+    read,
+    read_reply,
+    read_summary,
+)
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, Outcome, Replied, Stopped
-from fsm_agent.lifecycle.record import CallRecord, Reason, State, successor_name
+from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.lifecycle.record import CallRecord, ContextUse, Reason, State, successor_name
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.messages.event import Event, Stepped
@@ -233,13 +243,13 @@ class AgentCall(Driven, Generic[Out]):
         about = self._subject(self._effects or self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
         trigger, answer = self._read(r, about, outcome)
-        record, step = take_step(r, trigger, key, outcome, answer, self.prompt)
+        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, self._use(r, outcome, about))
         left = None
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
             self.journal.add(Entry(key, document, own_step_json(trigger), record), r)
-        if type(outcome) is Replied:
+        if type(outcome) is Replied and type(about) is CallModel:
             self._keep_parsed(answer)
         self.steps = (step,)
         self._effects = None  # before the record is set, so that they are computed again if this is interrupted
@@ -247,12 +257,28 @@ class AgentCall(Driven, Generic[Out]):
         self._effects = left
         self.change = None if left is None else NARROWED
 
-    def _read(self, r: CallRecord, about: FunctionCall | None, outcome: Outcome) -> tuple[str, Answer]:
-        """Return the trigger of an outcome, and the answer for the table."""
+    def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, Answer]:
+        """Return the trigger of an outcome, and the answer for the table.
+
+        Args:
+            r: The record before it.
+            about: The function call that it is of, or the effect that it answers.
+            outcome: The outcome.
+        """
+        if type(about) is AskSummary:
+            return read_summary(r, about, outcome)  # type: ignore[arg-type]
+        if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:
+            return "too_long", TooLong(outcome.error, self.view.tightened(r), outcome.at_s)
         if type(outcome) is not Replied:
-            return read(r, about, outcome, self.prompt)
+            return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
         gate = Gate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
+
+    def _use(self, r: CallRecord, outcome: Outcome, about: Any) -> ContextUse | None:
+        """Return what the answered request showed the model, if that was counted."""
+        if type(outcome) is not Replied or type(about) is not CallModel or self.view is None or self.view.is_idle(r):
+            return None
+        return self.view.use(r)
 
     def _keep_parsed(self, answer: Answer) -> None:
         """Keep the parser's output for the latest reply, or its exception."""
@@ -432,13 +458,16 @@ class AgentCall(Driven, Generic[Out]):
             self._output = parse_answer(r, r.reply, self.prompt, first_call(r.reply.message), in_branch=in_branch).value
         return self._output
 
-    def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> FunctionCall | None:
-        """Return the function call of the effect with this key; refuse keys and outcomes that no effect waits for."""
+    def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> Any:
+        """Return the function call of the effect with this key, or the effect if it is of none.
+
+        Refuse keys and outcomes that no effect waits for.
+        """
         for wanted in effects:
             if wanted.key == key:
                 if type(outcome) not in wanted.outcomes:
                     break
-                return getattr(wanted, "call", None)
+                return getattr(wanted, "call", wanted)
         if key == "" and type(outcome) in UNASKED:
             return None
         raise OutcomeError(self._refusal_of(effects, key, outcome))
@@ -475,8 +504,8 @@ class AgentCall(Driven, Generic[Out]):
                 is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
                 newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
         self._folded, self._newest = len(calls), newest
-        if newest is None or (self.view is not None and newest.id in self.view.masked_calls(self.record)):
-            return ()  # nothing has run, or the result is masked for the model
+        if newest is None or (self.view is not None and self.view.hides(self.record, newest.id)):
+            return ()  # nothing has run, or the model was not shown the result
         return (newest.fingerprint,)
 
 

@@ -60,9 +60,14 @@ def _beginning(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 
 
 def _reply(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    request, is_priced = _request(call, r), r.limits.cost_usd is not None
-    refusal = call.view.refusal if call.view else None
-    return (CallModel(f"model:{r.turn}", request, r.attempt, is_priced, refusal),)
+    request, refusal = _request(call, r), None
+    view = call.view
+    if view is not None and not view.is_idle(r):
+        shown = view.show(r, request, request.messages[len(r.dialog) :])
+        if shown.summary is not None:
+            return (shown.summary,)
+        request, refusal = shown.request, shown.refusal
+    return (CallModel(f"model:{r.turn}", request, r.attempt, r.limits.cost_usd is not None, refusal),)
 
 
 def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
@@ -110,7 +115,7 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
         functions = offered(r, prompt)
         if settings.hosted_tools:
             functions = declared(functions, settings.hosted_tools)
-    messages: Sequence[Message] = call.view(r) if call.view else r.dialog
+    messages: Sequence[Message] = r.dialog
     if is_last and has_to_finish(r, call.prompt):  # in the request only: it is no part of the dialog
         messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
     output, mode = prompt.expected, prompt.mode

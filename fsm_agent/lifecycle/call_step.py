@@ -9,14 +9,14 @@ from fsm_agent.errors import IllegalTrigger
 from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.function_budgets import rounds_used_up
-from fsm_agent.lifecycle.interpret import Answer, FinalReply
+from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
 from fsm_agent.lifecycle.outcomes import FunctionFailed, ModelFailed, Replied, Returned
-from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle.record import CallRecord, ContextUse, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -29,10 +29,18 @@ else:
 
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _ROUND_LIMIT = at_round_limit.__name__
+_OF_SUMMARIES = ("summarized", "summary_failed")
+FAILURES = ("model_failed", "too_long", "summary_failed")
 
 
 def take_step(
-    before: CallRecord, trigger: str, key: str, outcome: Any, answer: Answer, prompt: Prompt
+    before: CallRecord,
+    trigger: str,
+    key: str,
+    outcome: Any,
+    answer: Answer,
+    prompt: Prompt,
+    use: ContextUse | None = None,
 ) -> tuple[CallRecord, Stepped]:
     """Return the record after a step, and the step.
 
@@ -43,6 +51,7 @@ def take_step(
         outcome: The outcome.
         answer: The answer for the table.
         prompt: The task's prompt.
+        use: What the request that was answered showed the model; None: nothing was counted.
 
     Raises:
         IllegalTrigger: No row takes the trigger; the call may have ended.
@@ -65,16 +74,14 @@ def take_step(
     if kind is Replied:
         reply = outcome.reply
         usage, served_by = reply.usage, reply.served_by
-        changes["replies"] = before.replies + 1
-        changes["usage"] = before.usage + usage
-        changes["reply"] = reply
+        _count_reply(before, trigger, reply, use, changes)
         if reply.adapted or after.repairs:
             detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
     elif kind in OF_FUNCTIONS:
         usage = _count_function(before, outcome, changes)
     elif trigger == "handed_over":
         detail = detail or outcome.agent
-    if trigger == "model_failed":  # a reply may say so, too
+    if trigger in FAILURES:  # a reply may say so, too
         changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by)
     for watch in STEP_WATCHES.get():
@@ -83,11 +90,25 @@ def take_step(
     return after.changed(**changes), step
 
 
+def _count_reply(
+    before: CallRecord, trigger: str, reply: Reply, use: ContextUse | None, changes: dict[str, Any]
+) -> None:
+    """Add the changes at a reply besides those of its row."""
+    usage = reply.usage
+    changes["usage"] = before.usage + usage
+    if trigger not in _OF_SUMMARIES:
+        changes["replies"] = before.replies + 1
+        changes["reply"] = reply
+    if use is not None:
+        use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
+        changes["requests"] = before.requests.push(use)
+
+
 def _problem(answer: Answer) -> str:
     """Return the problem of an outcome that did not end the call."""
     if type(answer) is FinalReply:
         return answer.problem
-    return answer.error.message if type(answer) is ModelFailed else ""
+    return answer.error.message if isinstance(answer, ModelFailed | TooLong) else ""
 
 
 def _count_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:

@@ -72,7 +72,22 @@ class CallModel(EffectValue, frozen=True):
     request: Request
     attempt: int  # at this request, from 1; more than 1 after transport failures
     is_priced: bool = False  # the reply needs its cost
-    refusal: ErrorReport | None = None  # why the request must not be sent: it exceeds a `TokenBudget`
+    refusal: ErrorReport | None = None  # why the request must not be sent: it exceeds its `Budget`
+
+
+class AskSummary(EffectValue, frozen=True, kw_only=True):
+    """An extra request to a model, for a summary of the beginning of the dialog."""
+
+    prefix, outcomes = "summary", (Replied, ModelFailed)
+
+    key: str
+    request: Request
+    attempt: int  # as of `CallModel`
+    covers: int  # how many messages of the dialog the summary is to stand for
+    max_tokens: int  # a summary with more is not used
+    is_priced: bool = False
+    client: Any = None  # the client that is asked; None: that of the call
+    refusal: ErrorReport | None = None
 
 
 class Sleep(EffectValue, frozen=True):
@@ -140,7 +155,7 @@ class FindOut(EffectValue, frozen=True):
         return _question(self, "doubt", idempotency_key=self.idempotency_key)
 
 
-Effect: TypeAlias = Begin | CallModel | Sleep | AskApproval | StartFunction | RunFunction | FindOut
+Effect: TypeAlias = Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | FindOut
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
@@ -168,7 +183,7 @@ def _question(effect: AskApproval | RunFunction | FindOut, kind: str, **more: st
 
 def _about(effect: Effect) -> str:
     what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
-    if what is None or isinstance(effect, Begin | CallModel | Sleep):
+    if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep):
         return ""
     text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
     text = plain(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")

@@ -16,7 +16,16 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
-from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Denied,
+    FunctionFailed,
+    ModelFailed,
+    Modified,
+    Outcome,
+    Replied,
+    Returned,
+)
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.lifecycle.costs import budget as budgets
     from fsm_agent.lifecycle.costs.budget import Overrun
+    from fsm_agent.lifecycle.effects import AskSummary
     from fsm_agent.prompts.extraction.arriving import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
@@ -69,6 +79,22 @@ class StoppedReply(Value, frozen=True):
     output_json: str | None = None
 
 
+class SummaryTaken(Value, frozen=True):
+    """A usable summary of the beginning of the dialog."""
+
+    text: str
+    covers: int  # how many messages it stands for
+
+
+class TooLong(Value, frozen=True):
+    """A request that the provider refused as too long."""
+
+    error: ErrorReport
+    shorten_to: int | None  # tokens of the next attempt; None: nothing can be left out
+    at_s: float = 0.0
+    delay_s: float = 0.0
+
+
 class Stop(Value, frozen=True):
     """A decision of `stop_when` to end the call: the reason, and the output if it has one."""
 
@@ -89,7 +115,9 @@ class StopContext(Value, frozen=True):
 
 # A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
-Answer: TypeAlias = "FunctionsRequested | FinalReply | StoppedReply | Overrun | FunctionCall | Outcome"
+Answer: TypeAlias = (
+    "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
+)
 
 _COMPOUND = (dict, list)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -206,6 +234,30 @@ def read_reply(
         return "answered", FinalReply(reply, parsed.value, parsed.repairs, call=call)
     except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
+
+
+def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, Answer]:
+    """Return the trigger of the outcome of a request for a summary, and its answer for the table."""
+    if isinstance(outcome, ModelFailed):
+        return "summary_failed", outcome
+    reply, limits = outcome.reply, r.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+        return "over_budget", budgets.Overrun(usage=reply.usage)
+    problem, text = "", reply.message.text.strip()
+    if first_call(reply.message) is not None:
+        problem = "called functions"
+    elif reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
+        problem = "was refused"
+    elif is_cut_off(reply) or (reply.usage.output_tokens or 0) > 2 * effect.max_tokens:
+        problem = f"has more than max_tokens={effect.max_tokens}"
+    elif reply.finish in ("error", "pause"):
+        problem = f"was broken off: {reply.finish_raw}"
+    elif not text:
+        problem = "is empty"
+    if not problem:
+        return "summarized", SummaryTaken(text, effect.covers)
+    report = ErrorReport(kind="BadReply", message=f"the summary of the dialog {problem}")
+    return "summary_failed", ModelFailed(error=report, at_s=outcome.at_s)
 
 
 def parse_answer(

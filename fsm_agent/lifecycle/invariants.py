@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.call_step import FAILURES
 from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.lifecycle.table import ROWS
@@ -72,6 +73,9 @@ def _of_counters(r: CallRecord) -> Iterator[str]:
     bounds += [("attempt", r.attempt, 1, steps + 1), ("seeded_with", r.seeded_with, 0, len(r.dialog))]
     for name, tally in r.tallies.items():
         bounds += [(f"tallies[{name!r:.60}]", n, 0, len(r.function_calls)) for n in (tally.successes, tally.failures)]
+    if r.summary is not None:
+        ends = [("covers", 0), ("made_at", -1), ("failed_at", -1)]
+        bounds += [(f"summary.{name}", getattr(r.summary, name), least, len(r.dialog)) for name, least in ends]
     for name, value, least, most in bounds:
         if not least <= value <= most:
             yield f"{name} is {shown(value)}, and only {least} to {most} are possible"
@@ -82,7 +86,7 @@ def _of_counters(r: CallRecord) -> Iterator[str]:
 
 
 def _of_failures(r: CallRecord) -> Iterator[str]:
-    steps = [step for step in r.trace if step.trigger == "model_failed"]
+    steps = [step for step in r.trace if step.trigger in FAILURES]
     if len(r.failures) > len(steps):
         yield f"{len(r.failures)} failures are reported, and {len(steps)} requests have failed"
         return

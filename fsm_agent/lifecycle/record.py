@@ -102,6 +102,35 @@ def successor_name(path: str) -> str:
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 
+class HistorySummary(Value, frozen=True):
+    """A summary that stands for the beginning of the dialog in requests."""
+
+    covers: int = 0  # how many messages of the dialog it stands for; 0: there is none yet
+    text: str = ""
+    made_at: int = -1  # the length of the dialog when it was made; -1: never
+    failed_at: int = -1  # the length of the dialog when the next one could not be made; -1: it has not failed
+
+
+class ContextUse(Value, frozen=True, kw_only=True):
+    """What one request of a call showed the model.
+
+    Tokens are those of the whole request.  ``before``, ``estimated`` and ``counted`` are None if they were not counted.
+    """
+
+    hidden = ("counted", "digest")
+
+    key: str  # of the request, such as "model:3"
+    messages: int  # how many were sent
+    before: int | None = None  # tokens with nothing left out
+    estimated: int | None = None  # tokens of what was sent
+    counted: int | None = None  # the same, before the estimate was corrected
+    reported: int | None = None  # tokens by the provider's count; None: it reported none
+    cached: int | None = None  # of them, those that the provider had in its cache
+    passes: tuple[str, ...] = ()  # those that left something out, in order
+    extends: bool = False  # it begins with all messages of the request before
+    digest: str = ""  # of its messages
+
+
 if TYPE_CHECKING:
     Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
 
@@ -134,6 +163,10 @@ class CallRecord(Value, frozen=True, kw_only=True):
     successor: CallRecord | None = None  # the record of the agent that took the dialog over and ended; without dialog
     function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
     failures: Vector[RequestFailure] = Vector()  # of requests to the model
+    summary: HistorySummary | None = None  # of the beginning of the dialog
+    requests: Vector[ContextUse] = Vector()  # those that were answered, if the call's context is looked after
+    shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
+    shortened_at: int = -1  # the length of the dialog when it did
     turn: int = 0  # the number of replies, failed requests and injections so far
     replies: int = 0  # the number of replies, usable or not
     runs: int = 0  # the number of settled function calls that were run
@@ -208,7 +241,8 @@ class CallRecord(Value, frozen=True, kw_only=True):
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
-                name = "" if step.key.startswith("model:") else step.key
+                kind = step.key.partition(":")[0]
+                name = {"model": "", "summary": "summary"}.get(kind, step.key)
                 used[name] = used.get(name, UNUSED) + step.usage
         inside = dict(self.children)
         if self.successor is not None:

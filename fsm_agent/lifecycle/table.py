@@ -40,6 +40,11 @@ Each pause counts as a round.
 A reply that takes the call and the agents inside of it beyond `Limits.tokens` or `Limits.cost_usd` ends the call,
 whatever it says.  Replies to agents inside count at once.
 
+A dialog may be too long for the model.  What a request shows of it is chosen outside of the table, in
+`fsm_agent.context`, which may ask for a summary first: an extra request, in the same state, whose answer the record
+keeps.  If there is none, the call continues without it.  A request that the provider refuses as too long is made once
+more, and shorter.
+
 Budgets (`rounds`, `parse_errors`, `recalls`) are counted per call and never reset, so the number of requests
 is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 """
@@ -60,6 +65,8 @@ from fsm_agent.lifecycle.interpret import (
     FinalReply,
     FunctionsRequested,
     StoppedReply,
+    SummaryTaken,
+    TooLong,
     error_text,
     fingerprint,
     is_cut_off,
@@ -73,6 +80,7 @@ from fsm_agent.lifecycle.record import (
     UNHEARD,
     CallRecord,
     Ending,
+    HistorySummary,
     OnceRun,
     Reason,
     State,
@@ -145,6 +153,11 @@ def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
     patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
     in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
     return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+
+
+def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
+    is_new = r.shortened_at != len(r.dialog) + len(r.branch)  # each request is shortened once
+    return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
 
 
 def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
@@ -327,6 +340,21 @@ def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord
     return _pruned(r, ending=ending)
 
 
+def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
+    at = len(r.dialog) + len(r.branch)
+    return r.changed(recalls=r.recalls + 1, attempt=r.attempt + 1, shorten_to=answer.shorten_to, shortened_at=at)
+
+
+def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:
+    summary = HistorySummary(covers=answer.covers, text=answer.text, made_at=len(r.dialog))
+    return r.changed(summary=summary, attempt=1)
+
+
+def keep_no_summary(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    known = HistorySummary() if r.summary is None else r.summary
+    return r.changed(summary=known.changed(failed_at=len(r.dialog)), attempt=1)
+
+
 def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
     return r.changed(attempt=r.attempt + 1)
 
@@ -392,6 +420,11 @@ ROWS: tuple[Row, ...] = (
     ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
     ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
+    ("too_long",         ASKING,                None,                  may_shorten,    shorten),
+    ("too_long",         ASKING,                State.FAILED,          None,           keep_error),
+    ("summarized",       ASKING,                None,                  None,           keep_summary),
+    ("summary_failed",   ASKING,                State.BACKOFF,         may_recall,     count_recall),
+    ("summary_failed",   ASKING,                None,                  None,           keep_no_summary),
     ("slept",            State.BACKOFF,         State.PARSE_EXCEPTION, in_branch,      wake),
     ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
     ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),

@@ -85,7 +85,7 @@ class RequestStarted(Value, frozen=True):
 
     number: int  # from 1; each attempt at a request counts
     messages: int
-    shown: Sequence[Message] = ()  # the messages themselves, after masking, processors and the exception branch
+    shown: Sequence[Message] = ()  # the messages themselves, after the passes, with the exception branch
 
 
 class ReplyCompleted(Value, frozen=True):
@@ -194,16 +194,19 @@ class ObservationsMasked(Value, frozen=True):
     tokens_saved: int
 
 
-class ContextMeasured(Value, frozen=True):
-    """The dialog exceeds the ``soft`` limit of a `TokenBudget`.
+class ContextShortened(Value, frozen=True):
+    """A request was too long for its `Budget`; tokens are those of the whole request, by the budget's count."""
 
-    ``passes`` are the processors that shortened it from ``before`` tokens to ``tokens``, those of the next request.
-    """
+    before: int  # tokens of the request with nothing left out
+    after: int  # tokens of the request that is sent
+    passes: tuple[str, ...] = ()  # those that made it shorter, in order
 
-    before: int
-    tokens: int
-    soft: int
-    passes: tuple[str, ...] = ()
+
+class Summarized(Value, frozen=True):
+    """A summary takes the place of the beginning of the dialog in all later requests; tokens are estimates."""
+
+    before: int  # tokens of what it stands for
+    after: int  # tokens of the summary
 
 
 class Suspended(Value, frozen=True):
@@ -239,7 +242,8 @@ InterimEvent: TypeAlias = (  # any but the last
     | FunctionEnded
     | ResultChanged
     | ObservationsMasked
-    | ContextMeasured
+    | ContextShortened
+    | Summarized
     | Suspended
     | Inside
 )

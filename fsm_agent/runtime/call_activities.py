@@ -9,12 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.approval import context_of
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.lifecycle.effects import (
+    AskApproval,
+    AskSummary,
+    Begin,
+    CallModel,
+    FindOut,
+    RunFunction,
+    Sleep,
+    StartFunction,
+)
 from fsm_agent.lifecycle.interpret import unrunnable
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -39,6 +49,7 @@ from fsm_agent.messages.event import (
     LoopDetected,
     ReplyCompleted,
     RequestStarted,
+    Summarized,
 )
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.logs.lines import words
@@ -180,6 +191,38 @@ class ModelActivity(Activity):
             return ()
         repeated = r.reply.message.function_calls if r.reply else ()
         return (LoopDetected(", ".join(f.name for f in repeated), r.identical_rounds, r.limits.on_loop),)
+
+
+@activity_of(AskSummary)
+class SummaryActivity(ModelActivity):
+    """A request for a summary; nobody is told of its text as it arrives."""
+
+    __slots__ = ()
+
+    def perform(self) -> Replied | ModelFailed:
+        return ask_model(self.effect, self._world_of_summary(), self.allowed_s)
+
+    def aperform(self) -> Awaitable[Replied | ModelFailed]:
+        return ask_model_async(self.effect, self._world_of_summary(), self.allowed_s)
+
+    def _world_of_summary(self) -> World:
+        world = self.world if self.effect.client is None else self.world.changed(client=self.effect.client)
+        if self.effect.is_priced:
+            world.price_list.check()
+        return world
+
+    def announcement(self) -> Sequence[Event]:
+        return ()
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        call, driver = self.process, self.driver
+        if type(outcome) is ModelFailed and time_left(call, self.world) == 0.0:
+            return driver.step(self.own_key, Expired(at_s=self.world.clock.now()))
+        steps = driver.step(self.key, outcome)
+        if call.step.trigger != "summarized" or not driver.has_listener:
+            return steps
+        asked, text = self.effect.request.messages[-1].text, outcome.reply.message.text
+        return (*steps, *self.wrap_events((Summarized(estimated_tokens(asked), estimated_tokens(text)),)))
 
 
 class AskActivity(Activity):

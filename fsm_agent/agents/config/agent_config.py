@@ -28,7 +28,6 @@ from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
 from fsm_agent.agents.options import ConfigOverrides
-from fsm_agent.context.masking import Masking
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.lifecycle.effects import Settings
@@ -37,7 +36,7 @@ from fsm_agent.mistakes import shown, wrong
 
 Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
 
-LIMITS, SETTINGS, MASKING = Table(Limits), Table(Settings), Table(Masking)
+LIMITS, SETTINGS = Table(Limits), Table(Settings)
 _WORDS = {  # of other libraries, and of other places
     **WORDS,
     **{name: f"settings.{name}" for name in field_names(Settings)},
@@ -132,14 +131,13 @@ class SubAgentConfig(_Keys):
     )
     settings: Annotated[dict[str, Any], SETTINGS] = Field(default_factory=dict, description="see `Settings`")
     limits: Annotated[dict[str, Any], LIMITS] = Field(default_factory=dict, description="see `Limits`")
-    masking: Annotated[dict[str, Any], MASKING] = Field(default_factory=dict, description="see `Masking`")
     approve: Name | None = Field(default=None, description="who is asked about function calls, as module:name")
     hooks: Annotated[list[Name], LISTED] = Field(
         default_factory=list, description="listeners to events, as module:name"
     )
     stop_when: Name | None = Field(default=None, description="ends a call at a reply, as module:name")
-    processors: Annotated[list[Name], LISTED] = Field(
-        default_factory=list, description="choose what the model is shown, as module:name"
+    context: Annotated[list[Name], LISTED] = Field(
+        default_factory=list, description="passes, and perhaps a Budget at the end, as module:name"
     )
     results: Name | None = Field(default=None, description="what is done to results of functions, as module:name")
     prices: Name | None = Field(default=None, description="what the model's tokens cost, as module:name")

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fsm_agent._internal.values import Value, from_data
-from fsm_agent.agents.config.agent_config import LIMITS, MASKING, SETTINGS, AgentConfig, SubAgentConfig
+from fsm_agent.agents.config.agent_config import LIMITS, SETTINGS, AgentConfig, SubAgentConfig
 from fsm_agent.agents.config.named import loaded, named_function
 from fsm_agent.agents.config.source import Keys
 from fsm_agent.agents.config.tables import PRESETS, Table, filled
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
-from fsm_agent.context.masking import Masking
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
@@ -60,8 +59,6 @@ class SubAgent:
         options["settings"] = self._value(
             SETTINGS, "settings", Settings(), PRESETS.get(self._text("profile") or "", {})
         )
-        if self._find("masking") or self._in_code.get("masking") is not None:
-            options["masking"] = self._value(MASKING, "masking", Masking())
         for key, make in _MAKERS.items():
             if found := self._find(key):
                 keys, value = found
@@ -186,5 +183,5 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "results": _object,
     "prices": _object,
     "hooks": _object,
-    "processors": _object,
+    "context": _object,
 }

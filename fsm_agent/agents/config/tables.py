@@ -1,4 +1,4 @@
-"""Tables of a configuration that are values of ours: `Limits`, `Settings`, `Masking`.
+"""Tables of a configuration that are values of ours: `Limits`, `Settings`.
 
 Each of their fields is a key, so a new field needs no change here.
 """

@@ -13,7 +13,7 @@ from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import Deps
-from fsm_agent.context.window import Processor, applied
+from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.record import CallRecord
@@ -35,7 +35,7 @@ def handoff(
     *,
     name: str | None = None,
     description: str | None = None,
-    processors: Sequence[Processor] = (),
+    context: AnyPass | Sequence[AnyPass] = (),
     needs_approval: bool | Callable[..., bool] | None = None,
 ) -> Function[..., Any, Deps]:
     """Return a function with which a model hands the dialog over to another agent.
@@ -47,7 +47,8 @@ def handoff(
         agent: The agent; or a function that returns it, for agents that hand over to one another.
         name: What the model calls it; ``transfer_to_`` and the agent's name by default.
         description: When it is right, for the model.
-        processors: Choose what of the dialog before is shown to the agent, such as ``[KeepLastN(10)]``; none: all.
+        context: Passes that choose what of the dialog before is shown to the agent, such as ``keep_last(8)``; none:
+            all.
         needs_approval: As of `Policy`.
 
     Raises:
@@ -58,8 +59,7 @@ def handoff(
     check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one,")
     if not is_known and name is None:
         raise UsageError("the handoff to an agent that a function returns has no name: name='transfer_to_…' gives one")
-    check("processors", processors, isinstance(processors, Sequence), "a list such as [KeepLastN(10)]")
-    delegate = HandoffDelegate(target, tuple(processors))
+    delegate = HandoffDelegate(target, passes_of(context, "context of a handoff"))
     described = description
     if is_known:
         _check_system(target)
@@ -84,16 +84,14 @@ class HandoffDelegate(AgentDelegate):
 
     Args:
         agent: The agent, or a function that returns it.
-        processors: Choose what it is shown of the dialog before.
+        passes: Choose what it is shown of the dialog before.
     """
 
     is_handoff = True
 
-    def __init__(
-        self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], processors: tuple[Processor, ...]
-    ) -> None:
+    def __init__(self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], passes: tuple[AnyPass, ...]) -> None:
         self._target = agent
-        self._processors = processors
+        self._passes = passes
 
     @property
     def is_known(self) -> bool:
@@ -124,8 +122,8 @@ class HandoffDelegate(AgentDelegate):
         agent, before = self.agent, record.dialog
         is_asked = record.trace[-1].key != ""  # in this call, and not in an earlier turn
         seen: Any = before
-        if self._processors and is_asked:
-            seen = renumbered(applied(self._processors, before))
+        if self._passes and is_asked:
+            seen = renumbered(apply_passes(self._passes, before))
         dialog = Dialog(seen, system_args=None if is_system_own else NO_ARGS)
         dialog = SystemPrompt(agent.system, agent.name, deps=deps).before(dialog)
         limit = min((n for n in (agent.limits.handoffs, record.limits.handoffs) if n is not None), default=None)

@@ -24,10 +24,10 @@ from fsm_agent.lifecycle.call_step import take_step
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
-from fsm_agent.lifecycle.effects import Effect, RunFunction
+from fsm_agent.lifecycle.effects import CallModel, Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
-from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
+from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, Inner
 from fsm_agent.messages.event import Event, Inside
@@ -175,14 +175,21 @@ class DelegatingCall(Parent, AgentCall[Any]):
         """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
         about = self._subject(self._effects_alone(record), key, outcome)
         trigger, answer = self._read(record, about, outcome)
-        if type(outcome) is Replied:
+        if type(outcome) is Replied and type(about) is CallModel:
             self._parsed = answer
-        return self._take(record, trigger, key, outcome, answer, steps)
+        return self._take(record, trigger, key, outcome, answer, steps, self._use(record, outcome, about))
 
     def _take(
-        self, record: CallRecord, trigger: str, key: str, outcome: Any, answer: Any, steps: list[Event]
+        self,
+        record: CallRecord,
+        trigger: str,
+        key: str,
+        outcome: Any,
+        answer: Any,
+        steps: list[Event],
+        use: ContextUse | None = None,
     ) -> CallRecord:
-        self._ahead, step = take_step(record, trigger, key, outcome, answer, self.prompt)
+        self._ahead, step = take_step(record, trigger, key, outcome, answer, self.prompt, use)
         steps.append(step)
         return self._ahead
 
@@ -221,7 +228,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
             self._alone = r.trace, found
         return self._alone[1]
 
-    def _subject(self, effects: Sequence[Any], key: str, outcome: Any) -> FunctionCall | None:
+    def _subject(self, effects: Sequence[Any], key: str, outcome: Any) -> Any:
         if type(outcome) is HandoffEnded:
             return None
         if type(outcome) is HandedOver:

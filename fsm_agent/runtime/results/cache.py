@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from fsm_agent.context.masking import estimated_tokens
+from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.values import Value
-from fsm_agent.context.masking import estimated_tokens
-from fsm_agent.context.shortening import check_chars, truncated
+from fsm_agent.context.passes import check_characters, truncated
+from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.outcomes import Returned
@@ -150,5 +150,5 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
     """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does."""
-    check_chars(max_chars)
+    check_characters(max_chars)
     return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None

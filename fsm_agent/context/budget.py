@@ -1,0 +1,62 @@
+"""Budgets: how many tokens a request may have, and what is done when it has more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm_agent._internal.values import Value
+from fsm_agent.context.passes import AnyPass, check_pass, check_size, keep_last, shorten
+from fsm_agent.context.summary import summarize
+from fsm_agent.context.tokens import Tokenizer
+from fsm_agent.errors import UsageError
+
+RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` says nothing
+
+
+def default_passes() -> tuple[AnyPass, ...]:
+    """Return the passes of a budget that has none of its own, in their order."""
+    return (shorten(4_000), summarize(keep=8), keep_last(4), keep_last(1))
+
+
+class Budget(Value, frozen=True, kw_only=True):
+    """A number of tokens into which each request is fitted.
+
+    What is counted is what is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.
+    Only while a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once; one
+    that does not make it shorter is left out.  A request that has more than ``hard - reserve`` tokens in the end is not
+    sent: the call fails with `BudgetExceeded`.
+
+    Attributes:
+        hard: The most tokens of a request and its reply; None: the model's context window, if it is known.
+        soft: The most tokens of a request that no pass is applied to; None: three quarters of ``hard``.
+        reserve: Tokens of ``hard`` that are left for the reply; None: `Settings.max_tokens`, or 2,000, but never more
+            than a quarter of ``hard``.
+        passes: The passes; None: `default_passes`.
+        tokenizer: Counts the tokens; None: an estimate, corrected by what the provider reported for the last request.
+    """
+
+    hard: int | None = None
+    soft: int | None = None
+    reserve: int | None = None
+    passes: tuple[AnyPass, ...] | list[AnyPass] | None = None
+    tokenizer: Tokenizer | None = None
+
+    def __post_init__(self) -> None:
+        if self.hard is not None:
+            check_size("Budget", "hard", self.hard)
+        for name, value in (("reserve", self.reserve), ("soft", self.soft)):
+            if value is None:
+                continue
+            check_size("Budget", name, value, least=0)
+            if self.hard is not None and value >= self.hard:
+                raise UsageError(f"Budget({name}={value!r}): less than hard={self.hard} would be right")
+        if self.passes is not None:
+            if not isinstance(self.passes, Sequence) or isinstance(self.passes, str):
+                raise UsageError(f"Budget(passes={self.passes!r:.80}): a list of passes would be right")
+            for one in self.passes:
+                check_pass(one, "Budget(passes=…)")
+        if self.tokenizer is not None and not callable(getattr(self.tokenizer, "count", None)):
+            raise UsageError(
+                f"Budget(tokenizer={self.tokenizer!r:.80}): an object with count(request) would be right, such as"
+                " TextTokenizer(lambda text: len(encoding.encode(text)))"
+            )

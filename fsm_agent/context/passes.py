@@ -1,0 +1,511 @@
+"""Passes: plain functions that choose and shorten what a request shows of a dialog.
+
+A pass takes messages, or messages and the record of the call, and returns the messages to show.  It is pure, and it
+never tears a round.  The dialog itself stays whole.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isnan
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import Value
+from fsm_agent.context.rounds import broken_round, pinned, round_starts, system_messages, task_of
+from fsm_agent.context.tokens import estimated_tokens
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
+
+AnyPass: TypeAlias = (
+    Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
+)
+Memo: TypeAlias = dict[Any, Any]  # what a pass of one call has made before; it only saves time
+
+LEFT_OUT = "\n[… {count} characters left out …]\n"
+MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
+REPEATED = "[The same as the earlier result of {name} that begins: {start}]"
+_STARTS = 60  # characters of that result
+MASKED = (
+    "[Masked — {name} result from iteration {round}, {tokens} tokens. "
+    "Use result_cache tool if available, or re-invoke tool.]"
+)
+EARLIER = "[Earlier calls of functions, shortened]\n"
+_ARGUMENTS = 80  # characters of the arguments of such a call
+_LINE = 200  # characters of the first line of its result
+
+
+class Pass(Value, frozen=True):
+    """A ready pass with its options, such as ``keep_last(8)``.
+
+    Args:
+        apply: The function, of the messages, the record or None, what it has made before, and the options.
+        options: The options.
+    """
+
+    apply: Callable[..., Sequence[Message]]
+    options: tuple[Any, ...] = ()
+
+    def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
+        """Return the messages to show; without a record, the newest message of a user is taken for the task."""
+        return self.apply(messages, record, {}, *self.options)
+
+    def __repr__(self) -> str:
+        shown = [getattr(option, "__name__", None) or repr(option) for option in self.options]
+        return f"{self.apply.__name__.lstrip('_')}({', '.join(shown)})"
+
+
+def name_of(one: AnyPass) -> str:
+    """Return the name of a pass for people."""
+    return repr(one) if isinstance(one, Value) else getattr(one, "__name__", type(one).__name__)
+
+
+def check_pass(one: Any, owner: str = "context") -> None:
+    """Refuse what is no pass.
+
+    Raises:
+        UsageError: It is not callable, or takes other arguments.
+    """
+    if isinstance(one, type) or not callable(one):
+        raise UsageError(f"{owner} has {one!r:.80}: a function of messages, keep_last(8), say, would be right")
+    takes_record(one)
+
+
+def takes_record(one: AnyPass) -> bool:
+    """Return whether a pass is to be called with the record of the call, too.
+
+    Raises:
+        UsageError: It can be called with neither.
+    """
+    if isinstance(one, Value):
+        return True
+    try:
+        parameters = inspect.signature(one).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return False
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(needed) > 2 or not (placed or is_open) or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise UsageError(
+            f"the pass {name_of(one)} is {one!r:.200}: a function of (messages) or of (messages, record) is right"
+        )
+    return len(placed) > 1 and (len(needed) == 2 or placed[1].name == "record")
+
+
+def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> Sequence[Message]:
+    """Return what a pass makes of messages.
+
+    Args:
+        one: The pass.
+        messages: The messages.
+        record: That of the call, if there is one.
+        memo: What the pass has made before, in this call.
+
+    Raises:
+        UsageError: It raised, returned something else, tore a round, or lost the system prompt or the task.
+    """
+    try:
+        if isinstance(one, Pass):
+            return one.apply(messages, record, memo, *one.options)
+        if "takes_record" not in memo:
+            memo["takes_record"] = takes_record(one)
+        shown: Any = one(list(messages), record) if memo["takes_record"] else one(list(messages))  # type: ignore
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"the pass {name_of(one)} raised {type(error).__name__}: {error}") from error
+    problem = _problem_with(shown, messages, record)
+    if problem:
+        raise UsageError(f"the pass {name_of(one)} {problem}")
+    return shown  # type: ignore[no-any-return]
+
+
+def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
+    """Return a pass, or a list of passes, as a tuple.
+
+    Raises:
+        UsageError: It is neither; the error names ``owner``.
+    """
+    listed = tuple(passes) if isinstance(passes, list | tuple) else (passes,)
+    for one in listed:
+        check_pass(one, owner)
+    return listed
+
+
+def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
+    """Return what passes make of messages outside of a call, from left to right.
+
+    Raises:
+        UsageError: See `applied`.
+    """
+    for one in passes:
+        messages = applied(one, messages, None, {})
+    return messages
+
+
+def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
+    """Return why a request cannot have these messages; "": it can."""
+    if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
+        return f"returned {shown!r:.80}: a list of messages would be right"
+    if (problem := broken_round(shown)) and not broken_round(messages):
+        return problem
+    systems = system_messages(messages)
+    if list(shown[:systems]) != list(messages[:systems]):
+        return "lost the system prompt, which every request begins with"
+    if record is not None and (task := task_of(record)) is not None and task in messages and task not in shown:
+        return f"lost the task, {task.text!r:.80}, which every request has"
+    return ""
+
+
+# Windows
+
+
+def keep_last(rounds: int) -> Pass:
+    """Return a pass that shows the newest rounds, the system prompt, the first message of a user and the task.
+
+    A round is a message of the model with the results of its calls.  The window moves in steps: when there are more
+    than ``rounds``, it shows about half of them and grows again.  So most requests extend the one before, and the
+    provider's cache of it stays valid.
+
+    Args:
+        rounds: At most this many; 1 or more.
+
+    Raises:
+        UsageError: It is no such number.
+    """
+    check_size("keep_last", "rounds", rounds)
+    return Pass(_keep_last, (rounds,))
+
+
+def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Memo, rounds: int) -> Sequence[Message]:
+    starts = round_starts(messages)
+    cut = dropped(len(starts), rounds)
+    if not cut:
+        return messages
+    first = starts[cut]
+    kept = sorted(index for index in pinned(messages, record) if index < first)
+    return [*[messages[index] for index in kept], *messages[first:]]
+
+
+def dropped(count: int, most: int) -> int:
+    """Return how many of ``count`` rounds a window of ``most`` leaves out: a multiple of half the window."""
+    step = max(1, most // 2)
+    return 0 if count <= most else -(-(count - most) // step) * step
+
+
+def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
+    """Return a pass that shows the most relevant rounds, the newest round, and what every request has, in order.
+
+    A round is as relevant as its most relevant message.
+
+    Args:
+        rounds: How many, beside the newest.
+        score: Returns how relevant a message is to the text of the task; higher is more relevant.  Pure; each message
+            is scored once in a call.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    check_size("relevant", "rounds", rounds)
+    if not callable(score):
+        raise UsageError(f"relevant(score={score!r:.80}): a function of a text and a message is right")
+    return Pass(_relevant, (rounds, score))
+
+
+def _relevant(
+    messages: Sequence[Message],
+    record: CallRecord | None,
+    memo: Memo,
+    rounds: int,
+    score: Callable[[str, Message], float],
+) -> Sequence[Message]:
+    starts = round_starts(messages)
+    if len(starts) <= rounds + 1:
+        return messages
+    kept = pinned(messages, record)
+    task = (record and task_of(record)) or next((m for m in reversed(messages) if m.role == "user"), None)
+    query = "" if task is None else task.text
+
+    def value_of(message: Message) -> float:
+        known = memo.get(id(message))
+        if known is None or known[0] is not message or known[2] != query:
+            memo[id(message)] = known = (message, _score(score, query, message), query)
+        return known[1]  # type: ignore[no-any-return]
+
+    groups = [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
+    best = sorted(groups[-2::-1], key=lambda group: max([value_of(messages[i]) for i in group]), reverse=True)
+    for group in (*best[:rounds], groups[-1]):
+        kept |= {*group}
+    return [messages[index] for index in sorted(kept)]
+
+
+def _score(score: Callable[[str, Message], float], query: str, message: Message) -> float:
+    value = score(query, message)
+    if not isinstance(value, int | float) or isnan(value):
+        raise UsageError(f"the score of relevant(…) returned {value!r:.80}: a number would be right")
+    return value
+
+
+# Shortening
+
+
+def shorten(characters: int = 4_000) -> Pass:
+    """Return a pass that shows the head and the tail of long results, and of long arguments of calls.
+
+    A note between them says how many characters are left out.
+
+    Args:
+        characters: The most that is shown of each; 50 or more.
+
+    Raises:
+        UsageError: It is no such number.
+    """
+    check_characters(characters)
+    return Pass(_shorten, (characters,))
+
+
+def _shorten(messages: Sequence[Message], record: CallRecord | None, memo: Memo, characters: int) -> Sequence[Message]:
+    def short(message: Message) -> Message:
+        parts = tuple([_short_part(part, characters) for part in message.parts])
+        return message if all(map(_is, parts, message.parts)) else message.changed(parts=parts)
+
+    return each(messages, memo, short)
+
+
+def _short_part(part: Part, characters: int) -> Part:
+    if isinstance(part, FunctionResult) and len(part.text) > characters:
+        return part.changed(text=truncated(part.text, characters))
+    if isinstance(part, FunctionCall) and len(part.arguments_json) > characters:
+        return part.changed(arguments_json=short_arguments(part.arguments_json, characters))
+    return part
+
+
+def short_arguments(arguments_json: str, characters: int) -> str:
+    """Return arguments as JSON with their long texts shortened; it has about ``characters`` characters at most."""
+    try:
+        arguments = pydantic_core.from_json(arguments_json)
+    except ValueError:  # not JSON: no wire reads it
+        return truncated(arguments_json, characters)
+    most = characters
+    while most >= MIN_CHARACTERS:
+        text = pydantic_core.to_json(_short_texts(arguments, most)).decode()
+        if len(text) <= characters:
+            return text
+        most //= 2
+    return pydantic_core.to_json({"…": f"{len(arguments_json)} characters left out"}).decode()
+
+
+def _short_texts(value: Any, characters: int) -> Any:
+    if isinstance(value, str):
+        return truncated(value, characters)
+    if isinstance(value, dict):
+        return {name: _short_texts(item, characters) for name, item in value.items()}
+    return [_short_texts(item, characters) for item in value] if isinstance(value, list) else value
+
+
+def truncated(text: str, characters: int) -> str:
+    """Return a text; if it is longer than ``characters``, its head and tail with a note on the rest between them."""
+    check_characters(characters)
+    if len(text) <= characters:
+        return text
+    room = characters - len(LEFT_OUT.format(count=len(text)))
+    head, tail = room - room // 2, len(text) - room // 2
+    if "\ud800" <= text[head - 1] <= "\udbff":  # do not cut a surrogate pair in two
+        head -= 1
+    if "\udc00" <= text[tail] <= "\udfff":
+        tail += 1
+    return text[:head] + LEFT_OUT.format(count=tail - head) + text[tail:]
+
+
+def once() -> Pass:
+    """Return a pass that shows equal results of a function once; a note replaces each later one.
+
+    Results that are shorter than the note, or have attachments, are not replaced.
+    """
+    return Pass(_once)
+
+
+def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> Sequence[Message]:
+    seen = set[tuple[str, str, bool]]()
+
+    def noted(result: Part) -> Part:
+        if not isinstance(result, FunctionResult):
+            return result
+        text = REPEATED.format(name=result.name, start=result.text[:_STARTS])
+        if result.attachments or len(text) >= len(result.text):
+            return result
+        mark = (result.name, result.text, result.is_error)
+        if mark not in seen:
+            seen.add(mark)
+            return result
+        return result.changed(text=text)
+
+    changed = list(messages)
+    for index, message in enumerate(changed):
+        if message.role == "tool":
+            parts = tuple([noted(part) for part in message.parts])
+            if not all(map(_is, parts, message.parts)):
+                known = memo.get(id(message))
+                if known is None or known[0] is not message or known[1].parts != parts:
+                    memo[id(message)] = known = (message, message.changed(parts=parts))
+                changed[index] = known[1]
+    return changed
+
+
+def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
+    """Return a pass that shows a note in place of old, long results of functions; errors are always shown.
+
+    A result is masked once its round is older than the newest ``keep_rounds``, or was released: a function does that
+    with `Context.release`, and a model with `context_release`.  The results before the call are not masked.
+
+    Args:
+        keep_rounds: The newest rounds of function calls, which are shown unchanged; 1 or more.
+        min_tokens: Results of up to this many tokens are always shown.  Attachments do not count.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    check_size("mask", "keep_rounds", keep_rounds)
+    check_size("mask", "min_tokens", min_tokens, least=0)
+    return Pass(_mask, (keep_rounds, min_tokens))
+
+
+def _mask(
+    messages: Sequence[Message], record: CallRecord | None, memo: Memo, keep_rounds: int, min_tokens: int
+) -> Sequence[Message]:
+    released = frozenset(record.released) if record is not None else frozenset[int]()
+    numbers = {id: number for number, id in enumerate(_round_ids(messages, record, memo), 1)}
+    oldest_kept = len(numbers) + 1 - keep_rounds  # the round that is requested now is one more
+    changed = list(messages)
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            continue
+        known = memo.get(id(message))
+        if known is None or known[0] is not message:
+            parts = tuple([_masked(part, memo, numbers, oldest_kept, min_tokens, released) for part in message.parts])
+            if all(map(_is, parts, message.parts)):
+                continue
+            memo[id(message)] = known = (message, message.changed(parts=parts))
+        changed[index] = known[1]
+    return changed
+
+
+def _round_ids(messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> list[str]:
+    """Return for each round of calls, in order, what the ids of its calls begin with."""
+    if record is None:
+        calls = [call for message in messages for call in message.function_calls]
+        return list(dict.fromkeys([call.id.partition(".")[0] for call in calls]))
+    known: list[str] = memo.setdefault("rounds", [])
+    if memo.get("read", 0) > len(record.function_calls):  # the call was rewound
+        known.clear()
+        memo["read"] = 0
+    for call in record.function_calls[memo.get("read", 0) :]:
+        place = call.id.partition(".")[0]
+        if not known or known[-1] != place:
+            known.append(place)
+    memo["read"] = len(record.function_calls)
+    return known
+
+
+def _masked(
+    part: Part, memo: Memo, numbers: Mapping[str, int], oldest_kept: int, min_tokens: int, released: frozenset[int]
+) -> Part:
+    if not isinstance(part, FunctionResult) or part.is_error:
+        return part
+    number, tokens = numbers.get(part.id.partition(".")[0]), estimated_tokens(part.text)
+    if number is None or tokens <= min_tokens or not (number < oldest_kept or number in released):
+        return part
+    note = MASKED.format(name=part.name, round=number, tokens=tokens)
+    count, saved = memo.get("masked", (0, 0))
+    memo["masked"] = (count + 1, saved + tokens - estimated_tokens(note))
+    return part.changed(text=note, attachments=())
+
+
+def compress(keep: int = 8) -> Pass:
+    """Return a pass that shows each function call of older rounds as one line: ``name(arguments) → result``.
+
+    A line has the first 80 characters of the arguments, and the first line of the result.  The message of the model
+    keeps its text.  Like `keep_last`, it moves on in steps.
+
+    Args:
+        keep: The newest rounds that are shown unchanged; 1 or more.
+
+    Raises:
+        UsageError: It is no such number.
+    """
+    check_size("compress", "keep", keep)
+    return Pass(_compress, (keep,))
+
+
+def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo, keep: int) -> Sequence[Message]:
+    starts = round_starts(messages)
+    cut = dropped(len(starts), keep)
+    if not cut:
+        return messages
+    shown: list[Message] = []
+    index, end = 0, starts[cut]
+    while index < end:
+        message = messages[index]
+        index += 1
+        if not message.function_calls:
+            shown.append(message)
+            continue
+        results = index
+        while index < len(messages) and messages[index].role == "tool":
+            index += 1
+        known = memo.get(id(message))
+        if known is None or known[0] is not message:
+            memo[id(message)] = known = (message, _as_lines(message, messages[results:index]))
+        shown += known[1]
+    return [*shown, *messages[end:]]
+
+
+def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
+    """Return a round of calls as messages without calls: what the model said, and a line for each call."""
+    texts = {part.id: part.text for m in results for part in m.parts if isinstance(part, FunctionResult)}
+    lines = [
+        f"{call.name}({call.arguments_json[:_ARGUMENTS]}) → {texts.get(call.id, '').partition(chr(10))[0][:_LINE]}"
+        for call in message.function_calls
+    ]
+    said = tuple([part for part in message.parts if not isinstance(part, FunctionCall)])
+    own = [message.changed(parts=said)] if message.text else []
+    return [*own, Message.of("user", EARLIER + "\n".join(lines))]
+
+
+def each(messages: Sequence[Message], memo: Memo, change: Callable[[Message], Message]) -> Sequence[Message]:
+    """Return the messages, each changed; one that was changed before in this call is the same object again."""
+    shown: list[Message] = []
+    is_changed = False
+    for message in messages:
+        known = memo.get(id(message))
+        if known is None or known[0] is not message:
+            memo[id(message)] = known = (message, change(message))
+        shown.append(known[1])
+        is_changed |= known[1] is not message
+    return shown if is_changed else messages
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        UsageError: It names the argument, and what would be right.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{owner}({name}={value!r:.80}): a whole number from {least} on would be right")
+
+
+def check_characters(characters: Any) -> None:
+    """Refuse a number of characters that has no room for the note.
+
+    Raises:
+        UsageError: It is too small, or no whole number.
+    """
+    check_size("shorten", "characters", characters, MIN_CHARACTERS)
