@@ -11,7 +11,7 @@ from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.function_budgets import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
 from fsm_agent.lifecycle.outcomes import FunctionFailed, ModelFailed, Replied, Returned
-from fsm_agent.lifecycle.record import CallRecord, ContextUse, State
+from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.watching import STEP_WATCHES
@@ -30,7 +30,6 @@ else:
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _ROUND_LIMIT = at_round_limit.__name__
 _OF_SUMMARIES = ("summarized", "summary_failed")
-FAILURES = ("model_failed", "too_long", "summary_failed")
 
 
 def take_step(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsm_agent.lifecycle.approval import approved_keys
-from fsm_agent.lifecycle.call_step import FAILURES
 from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.record import FINAL, CallRecord, Reason, State, successor_name
+from fsm_agent.lifecycle.record import FAILURES, FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.lifecycle.table import ROWS
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import shown

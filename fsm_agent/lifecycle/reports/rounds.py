@@ -127,11 +127,13 @@ class _Round:
         return RoundReport(
             number=self.number,
             text=self.text,
-            requests=sum(step.key.startswith("model:") for step in steps),
+            requests=sum(step.key.startswith(("model:", "summary:")) for step in steps),
             function_calls=self.function_calls,
             parse_errors=tuple([step.detail for step in steps if step.trigger == "parse_failed"]),
             failures=tuple(self.failures),
-            recalls=sum(step.trigger == "model_failed" and step.to == State.BACKOFF for step in steps),
+            recalls=sum(
+                step.to == State.BACKOFF or (step.trigger == "too_long" and step.to == step.source) for step in steps
+            ),
             usage=usage,
             cost_pico_usd=_cost(usage, price),
             began_at_s=before_s or first.at_s or None,

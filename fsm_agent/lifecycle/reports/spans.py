@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle.record import FAILURES, CallRecord, State
 from fsm_agent.messages.event import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -62,7 +62,7 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
 def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
     if step.source == State.TOOL_INTERRUPT:
         return function is not None and function.error is not None and step.trigger != "approved"
-    return step.trigger == "model_failed" or (step.trigger == "relayed" and step.to == State.FAILED)
+    return step.trigger in FAILURES or (step.trigger == "relayed" and step.to == State.FAILED)
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
@@ -70,6 +70,8 @@ def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None
     match prefix:
         case "model":
             return "chat", CLIENT, {"gen_ai.operation.name": "chat"}
+        case "summary":
+            return "chat summary", CLIENT, {"gen_ai.operation.name": "chat"}
         case "run":
             operation = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": function}
             return f"execute_tool {function}", INTERNAL, operation

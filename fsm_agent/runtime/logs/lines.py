@@ -11,7 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied, Returned
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle.record import FAILURES, CallRecord
 from fsm_agent.messages.event import Inside, Stepped
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
 
 
 def _detail(step: Stepped, outcome: Any) -> str:
-    if step.trigger != "model_failed" or not isinstance(outcome, ModelFailed):
+    if step.trigger not in FAILURES or not isinstance(outcome, ModelFailed):
         return words(step.detail)
     report = outcome.error
-    again = f"; again in {outcome.delay_s:g} s" if step.to != "Failed" else ""
+    again = f"; again in {outcome.delay_s:g} s" if step.to == "Backoff" else ""
     return words(f"{report.kind}: {report.exception()}") + again
 
 

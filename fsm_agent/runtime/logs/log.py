@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent.lifecycle.record import FAILURES
 from fsm_agent.messages.event import Inside
 from fsm_agent.runtime.logs.lines import step_line, traceback_text
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 else:
     logging = deferred("logging")
 
-_FAILED = ("model_failed", "too_long", "summary_failed")
 _LAST_ROUND = "at_round_limit"  # the guard of rows after which the model has to answer
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 
@@ -28,7 +28,7 @@ def any_notable(steps: Sequence[Any]) -> bool:
     """Return whether one of these steps may be logged at WARNING; `log_steps` decides."""
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
-        if step.trigger in _FAILED or step.to == "Failed" or step.guard == _LAST_ROUND:
+        if step.trigger in FAILURES or step.to == "Failed" or step.guard == _LAST_ROUND:
             return True
     return False
 
@@ -44,7 +44,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any) -> None:
     is_every = is_debugged()
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
-        has_failed = step.trigger in _FAILED or (step.to == "Failed" and step.trigger != "cancelled")
+        has_failed = step.trigger in FAILURES or (step.to == "Failed" and step.trigger != "cancelled")
         if has_failed or step.guard == _LAST_ROUND:
             LOG.warning("%s", step_line(record, event, outcome))
         elif is_every:
