@@ -29,6 +29,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "limits=Limits(parse_retries=…)": "retries max_retries max_exception_retry",
     "limits=Limits(recalls=…)": "max_llm_recall",
     "limits=Limits(…)": "usage_limits",
+    "context=[…] of an Agent": "history_processors processors masking message_trimming",
     "hooks=[…]": "callbacks",
     "store=…": "checkpointer session",
     "approve=…": "interrupt_before require_approval",
