@@ -28,7 +28,7 @@ from fsm_agent.lifecycle.interpret import (
 )
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
-from fsm_agent.lifecycle.record import CallRecord, ContextUse, Reason, State, successor_name
+from fsm_agent.lifecycle.record import CallRecord, Reason, State, successor_name
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.messages.event import Event, Stepped
@@ -243,7 +243,8 @@ class AgentCall(Driven, Generic[Out]):
         about = self._subject(self._effects or self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
         trigger, answer = self._read(r, about, outcome)
-        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, self._use(r, outcome, about))
+        use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
+        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, use)
         left = None
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
@@ -273,12 +274,6 @@ class AgentCall(Driven, Generic[Out]):
             return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
         gate = Gate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
-
-    def _use(self, r: CallRecord, outcome: Outcome, about: Any) -> ContextUse | None:
-        """Return what the answered request showed the model, if that was counted."""
-        if type(outcome) is not Replied or type(about) is not CallModel or self.view is None or self.view.is_idle(r):
-            return None
-        return self.view.use(r)
 
     def _keep_parsed(self, answer: Answer) -> None:
         """Keep the parser's output for the latest reply, or its exception."""

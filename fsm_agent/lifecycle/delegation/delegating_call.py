@@ -177,7 +177,8 @@ class DelegatingCall(Parent, AgentCall[Any]):
         trigger, answer = self._read(record, about, outcome)
         if type(outcome) is Replied and type(about) is CallModel:
             self._parsed = answer
-        return self._take(record, trigger, key, outcome, answer, steps, self._use(record, outcome, about))
+        use = self.view.use(record) if type(about) is CallModel and self.view is not None else None
+        return self._take(record, trigger, key, outcome, answer, steps, use)
 
     def _take(
         self,
