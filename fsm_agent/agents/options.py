@@ -136,6 +136,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     limits: Limits
     settings: Settings
     stop_when: StopWhen | None
+    check: Callable[..., Any] | None
     approve: Approve[Deps] | None
     masking: Masking | None
     processors: Sequence[Processor]
@@ -180,6 +181,7 @@ class ConfigOverrides(_ConfigOverrides, total=False):
     approve: Any
     hooks: Sequence[Any]
     stop_when: Any
+    check: Any
     processors: Sequence[Any]
     results: Any
     prices: Any

@@ -138,6 +138,7 @@ class SubAgentConfig(_Keys):
         default_factory=list, description="listeners to events, as module:name"
     )
     stop_when: Name | None = Field(default=None, description="ends a call at a reply, as module:name")
+    check: Name | None = Field(default=None, description="judges each answer, as module:name")
     processors: Annotated[list[Name], LISTED] = Field(
         default_factory=list, description="choose what the model is shown, as module:name"
     )

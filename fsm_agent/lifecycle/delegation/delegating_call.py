@@ -18,7 +18,7 @@ from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.lifecycle.call import UNASKED, AgentCall
+from fsm_agent.lifecycle.call import OF_ANSWERS, UNASKED, AgentCall
 from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
@@ -26,7 +26,7 @@ from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, Inner
@@ -58,8 +58,8 @@ class DelegatingCall(Parent, AgentCall[Any]):
         AgentCall.__init__(self, record, prompt, **parts)
         self.forget_children()
         self.inners: dict[str, tuple[Delegate, Any]] = {}
-        self._ahead = record  # the newest record that one of its own steps led to
-        self._parsed: Any = None  # the final reply of the present advance, if there is one
+        self._ahead = self.record  # the newest record that one of its own steps led to
+        self._parsed: Any = None  # the final reply of the present advance, or a refused one, if there is one
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     outcome = AgentCall.outcome
@@ -175,7 +175,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
         about = self._subject(self._effects_alone(record), key, outcome)
         trigger, answer = self._read(record, about, outcome)
-        if type(outcome) is Replied:
+        if type(outcome) in OF_ANSWERS:
             self._parsed = answer
         return self._take(record, trigger, key, outcome, answer, steps)
 

@@ -62,7 +62,7 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
 def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
     if step.source == State.TOOL_INTERRUPT:
         return function is not None and function.error is not None and step.trigger != "approved"
-    return step.trigger == "model_failed" or (step.trigger == "relayed" and step.to == State.FAILED)
+    return step.trigger in ("model_failed", "check_failed") or (step.trigger == "relayed" and step.to == State.FAILED)
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
@@ -75,6 +75,8 @@ def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None
             return f"execute_tool {function}", INTERNAL, operation
         case "ask":
             return f"approve {function}", INTERNAL, {"gen_ai.tool.name": function}
+        case "check":
+            return "check", INTERNAL, {}
         case "sleep":
             return "backoff", INTERNAL, {}
         case "to":
