@@ -66,7 +66,9 @@ else:
         {
             "call": "AgentCall",
             "call_result": "CallResult",
-            "effects": "AskApproval Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep StartFunction",
+            "effects": (
+                "AskApproval Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep StartFunction"
+            ),
             "interpret": "Stop StopContext",
             "limits": "Limits",
             "outcomes": (

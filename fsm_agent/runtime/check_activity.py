@@ -61,6 +61,8 @@ class CheckActivity(Activity):
     )
 
     process: AgentCall
+    ended: Checked | CheckRefused | CheckFailed | None
+    raised: Exception | None
 
     is_abortable = False
 
@@ -149,8 +151,8 @@ class CheckActivity(Activity):
         """
         self._stop_if_cancelled()
         changed = proposal.change(value, self.name)
-        self.ended = Checked(output_json=changed, at_s=self.world.clock.now())
-        return self.ended
+        ended = self.ended = Checked(output_json=changed, at_s=self.world.clock.now())
+        return ended
 
     def _raised_outcome(self, error: BaseException) -> CheckRefused | CheckFailed:
         self._stop_if_cancelled()
@@ -161,14 +163,14 @@ class CheckActivity(Activity):
         subject = f"call {words(self.process.record.id, 100)}: the check {self.name!r} ({self.effect.key})"
         if isinstance(error, Retry):
             log_error(logging.DEBUG, f"{subject} refused the answer", error)
-            self.ended = CheckRefused(error_text(error) or _REFUSED, at_s=self.world.clock.now())
-            return self.ended
+            refused = self.ended = CheckRefused(error_text(error) or _REFUSED, at_s=self.world.clock.now())
+            return refused
         log_error(logging.WARNING, f"{subject} raised {type(error).__name__}", error)
         self.raised = error
         text = error_text(error)
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
-        return self.ended
+        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
+        return failed
 
     def _stop_if_cancelled(self) -> None:
         if self.is_cancelled:

@@ -58,7 +58,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         AgentCall.__init__(self, record, prompt, **parts)
         self.forget_children()
         self.inners: dict[str, tuple[Delegate, Any]] = {}
-        self._ahead = self.record  # the newest record that one of its own steps led to
+        self._ahead: CallRecord = self.record  # the newest record that one of its own steps led to
         self._parsed: Any = None  # the final reply of the present advance, or a refused one, if there is one
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
