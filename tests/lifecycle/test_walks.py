@@ -26,7 +26,7 @@ from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
-WALKS = 6000
+WALKS = 8000
 ENOUGH = 80  # steps; only unlimited rounds come near
 
 taken: Counter[str] = Counter()
