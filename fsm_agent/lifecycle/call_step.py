@@ -10,7 +10,7 @@ from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.function_budgets import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
-from fsm_agent.lifecycle.outcomes import FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, State
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit
@@ -76,6 +76,8 @@ def take_step(
         _count_reply(before, trigger, reply, use, changes)
         if reply.adapted or after.repairs:
             detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
+    elif kind is CheckRefused:
+        detail = detail or _problem(answer)
     elif kind in OF_FUNCTIONS:
         usage = _count_function(before, outcome, changes)
     elif trigger == "handed_over":

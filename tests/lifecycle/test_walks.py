@@ -16,6 +16,7 @@ from support.agent_calls import (
     outcome,
     seeded,
     stop_when,
+    unchanged,
 )
 
 from fsm_agent.lifecycle.call import AgentCall
@@ -25,14 +26,14 @@ from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
-WALKS = 6000
+WALKS = 8000
 ENOUGH = 80  # steps; only unlimited rounds come near
 
 taken: Counter[str] = Counter()
 
 
 def reborn(call: AgentCall) -> AgentCall:
-    return restore(snapshot(call), call.prompt, stop_when=stop_when)
+    return restore(snapshot(call), call.prompt, stop_when=stop_when, check=call.check)
 
 
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
@@ -71,9 +72,8 @@ def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
         rng = Random(seed * 100 + number)
         budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
-        call, journal = walk(
-            rng, seeded(budget, depth=depth, prompt=rng.choice([PROMPT, PROMPT, STAGED])), stored=number % 10 == 0
-        )
+        prompt, check = rng.choice([PROMPT, PROMPT, STAGED]), rng.choice([None, unchanged])
+        call, journal = walk(rng, seeded(budget, depth=depth, prompt=prompt, check=check), stored=number % 10 == 0)
         r = call.record
         taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
         assert len(r.trace) == len(journal)

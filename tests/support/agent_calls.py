@@ -10,13 +10,25 @@ from typing import Any
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.lifecycle.effects import (
+    AskApproval,
+    Begin,
+    CallModel,
+    CheckOutput,
+    FindOut,
+    RunFunction,
+    Sleep,
+    StartFunction,
+)
 from fsm_agent.lifecycle.interpret import StopContext
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
+    Checked,
+    CheckFailed,
+    CheckRefused,
     Denied,
     Expired,
     FunctionFailed,
@@ -92,9 +104,14 @@ STAGED = PROMPT.extend(mode="two_stage")
 TYPED = Prompt("{{ task }}", path="typed", functions=(add, tick), output=int, mode="function")
 
 
-def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT) -> AgentCall:
+def unchanged(output: Any) -> Any:
+    """A check that takes every answer."""
+    return output
+
+
+def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT, check: Any = None) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when)
+    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, check=check)
 
 
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
@@ -163,7 +180,7 @@ def reply(rng: Random) -> Reply:
         return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
     if kind < 0.65:
         return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
-    text = rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"])
+    text = rng.choice(["42", "42", "forty-two", "?", "?", "-1", "-1", "enough"])
     return asked(text=text).changed(finish=rng.choice(["stop", "stop", "length"]))
 
 
@@ -190,6 +207,10 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
             return effect.key, rng.choice([Approved(), Denied(reason="too dangerous"), other])
         case StartFunction():
             return effect.key, Started()
+        case CheckOutput():
+            refused, passed = CheckRefused("not even"), [Checked(), Checked(output_json="43")]
+            others = [CheckRefused("too low"), CheckFailed(text="no", name="odd"), *passed]
+            return effect.key, refused if rng.random() < 0.6 else rng.choice(others)
         case FindOut():
             return effect.key, rng.choice([RunAgain(), Returned(text="paid"), FunctionFailed(text="refused")])
         case RunFunction() if effect.is_once and rng.random() < 0.3:
