@@ -13,10 +13,18 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, context_window, unknown_option
+from fsm_agent.agents.arguments import (
+    TASK,
+    UNNAMED,
+    check_agent,
+    check_prices,
+    check_resume_options,
+    context_window,
+    unknown_option,
+)
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
+from fsm_agent.agents.options import CALL_OPTIONS, CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -29,8 +37,8 @@ from fsm_agent.agents.persistence import (
 from fsm_agent.agents.prompt_resolution import PromptResolver, check_deps, check_parser_args
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
-from fsm_agent.context.passes import AnyPass
-from fsm_agent.context.plan import ContextOption, ContextPlan
+from fsm_agent.context.passes import AnyPass, passes_of
+from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
@@ -38,6 +46,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.lifecycle.call import AgentCall, call_class
+from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
@@ -47,6 +56,7 @@ from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.lifecycle.snapshots import restore
 from fsm_agent.machine.journal import Header
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -89,12 +99,14 @@ class ResolvedTask(NamedTuple):
         system_args: The values for the variables of the system prompt; None: the prompt does not come from an agent.
         prompt: The prompt.
         governed_by: The path of handoffs to the agent that the dialog was handed over to.
+        summary: What stands for the beginning of the dialog in requests.
     """
 
     messages: Vector[Message]
     system_args: Mapping[str, Any] | None
     prompt: Prompt
     governed_by: str = ""
+    summary: HistorySummary | None = None
 
 
 @hinting
@@ -135,6 +147,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         context: What requests show of a long dialog, which itself stays whole: a list of passes for every request
             (``[shorten(4_000), keep_last(8)]``), a `Budget` for those that are too long, or both, the budget last; see
             `fsm_agent.context`.  None: ``Budget()``, if the context window of the model is known.  ``[]``: all of it.
+        keep: Passes that choose what the next turn inherits, in a conversation and with ``after=result``:
+            ``[summarize(keep=12)]``, say.  The dialog of the result is whole.
         results: How results of functions are changed before the model sees them.
         prices: What the model's tokens cost: a `Price`, or a mapping by the model's name, with ``"*"`` for every other.
             ``result.usage`` then has the cost.  None: the prices of the extra ``prices``, if `Limits.cost_usd`
@@ -158,6 +172,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     check: Check[Out, Deps] | None = field(default=None, repr=False)
     approve: Approve[Deps] | None = field(default=None, repr=False)
     context: ContextOption = field(default=None, repr=False)
+    keep: AnyPass | Sequence[AnyPass] = field(default=(), repr=False)
     results: ResultPipeline | None = None
     prices: Prices | None = field(default=None, repr=False)
     hooks: Sequence[Any] = field(default=(), repr=False)
@@ -178,7 +193,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         vars(prompt)["source"] = own
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
-        _ = self._plan  # refuses what is no context
+        _ = self._plan, self._keep  # refuses what is no context
         check_system(self.system)
         check_hooks(self.hooks)
         if prompt.delegates:
@@ -196,7 +211,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings")
         changes = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
-        others = ("stop_when", "check", "approve", "context", "results", "hooks", "store")
+        others = ("stop_when", "check", "approve", "context", "keep", "results", "hooks", "store")
         has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
         said = ", ".join([repr(model), f"name={self.name!r}", f"functions=[{functions}]", *changes, *has])
         return f"{type(self).__name__}({said})"
@@ -240,6 +255,11 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         from fsm_agent.clients.registered import named_client
 
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
+
+    @cached_property
+    def _keep(self) -> tuple[AnyPass, ...]:
+        """The passes that choose what the next turn inherits."""
+        return passes_of(self.keep, "keep")
 
     @cached_property
     def _plan(self) -> ContextPlan:
@@ -330,8 +350,16 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             )
         return call
 
-    def build_call(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
-        """Return a call that is in no store, with `CallOptions`."""
+    def build_call(
+        self, task: Any, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
+    ) -> AgentCall[Any]:
+        """Return a call that is in no store.
+
+        Args:
+            task: See `seed`.
+            options: Those of `CallOptions`.
+            keep: The passes of a conversation, which were applied to ``after`` already; None: the agent's.
+        """
         if not options.keys() <= CALL_OPTIONS:
             raise unknown_option(options, task)
         deps, parser_args = options.get("deps"), options.get("parser_args")
@@ -348,10 +376,11 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             extra=options.get("extra"),
             parser_args=parser_args,
             governed_by=resolved.governed_by and handoffs.path_from(self, prompt, resolved.governed_by),
+            summary=resolved.summary,
         )
         if prompt.delegates:
             handoffs.check_agents(self, prompt)
-        call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps))
+        call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
         model = options.get("model")
         return call if model is None else with_model(self, call, model)
@@ -367,6 +396,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             self.system, self.name, system_args, options.get("keep_system", False), options.get("deps")
         )
         before = Dialog() if after is None else dialog_before(after)
+        if self._keep and isinstance(after, CallResult):
+            before = kept(self._keep, before)
         match task:
             case str() | payloads.Payload():
                 dialog = self._put_in_words(before, task, options.get("model"))
@@ -391,7 +422,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             what = "asks for functions that have no results" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = system_prompt.before(dialog)
-        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by)
+        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary)
 
     def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
         """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
@@ -442,8 +473,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
         Args:
             name: Its name in the store.
-            keep: Passes that choose the earlier messages to keep at each turn: ``keep_last(20)``,
-                ``[shorten(1_000), keep_last(8)]``, yours; None: all.
+            keep: Passes that choose what each turn inherits of the turns before: ``keep_last(20)``,
+                ``[shorten(1_000), summarize(keep=12)]``, yours; None: those of the agent.
 
         Raises:
             UsageError: The agent has no store, or the name is not a text.
@@ -463,8 +494,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
     @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
-        if unknown := options.keys() - RESUME_OPTIONS:
-            raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
+        check_resume_options(options)
         return definition_of(self, options)
 
     def definition_of(self, process: AgentCall[Any]) -> Definition:
@@ -477,11 +507,15 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return check_drivable(self, claimed)
 
-    def call_parts(self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any) -> dict[str, Any]:
+    def call_parts(
+        self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
+    ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
         check_deps(deps, prompt)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
-        view = None if self._plan.is_off else views.View(self._plan)
+        keep = self._keep if keep is None else keep
+        plan = keeping(self._plan, keep) if keep else self._plan
+        view = None if plan.is_off else views.View(plan)
         settings = self.settings.override(args) if args else self.settings
         asks = {"stop_when": self.stop_when, "check": self.check, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.options import CALL_OPTIONS
+from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import remedy
 from fsm_agent.lifecycle.effects import Settings
@@ -92,6 +92,16 @@ def unknown_option(options: Mapping[str, Any], task: object, known: Collection[s
     if isinstance(prompt, Prompt) and name in prompt.variables:
         return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
     return UsageError(f"there is no option {name!r}{remedy(name, sorted(known))}")
+
+
+def check_resume_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no option of `resume`.
+
+    Raises:
+        UsageError: It names the option, and what was probably meant.
+    """
+    if unknown := options.keys() - RESUME_OPTIONS:
+        raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
 
 
 def is_model(value: Any) -> bool:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.agents.arguments import check_resume_options
 from fsm_agent.agents.options import CallOptions, ResumeOptions
-from fsm_agent.agents.persistence import attach_journal
+from fsm_agent.agents.persistence import attach_journal, definition_of
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
-from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
+from fsm_agent.context.passes import AnyPass, passes_of
+from fsm_agent.context.plan import kept
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.numbering import renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
@@ -50,7 +50,7 @@ class Conversation(CallVerbs[Deps, Out]):
     Args:
         agent: The agent that answers; another agent may continue the conversation at any time.
         name: The name in the store.
-        keep: Passes that choose the earlier messages to keep, at each turn; None: all.
+        keep: Passes that choose what each turn inherits of the turns before; None: those of the agent.
     """
 
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
@@ -59,7 +59,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self.name = name
         self.approve = agent.approve
         self.hooks = agent.hooks
-        self._keep = () if keep is None else passes_of(keep, "keep")
+        self._keep = passes_of(agent.keep if keep is None else keep, "keep")
         self._runs = agent.runs
         self._seeds_from_disk = not self._runs.store.is_volatile
         self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
@@ -115,9 +115,9 @@ class Conversation(CallVerbs[Deps, Out]):
             return again
         after = options.get("after")
         before, usage = self._before(head, after)
-        kept = _kept(self._keep, before) if self._keep else before
-        call = self.agent.build_call(task, {**options, "after": kept})
-        is_continued = after is None and bool(head.run) and kept is before and len(before) > 0
+        inherited = kept(self._keep, before)
+        call = self.agent.build_call(task, {**options, "after": inherited}, self._keep)
+        is_continued = after is None and bool(head.run) and inherited is before and len(before) > 0
         turn = ConversationTurn(self.name, head.version + 1, head.run, 1, is_continued, usage)
         attach_journal(self.agent, call, options, turn)
         return call
@@ -132,10 +132,12 @@ class Conversation(CallVerbs[Deps, Out]):
 
     @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:
-        return self.agent.definition(**options)
+        check_resume_options(options)
+        return definition_of(self.agent, options, self._keep)
 
     def definition_of(self, process: AgentCall[Any]) -> Definition:
-        return self.agent.definition_of(process)
+        options = {"prompt": process.prompt, "deps": process.deps, "model": process.client}
+        return definition_of(self.agent, options, self._keep)
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return self.agent.check_resumed(claimed)
@@ -185,17 +187,3 @@ class Conversation(CallVerbs[Deps, Out]):
         call.journal = Journal(call, run, text)
         call.journal.earlier = range(0)
         return call
-
-
-def _kept(keep: Sequence[AnyPass], before: Dialog) -> Dialog:
-    """Return the messages that a policy keeps, or the same dialog if it keeps all.
-
-    Raises:
-        UsageError: It keeps no message, or separates a function call from its result.
-    """
-    if not len(before):
-        return before
-    messages: Sequence[Message] = apply_passes(keep, before.messages)
-    if messages is before.messages or tuple(messages) == tuple(before):
-        return before
-    return Dialog(renumbered(messages), system_args=before.system_args, governed_by=before.governed_by)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
+from fsm_agent.context.passes import AnyPass
 from fsm_agent.context.plan import ContextOption
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.effects import Settings
@@ -138,6 +139,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     check: Callable[..., Any] | None
     approve: Approve[Deps] | None
     context: ContextOption
+    keep: AnyPass | Sequence[AnyPass]
     results: ResultPipeline | None
     prices: Prices | None
     hooks: Sequence[Any]
@@ -180,6 +182,7 @@ class ConfigOverrides(_ConfigOverrides, total=False):
     stop_when: Any
     check: Any
     context: Any
+    keep: Any
     results: Any
     prices: Any
     store: str

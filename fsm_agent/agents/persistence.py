@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.agents.arguments import MODEL, is_model
+from fsm_agent.agents.arguments import MODEL, context_window, is_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     import asyncio
 
     from fsm_agent.agents.agent import Agent
+    from fsm_agent.context import view as views
+    from fsm_agent.context.passes import AnyPass
     from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.store import runs
     from fsm_agent.store.runs import Claimed, Definition, Runs
 else:
     asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
+    views = deferred("fsm_agent.context.view")
 
 
 def runs_of(store: Any) -> Runs:
@@ -121,13 +124,16 @@ def _give_back(claimed: Claimed) -> None:
             recorder.write()
 
 
-def definition_of(agent: Agent[Any, Any], options: Mapping[str, Any]) -> Definition:
+def definition_of(
+    agent: Agent[Any, Any], options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
+) -> Definition:
     """Return how the agent makes the calls of runs.
 
     Args:
         agent: The agent.
         options: `ResumeOptions`, over those in the header: ``prompt``, ``args``, ``parser_args``, ``deps``, ``model``,
             ``on_change``.
+        keep: The passes of a conversation; None: the agent's.
     """
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
@@ -141,7 +147,7 @@ def definition_of(agent: Agent[Any, Any], options: Mapping[str, Any]) -> Definit
             actual = "the agent's own" if prompt is None else repr(prompt.path)
             raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
         resolved = agent.resolve_prompt(prompt, options)
-        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, options.get("deps"))
+        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, options.get("deps"), keep)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
         if seed.is_system_own:
@@ -176,6 +182,8 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
     check("name of the model of a call", name, isinstance(name, str) and bool(name), "a text such as 'house:m1'")
     call.client = agent.client_of(model)
     call.record = call.record.changed(model=name)
+    if call.view is not None:
+        call.view = views.View(call.view.plan.changed(window=context_window(model)))
     if agent.limits.cost_usd is not None:
         agent.world_of(call).price_list.check()
     return call

@@ -139,7 +139,14 @@ class SystemPrompt:
 
 
 def _like(dialog: Dialog, messages: Vector[Message] | list[Message], args: Mapping[str, Any]) -> Dialog:
-    return Dialog(messages, top_prompt=dialog.top_prompt, system_args=args, governed_by=dialog.governed_by)
+    summary, shift = dialog.summary, len(messages) - len(dialog)
+    return Dialog(
+        messages,
+        top_prompt=dialog.top_prompt,
+        system_args=args,
+        governed_by=dialog.governed_by,
+        summary=None if summary is None else summary.inherited(shift),
+    )
 
 
 def dialog_before(after: object) -> Dialog:

@@ -7,8 +7,13 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.context.budget import Budget
-from fsm_agent.context.passes import AnyPass, check_pass
+from fsm_agent.context.passes import AnyPass, apply_passes, check_pass
+from fsm_agent.context.rounds import system_messages
+from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.prompts.dialog import Dialog
 
 ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
 
@@ -49,6 +54,35 @@ class ContextPlan(Value, frozen=True):
                 raise UsageError("context has a Budget before other passes: at the end of the list it would be right")
             check_pass(one)
         return cls(tuple(listed), budget, is_off=not context)
+
+
+def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
+    """Return a plan that also summarizes what earlier turns said, as ``keep`` of a conversation has it."""
+    earlier = tuple([one.changed(is_of_earlier=True) for one in keep if isinstance(one, Summarize)])
+    return plan.changed(passes=(*earlier, *plan.passes), is_off=False) if earlier else plan
+
+
+def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
+    """Return what later turns inherit of a dialog; the same if it is all of it.
+
+    A summary of its beginning takes the place of what it stands for.
+
+    Raises:
+        UsageError: A pass is wrong; see `applied`.
+    """
+    messages: Sequence[Message] = dialog.messages
+    if not keep or not len(messages):
+        return dialog
+    for one in keep:
+        if not isinstance(one, Summarize):
+            messages = apply_passes([one], messages)
+        elif dialog.summary is not None and messages is dialog.messages:
+            systems = system_messages(messages)
+            shown = summary_message(dialog.summary.text, one.role)
+            messages = [*messages[:systems], shown, *messages[dialog.summary.covers :]]
+    if messages is dialog.messages or tuple(messages) == tuple(dialog):
+        return dialog
+    return Dialog(renumbered(messages), system_args=dialog.system_args, governed_by=dialog.governed_by)
 
 
 DEFAULT = ContextPlan(budget=Budget())

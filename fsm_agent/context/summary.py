@@ -43,6 +43,7 @@ class Summarize(Value, frozen=True, kw_only=True):
     prompt: str
     role: str
     step: int
+    is_of_earlier: bool = False  # only the messages before the task of the call are summarized
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
         """Return what is shown if no summary can be made: the newest rounds."""
@@ -57,7 +58,8 @@ class Summarize(Value, frozen=True, kw_only=True):
         covered = 0 if known is None else known.covers
         if known is not None and here in (known.made_at, known.failed_at):
             return None
-        starts = round_starts(r.dialog, covered or system_messages(r.dialog))
+        dialog: Sequence[Message] = r.dialog[: r.seeded_with] if self.is_of_earlier else r.dialog
+        starts = round_starts(dialog, covered or system_messages(dialog))
         new = len(starts) - self.keep
         if new < self.step:
             return None

@@ -85,6 +85,7 @@ class CallResult(Generic[Out], Unpacked):
             top_prompt=prompt if isinstance(prompt, Prompt) else None,
             system_args=self.call.system_args,
             governed_by=self.record.governed_by,
+            summary=None if self.record.summary is None else self.record.summary.inherited(),
         )
 
     @property

@@ -19,6 +19,7 @@ from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.mistakes import plain_json
 
 
@@ -103,15 +104,6 @@ class OnceRun(Value, frozen=True):
 def successor_name(path: str) -> str:
     """Return the name of the call that took the dialog over by the first handoff in a path."""
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
-
-
-class HistorySummary(Value, frozen=True):
-    """A summary that stands for the beginning of the dialog in requests."""
-
-    covers: int = 0  # how many messages of the dialog it stands for; 0: there is none yet
-    text: str = ""
-    made_at: int = -1  # the length of the dialog when it was made; -1: never
-    failed_at: int = -1  # the length of the dialog when the next one could not be made; -1: it has not failed
 
 
 class ContextUse(Value, frozen=True, kw_only=True):
@@ -201,6 +193,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         extra: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
         governed_by: str = "",
+        summary: HistorySummary | None = None,
     ) -> CallRecord:
         """Return the record of a call that has not begun.
 
@@ -212,6 +205,8 @@ class CallRecord(Value, frozen=True, kw_only=True):
             kept["parser_args"] = plain_json("parser_args", parser_args)
         if governed_by:
             kept["governed_by"] = governed_by
+        if summary is not None:
+            kept["summary"] = summary
         return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **kept)
 
     def __eq__(self, other: object) -> bool:

@@ -18,6 +18,7 @@ from fsm_agent.machine.journal import VERSION, Header
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 
@@ -39,6 +40,7 @@ class Seed(Value, frozen=True, kw_only=True):
     earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
     is_system_own: bool = False  # the system message is the caller's, not an agent's
     usage: Usage = UNUSED  # of earlier turns
+    summary: HistorySummary | None = None  # of the beginning of the dialog, with the messages of earlier turns
     limits: Limits = Limits()
     depth: int = 0
     is_attended: bool = False  # it has an approver
@@ -93,6 +95,7 @@ def header_of_call(
     seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
         prompt=call.prompt.path,
         dialog=r.dialog,
+        summary=r.summary,
         limits=r.limits,
         depth=r.depth,
         is_attended=call.has_approver,
@@ -221,6 +224,7 @@ def call_of(
             extra=header.extra,
             parser_args=seed.parser_args,
             governed_by=seed.governed_by,
+            summary=seed.summary,
         )
         record = record.changed(model=seed.model, is_checked=seed.is_checked)
         call = call_class(prompt)(record, prompt, **parts)

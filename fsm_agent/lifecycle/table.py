@@ -93,7 +93,6 @@ from fsm_agent.lifecycle.record import (
     UNHEARD,
     CallRecord,
     Ending,
-    HistorySummary,
     OnceRun,
     Reason,
     State,
@@ -101,6 +100,7 @@ from fsm_agent.lifecycle.record import (
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError
 from fsm_agent.messages.message import ChatDict, Message, Part
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.messages.transcript import overview
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -59,9 +60,10 @@ class Dialog(Sequence[Message]):
         system_args: The values for the variables of the agent's system prompt, which is the first message; empty if it
             has none.  None: no agent put the first message there.  In memory only.
         governed_by: The path of handoffs to the agent that the dialog was handed over to; empty: it was not.
+        summary: What stands for its beginning in requests; None: nothing.  In memory only.
     """
 
-    __slots__ = ("governed_by", "messages", "system_args", "top_prompt")
+    __slots__ = ("governed_by", "messages", "summary", "system_args", "top_prompt")
 
     governed_by: str
 
@@ -76,6 +78,7 @@ class Dialog(Sequence[Message]):
         top_prompt: Prompt | None = None,
         system_args: Mapping[str, Any] | None = None,
         governed_by: str = "",
+        summary: HistorySummary | None = None,
     ) -> None:
         held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(chat_dicts.messages_of(messages))
         check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
@@ -83,13 +86,20 @@ class Dialog(Sequence[Message]):
         self.top_prompt = top_prompt
         self.system_args = system_args
         self.governed_by = governed_by
+        self.summary = summary
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
         return self._with(self.messages.append(*chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
-        return Dialog(messages, top_prompt=top_prompt, system_args=self.system_args, governed_by=self.governed_by)
+        return Dialog(
+            messages,
+            top_prompt=top_prompt,
+            system_args=self.system_args,
+            governed_by=self.governed_by,
+            summary=self.summary,
+        )
 
     def put(self, turn: str | Prompt | Task, /, *parts: Part) -> Dialog:
         """Return this dialog with a user's turn.
@@ -133,7 +143,9 @@ class Dialog(Sequence[Message]):
             return self._with(self.messages, self.top_prompt)
         while first and self[first].role == "tool":  # a round that is cut is left out
             first -= 1
-        return self._with([*self.messages[:first], *self.messages[start:]], self.top_prompt)
+        forked = self._with([*self.messages[:first], *self.messages[start:]], self.top_prompt)
+        forked.summary = None  # of other messages
+        return forked
 
     @property
     def tail(self) -> Message | None:

@@ -169,7 +169,9 @@ def _dialog_after(turn: StoredTurn, before: Dialog) -> Dialog:
     messages = with_earlier(record.dialog, kept if seed.is_continued else (), start)
     if record.ending is not None and not _is_answered(record) and messages[-1].role != "assistant":
         messages = messages.push(Message.of("assistant", UNANSWERED.format(reason=record.ending.reason)))
-    return _make_dialog(seed, messages, record.governed_by)
+    dialog = _make_dialog(seed, messages, record.governed_by)
+    dialog.summary = None if record.summary is None else record.summary.inherited()
+    return dialog
 
 
 def _is_answered(record: CallRecord) -> bool:

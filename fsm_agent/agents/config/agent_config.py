@@ -140,6 +140,9 @@ class SubAgentConfig(_Keys):
     context: Annotated[list[Name], LISTED] = Field(
         default_factory=list, description="passes, and perhaps a Budget at the end, as module:name"
     )
+    keep: Annotated[list[Name], LISTED] = Field(
+        default_factory=list, description="passes that choose what the next turn inherits, as module:name"
+    )
     results: Name | None = Field(default=None, description="what is done to results of functions, as module:name")
     prices: Name | None = Field(default=None, description="what the model's tokens cost, as module:name")
     store: str | None = Field(default=None, description="the file in which calls are kept as runs")

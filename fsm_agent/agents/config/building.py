@@ -185,4 +185,5 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "prices": _object,
     "hooks": _object,
     "context": _object,
+    "keep": _object,
 }
