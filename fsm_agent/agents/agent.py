@@ -50,8 +50,8 @@ from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.logs.log import LOG
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.log import LOG
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, World
 

@@ -18,7 +18,7 @@ from fsm_agent.machine.journal import Header, Journal
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import check, plain_json
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.logs.log import LOG
+from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio

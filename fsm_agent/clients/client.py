@@ -23,7 +23,7 @@ from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
-from fsm_agent.runtime.logs.log import LOG
+from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio

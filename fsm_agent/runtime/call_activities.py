@@ -41,8 +41,8 @@ from fsm_agent.messages.event import (
     RequestStarted,
 )
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.logs.lines import words
-from fsm_agent.runtime.logs.log import log_error
+from fsm_agent.runtime.log import log_error
+from fsm_agent.runtime.log_lines import words
 from fsm_agent.runtime.model_request import (
     ask_model,
     ask_model_async,
