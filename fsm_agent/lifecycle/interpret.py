@@ -15,7 +15,7 @@ from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
-from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
+from fsm_agent.lifecycle.function_limits import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, Tally
 from fsm_agent.messages.message import FunctionCall, Message
@@ -27,12 +27,12 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     import hashlib
 
-    from fsm_agent.lifecycle.costs import budget as budgets
-    from fsm_agent.lifecycle.costs.budget import Overrun
+    from fsm_agent.lifecycle import spending_budget as budgets
+    from fsm_agent.lifecycle.spending_budget import Overrun
     from fsm_agent.prompts.extraction.arriving import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
-    budgets = deferred("fsm_agent.lifecycle.costs.budget")
+    budgets = deferred("fsm_agent.lifecycle.spending_budget")
 
 REPEATED = (
     "The function {name} was already called with these arguments, and no other function has run since; its result "

@@ -54,7 +54,7 @@ from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
-from fsm_agent.lifecycle.function_budgets import is_final, rounds_used_up, tallied, unblocked
+from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
     FinalReply,
@@ -85,13 +85,13 @@ from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 if TYPE_CHECKING:
     from transitions import Machine
 
-    from fsm_agent.lifecycle.costs import budget as budgets
-    from fsm_agent.lifecycle.costs.budget import Overrun
+    from fsm_agent.lifecycle import spending_budget as budgets
+    from fsm_agent.lifecycle.spending_budget import Overrun
     from fsm_agent.machine import rows
     from fsm_agent.machine.rows import Row
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
-    budgets = deferred("fsm_agent.lifecycle.costs.budget")
+    budgets = deferred("fsm_agent.lifecycle.spending_budget")
 
 TAKEN = "The answer was taken."
 HANDED_OVER = "The dialog was handed over."
