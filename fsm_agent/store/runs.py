@@ -31,7 +31,7 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, conversation_turns, pruning
 from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
-from fsm_agent.store.leases import LEASE_S, RENEWER
+from fsm_agent.store.lease_renewal import LEASE_S, RENEWER
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
