@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import asyncio
     import logging
 
-    from fsm_agent.runtime import backoff as waits
+    from fsm_agent.runtime import retry_delay as waits
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
-    waits = deferred("fsm_agent.runtime.backoff")
+    waits = deferred("fsm_agent.runtime.retry_delay")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed

@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
-    from fsm_agent.runtime import backoff as waits
     from fsm_agent.runtime import price_list as price_lists
+    from fsm_agent.runtime import retry_delay as waits
 else:
     asyncio, random = deferred("asyncio"), deferred("random")
-    waits = deferred("fsm_agent.runtime.backoff")
+    waits = deferred("fsm_agent.runtime.retry_delay")
     price_lists = deferred("fsm_agent.runtime.price_list")
 
 Deps = TypeVar("Deps", default=Any)
