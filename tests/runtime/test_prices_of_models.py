@@ -10,7 +10,7 @@ import pytest
 
 from fsm_agent.clients.fallback import FallbackClient
 from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited import RateLimitedClient
+from fsm_agent.clients.rate_limited_client import RateLimitedClient
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.lifecycle.prices import Price
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
