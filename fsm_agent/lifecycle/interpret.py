@@ -14,7 +14,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
-from fsm_agent.lifecycle.approval import UNATTENDED, Gate
+from fsm_agent.lifecycle.approval_policy import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_limits import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, ModelFailed, Modified, Outcome, Returned
 from fsm_agent.lifecycle.record import CallRecord, Tally

@@ -12,7 +12,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.approval import context_of
+from fsm_agent.lifecycle.approval_policy import context_of
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.interpret import unrunnable
