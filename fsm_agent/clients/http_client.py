@@ -14,9 +14,9 @@ from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.exchange import HttpExchange, ResponseReader
 from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.request import Deadline
+from fsm_agent.clients.http.prepared_request import Deadline
+from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta

@@ -18,7 +18,7 @@ from support.uncollected import uncollected
 from fsm_agent.clients.http.async_pool import AsyncConnection, AsyncPooledTransport
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES, ResponseHead
 from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.request import PoolRequest
+from fsm_agent.clients.http.prepared_request import PoolRequest
 from fsm_agent.errors import ProviderError
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, aask
 
