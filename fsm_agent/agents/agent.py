@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")

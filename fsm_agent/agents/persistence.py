@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.agent import Agent
     from fsm_agent.lifecycle.snapshots import OnChange
-    from fsm_agent.store import runs
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store import claiming, runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
 else:
-    asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
+    asyncio = deferred("asyncio")
+    claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
 
 
 def runs_of(store: Any) -> Runs:
@@ -150,7 +152,7 @@ def definition_of(agent: Agent[Any, Any], options: Mapping[str, Any]) -> Definit
 
     world = agent.world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return runs.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
+    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
