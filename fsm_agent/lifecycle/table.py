@@ -65,6 +65,7 @@ from fsm_agent.lifecycle.interpret import (
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.model_retries import count_recall, may_recall
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
 from fsm_agent.lifecycle.record import (
     ASKING,
@@ -139,12 +140,6 @@ def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
 
 def may_retry(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
     return is_within(r.parse_errors, r.limits.parse_retries)
-
-
-def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
-    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
-    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
-    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
 
 
 def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
@@ -314,10 +309,6 @@ def keep_repetition(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRe
     detail = f"{count} answers in a row had the same problem: {answer.problem}"
     ending = Ending(reason=Reason.STUCK, detail=detail, limit="identical_problems", count=count)
     return _with_problem(r, answer, ending)
-
-
-def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
 
 
 def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:

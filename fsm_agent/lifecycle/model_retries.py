@@ -1,0 +1,23 @@
+"""Decide whether a model that failed is asked again, after a 429 say: a guard of the table, and its action.
+
+How long to wait is part of the answer: what the provider said, or a delay of `fsm_agent.runtime.retry_delay`.
+"""
+
+from __future__ import annotations
+
+from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.outcomes import ModelFailed
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.prompts.prompt import Prompt
+
+
+def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
+    """Return whether the model is asked again: the failure may pass, and attempts and time are left for it."""
+    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
+    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
+    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+
+
+def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    """Return the record of a call that waits for the next attempt."""
+    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
