@@ -32,7 +32,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import Network
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.errors import Overloaded
 from fsm_agent.mistakes import shown

@@ -34,7 +34,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.clients import Network
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import Overloaded
 from fsm_agent.testing import Script, call
 

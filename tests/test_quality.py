@@ -25,7 +25,7 @@ def test_the_checkers_are_content(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-AGENT = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
+AGENT = "from fsm_agent import Agent, function; from fsm_agent.clients.http_client import HttpClient"
 HEAVY = {  # each is loaded by what needs it first
     *("pydantic", "pydantic_core", "httpx", "httpcore", "h11", "anyio", "jinja2", "json_repair", "tenacity"),
     *("docstring_parser", "graphviz", "rich", "typer", "mcp", "hashlib", "email", "transitions", "logging"),

@@ -24,7 +24,7 @@ from support.http_clients import KEY, client_of
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette
-from fsm_agent.clients.client import Network
+from fsm_agent.clients.http.network import Network
 from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits

@@ -60,8 +60,8 @@ from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.runtime.logs.log import LOG
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.log import LOG
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, Check, World
 
@@ -81,7 +81,8 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")

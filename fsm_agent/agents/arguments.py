@@ -15,13 +15,13 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import Rights, check, check_fields
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.providers.context_windows import window_of
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.costs import price_list as price_lists
+    from fsm_agent.runtime import price_list as price_lists
 else:
-    price_lists = deferred("fsm_agent.runtime.costs.price_list")
+    price_lists = deferred("fsm_agent.runtime.price_list")
 
 MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
 UNNAMED = "agent"  # the name of an agent that was given none

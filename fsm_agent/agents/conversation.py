@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.agent import Agent
     from fsm_agent.agents.verbs import After
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
 
 
 class Conversation(CallVerbs[Deps, Out]):

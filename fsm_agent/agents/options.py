@@ -14,7 +14,7 @@ from fsm_agent.lifecycle.interpret import StopWhen
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
 
 if TYPE_CHECKING:

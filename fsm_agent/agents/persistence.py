@@ -18,7 +18,7 @@ from fsm_agent.machine.journal import Header, Journal
 from fsm_agent.messages.message import Message
 from fsm_agent.mistakes import check, plain_json
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.logs.log import LOG
+from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from fsm_agent.context import view as views
     from fsm_agent.context.passes import AnyPass
     from fsm_agent.lifecycle.snapshots import OnChange
-    from fsm_agent.store import runs
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store import claiming, runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
 else:
-    asyncio, runs = deferred("asyncio"), deferred("fsm_agent.store.runs")
+    asyncio = deferred("asyncio")
+    claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
     views = deferred("fsm_agent.context.view")
 
 
@@ -156,7 +158,7 @@ def definition_of(
 
     world = agent.world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return runs.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
+    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.options import Progress
     from fsm_agent.lifecycle.outcomes import Outcome
-    from fsm_agent.store.runs import Claimed, Definition, Runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
 

@@ -27,10 +27,11 @@ from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.backoff import delay_s
+from fsm_agent.runtime.retry_delay import delay_s
 from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.store.claiming import Definition, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunUnknown
-from fsm_agent.store.runs import Definition, Runs, stuck_under
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest

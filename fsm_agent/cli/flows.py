@@ -33,7 +33,7 @@ from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
-from fsm_agent.functions.function import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema

@@ -13,7 +13,8 @@ from fsm_agent.cli import completion
 from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.clients.client import client_for
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings

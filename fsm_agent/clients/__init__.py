@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
     from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
-    from fsm_agent.clients.rate_limited import RateLimitedClient as RateLimitedClient
+    from fsm_agent.clients.rate_limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.clients.registered import register_client as register_client
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -30,7 +30,7 @@ else:
             "fallback": "FallbackClient",
             "http.network": "Network",
             "rate_limit": "RateLimit",
-            "rate_limited": "RateLimitedClient",
+            "rate_limited_client": "RateLimitedClient",
             "registered": "register_client",
         },
     )

@@ -18,8 +18,8 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.error_codes import status_of
-from fsm_agent.runtime.costs.price_list import models_of
 from fsm_agent.runtime.model_request import transport_failure
+from fsm_agent.runtime.price_list import models_of
 
 MAX_SHOWN_CHARS = 200  # of the error of each other client
 MAX_SHOWN_ERRORS = 5

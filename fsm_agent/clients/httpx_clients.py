@@ -19,13 +19,13 @@ from typing import Any
 
 import httpx
 
-from fsm_agent.clients.exchange import HttpExchange
 from fsm_agent.clients.http.async_pool import AsyncPooledTransport
 from fsm_agent.clients.http.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.clients.http.sync_pool import PooledTransport
 from fsm_agent.clients.http.trust import context_for
 from fsm_agent.clients.http.watch import AsyncWatch, Pieces, Watch
 from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.request_and_response import HttpExchange
 from fsm_agent.errors import UsageError
 
 KEPT_S = 30.0  # for an unused connection to stay open, in httpx's pool

@@ -1,6 +1,6 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
-A `RateLimit` is the queue in front of a provider; `fsm_agent.clients.rate_limited` has the client that uses it.
+A `RateLimit` is the queue in front of a provider; `fsm_agent.clients.rate_limited_client` has the client that uses it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
-from fsm_agent.runtime.call_activities import AskActivity, FunctionActivity, SleepActivity
+from fsm_agent.runtime.ask_approval import AskActivity
+from fsm_agent.runtime.call_activities import FunctionActivity, SleepActivity
 from fsm_agent.runtime.run_function import Ended, FunctionExecution
 
 PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store may set its own patience

@@ -14,7 +14,7 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore, snapshot
 from fsm_agent.machine.journal import VERSION, Header, Journal
-from fsm_agent.store.runs import Definition
+from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

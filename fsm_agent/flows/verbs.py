@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.store.claiming import Definition
+    from fsm_agent.store.runs import Runs
 
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 

@@ -9,19 +9,18 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
-from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, cast, overload
 
 import msgspec
 from typing_extensions import ParamSpec, TypeVar
 
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.errors import ParseError, UsageError
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.policy import Policy, check_names, check_policy
-from fsm_agent.functions.schema import ArgumentsValidator
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check
@@ -38,11 +37,6 @@ Result = TypeVar("Result")
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
-_MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
-# What validators that are the user's own may raise at odd arguments, beside a ValidationError.
-_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,20 +225,15 @@ class Function(Policy, Generic[P, R, Deps]):
         """
         try:
             return self._validate(arguments_json or "{}")
-        except pydantic.ValidationError as error:
-            raise ParseError(described_errors(error)) from error
-        except _ODD as error:
-            raise ParseError(f"input: {type(error).__name__}: {error}"[:1000]) from error
+        except REFUSALS as error:
+            raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
         """Return the reason to refuse these arguments, in words for the model; None if they are right."""
         try:
             self._validate(arguments_json or "{}")
-        except (pydantic.ValidationError, *_ODD):
-            try:
-                self.bind(arguments_json)
-            except ParseError as error:
-                return str(error)
+        except REFUSALS as error:
+            return str(refused(error))
         return None
 
     def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
@@ -327,25 +316,6 @@ def _unpickled(state: dict[str, Any]) -> Function:
         name: value.call if isinstance(value, Function) else value for name, value in state.items()
     }
     return Function(**plain, validator=validator)
-
-
-def described_errors(error: pydantic.ValidationError) -> str:
-    """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
-    items = error.errors(include_url=False, include_context=False)
-    lines = []
-    for item in items[:_MAX_ERRORS]:
-        path = ".".join(str(step)[:100] for step in item["loc"][:20] if step != "") or "input"
-        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shorten_value(item['input'])})")
-    if len(items) > _MAX_ERRORS:
-        lines.append(f"… and {len(items) - _MAX_ERRORS} more")
-    return "\n".join(lines)
-
-
-def _shorten_value(value: Any) -> str:
-    try:
-        return _SHORT.repr(value)[:200]
-    except ValueError:  # a number of more digits than Python writes out
-        return f"a huge {type(value).__name__}"
 
 
 def result_text(value: Any) -> str:

@@ -10,7 +10,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import from_json, quick_json, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
-from fsm_agent.lifecycle.approval import Gate, closed_again
+from fsm_agent.lifecycle.approval_policy import Gate, closed_again
 from fsm_agent.lifecycle.call_effects import effects_left, effects_of
 from fsm_agent.lifecycle.call_result import CallResult, result_of
 from fsm_agent.lifecycle.call_step import OF_FUNCTIONS, take_step

@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.lifecycle.function_budgets import drafts, gone, has_to_finish, is_final, offered, ready
+from fsm_agent.lifecycle.function_limits import drafts, gone, has_to_finish, is_final, offered, ready
 from fsm_agent.lifecycle.record import ASKING, CallRecord, OnceRun, State
 from fsm_agent.messages.hosted_tool import merged
 from fsm_agent.messages.message import FunctionCall, Message

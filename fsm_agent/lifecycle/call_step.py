@@ -8,7 +8,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger
 from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import CallModel
-from fsm_agent.lifecycle.function_budgets import rounds_used_up
+from fsm_agent.lifecycle.function_limits import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, State

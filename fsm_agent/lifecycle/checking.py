@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.function_budgets import is_final
+from fsm_agent.lifecycle.function_limits import is_final
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt

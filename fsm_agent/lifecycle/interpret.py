@@ -14,8 +14,8 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ErrorReport, OutcomeError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
-from fsm_agent.lifecycle.approval import UNATTENDED, Gate
-from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
+from fsm_agent.lifecycle.approval_policy import UNATTENDED, Gate
+from fsm_agent.lifecycle.function_limits import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import (
     Approved,
     Checked,
@@ -38,13 +38,13 @@ from fsm_agent.prompts.prompt import Prompt
 if TYPE_CHECKING:
     import hashlib
 
-    from fsm_agent.lifecycle.costs import budget as budgets
-    from fsm_agent.lifecycle.costs.budget import Overrun
+    from fsm_agent.lifecycle import spending_budget as budgets
     from fsm_agent.lifecycle.effects import AskSummary
+    from fsm_agent.lifecycle.spending_budget import Overrun
     from fsm_agent.prompts.extraction.arriving import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
-    budgets = deferred("fsm_agent.lifecycle.costs.budget")
+    budgets = deferred("fsm_agent.lifecycle.spending_budget")
 
 REPEATED = (
     "The function {name} was already called with these arguments, and no other function has run since; its result "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.approval_policy import approved_keys
 from fsm_agent.lifecycle.effects import RunFunction
 from fsm_agent.lifecycle.record import FAILURES, FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.lifecycle.table import ROWS

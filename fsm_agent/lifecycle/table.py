@@ -63,19 +63,19 @@ from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
-from fsm_agent.lifecycle.function_budgets import is_final, rounds_used_up, tallied, unblocked
+from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     NOT_TAKEN,
     FinalReply,
     FunctionsRequested,
     StoppedReply,
     SummaryTaken,
-    TooLong,
     error_text,
     fingerprint,
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
+from fsm_agent.lifecycle.model_retries import count_recall, may_recall, may_shorten, shorten
 from fsm_agent.lifecycle.outcomes import (
     Begun,
     Cancelled,
@@ -106,13 +106,13 @@ from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 if TYPE_CHECKING:
     from transitions import Machine
 
-    from fsm_agent.lifecycle.costs import budget as budgets
-    from fsm_agent.lifecycle.costs.budget import Overrun
+    from fsm_agent.lifecycle import spending_budget as budgets
+    from fsm_agent.lifecycle.spending_budget import Overrun
     from fsm_agent.machine import rows
     from fsm_agent.machine.rows import Row
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
-    budgets = deferred("fsm_agent.lifecycle.costs.budget")
+    budgets = deferred("fsm_agent.lifecycle.spending_budget")
 
 TAKEN = "The answer was taken."
 HANDED_OVER = "The dialog was handed over."
@@ -164,17 +164,6 @@ def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
 
 def may_retry(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
     return is_within(r.parse_errors, r.limits.parse_retries)
-
-
-def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
-    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
-    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
-    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
-
-
-def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
-    is_new = r.shortened_at != len(r.dialog) + len(r.branch)  # each request is shortened once
-    return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
 
 
 def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
@@ -357,20 +346,11 @@ def keep_failed_check(r: CallRecord, answer: CheckFailed, prompt: Prompt) -> Cal
     return _ended(r, prompt, ending)
 
 
-def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
-
-
 def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
     ending = Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error)
     if answer.error.retryable and not is_within(r.recalls, r.limits.recalls):
         ending = ending.changed(limit="recalls", count=r.recalls)
     return _pruned(r, ending=ending)
-
-
-def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
-    at = len(r.dialog) + len(r.branch)
-    return r.changed(recalls=r.recalls + 1, attempt=r.attempt + 1, shorten_to=answer.shorten_to, shortened_at=at)
 
 
 def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, NoReturn, Union, cast, get_args, get
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions.function import Function, described_errors
+from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput

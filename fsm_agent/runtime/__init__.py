@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.costs.known_prices import known_price as known_price
     from fsm_agent.runtime.drivers import adrive as adrive
     from fsm_agent.runtime.drivers import arun as arun
     from fsm_agent.runtime.drivers import drive as drive
     from fsm_agent.runtime.drivers import run as run
-    from fsm_agent.runtime.logs.logging_hook import LoggingHook as LoggingHook
+    from fsm_agent.runtime.known_prices import known_price as known_price
+    from fsm_agent.runtime.logging_hook import LoggingHook as LoggingHook
     from fsm_agent.runtime.middleware import Cache as Cache
     from fsm_agent.runtime.middleware import Throttle as Throttle
-    from fsm_agent.runtime.results.cache import ResultCache as ResultCache
-    from fsm_agent.runtime.results.pipeline import ResultPipeline as ResultPipeline
-    from fsm_agent.runtime.results.pipeline import truncate as truncate
+    from fsm_agent.runtime.result_cache import ResultCache as ResultCache
+    from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
+    from fsm_agent.runtime.result_pipeline import truncate as truncate
     from fsm_agent.runtime.world import World as World
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "costs.known_prices": "known_price",
+            "known_prices": "known_price",
             "drivers": "adrive arun drive run",
-            "logs.logging_hook": "LoggingHook",
+            "logging_hook": "LoggingHook",
             "middleware": "Cache Throttle",
-            "results.cache": "ResultCache",
-            "results.pipeline": "ResultPipeline truncate",
+            "result_cache": "ResultCache",
+            "result_pipeline": "ResultPipeline truncate",
             "world": "World",
         },
     )

@@ -1,10 +1,12 @@
-"""The activities of an agent call: they perform its effects, with their events and time limits."""
+"""The activities of an agent call: they perform its effects, with their events and time limits.
+
+That of `AskApproval` is in `fsm_agent.runtime.ask_approval`.
+"""
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +15,15 @@ from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.approval import context_of
+from fsm_agent.lifecycle.approval_policy import context_of
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import (
-    AskApproval,
-    AskSummary,
-    Begin,
-    CallModel,
-    FindOut,
-    RunFunction,
-    Sleep,
-    StartFunction,
-)
-from fsm_agent.lifecycle.interpret import unrunnable
+from fsm_agent.lifecycle.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
 from fsm_agent.lifecycle.outcomes import (
-    Approved,
     Begun,
-    Denied,
     Expired,
     FunctionFailed,
     Interrupted,
     ModelFailed,
-    Modified,
     Outcome,
     Replied,
     Returned,
@@ -52,8 +41,9 @@ from fsm_agent.messages.event import (
     Summarized,
 )
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.logs.lines import words
-from fsm_agent.runtime.logs.log import log_error
+from fsm_agent.runtime.ask_approval import AskActivity
+from fsm_agent.runtime.log import log_error
+from fsm_agent.runtime.log_lines import words
 from fsm_agent.runtime.model_request import (
     ask_model,
     ask_model_async,
@@ -63,7 +53,6 @@ from fsm_agent.runtime.model_request import (
     stream_model_async,
 )
 from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timeout_outcome
-from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -223,82 +212,6 @@ class SummaryActivity(ModelActivity):
             return steps
         asked, text = self.effect.request.messages[-1].text, outcome.reply.message.text
         return (*steps, *self.wrap_events((Summarized(estimated_tokens(asked), estimated_tokens(text)),)))
-
-
-class AskActivity(Activity):
-    """A question to a plain or async function of the user.
-
-    Under asyncio a plain function is called in a thread, since it may wait for a person.
-    """
-
-    __slots__ = ()
-
-    def user_function(self) -> Any:
-        """Return the user's function; None: there is none, so this driver cannot answer."""
-        raise NotImplementedError
-
-    def ask(self) -> Any:
-        """Call the function; return its answer, or an awaitable of it."""
-        raise NotImplementedError
-
-    def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer; None: the answer decides nothing.
-
-        Raises:
-            UsageError: The function returned something else than an answer.
-        """
-        raise NotImplementedError
-
-    def prepare(self) -> bool:
-        return self.user_function() is not None
-
-    def perform(self) -> Outcome | None:
-        answer = self.ask()
-        if inspect.isawaitable(answer):
-            answer = self.handle.run_coroutine(_await_value(answer))
-        return self.outcome_of(answer)
-
-    async def aperform(self) -> Outcome | None:
-        if inspect.iscoroutinefunction(self.user_function()):
-            return self.outcome_of(await self.ask())
-        thread = ThreadTask[Any](lambda _: self.ask())
-        try:
-            answer = await asyncio.wrap_future(thread.start().future)
-        finally:
-            thread.cancel()
-        return self.outcome_of(await answer if inspect.isawaitable(answer) else answer)
-
-
-@activity_of(AskApproval)
-class ApprovalActivity(AskActivity):
-    """A request for approval; one at a time, since a denial may settle the next call."""
-
-    __slots__ = ()
-
-    is_exclusive = True
-
-    process: AgentCall
-
-    def prepare(self) -> bool:
-        return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
-
-    def user_function(self) -> Any:
-        return self.world.approve
-
-    def ask(self) -> Any:
-        approve: Callable[..., Any] = self.user_function()
-        call = self.effect.call
-        if self.world.asks_with_context:
-            return approve(call, context_of(call, self.process.record, self.process.deps))
-        return approve(call)
-
-    def outcome_of(self, answer: Any) -> Approved | Modified | Denied | None:
-        if answer is None or isinstance(answer, Approved | Modified | Denied):
-            return answer
-        if isinstance(answer, bool):
-            return (Approved if answer else Denied)(at_s=self.world.clock.now())
-        what = f"approve({self.effect.call.name}) returned {answer!r}"
-        raise UsageError(f"{what}: True, False, Approved(), Denied(…) or None is right")
 
 
 @activity_of(Sleep)
@@ -479,10 +392,6 @@ def log_problem(call: AgentCall) -> None:
             seen.add(id(error))
             error.__traceback__ = None
             left += [error.__cause__, error.__context__]
-
-
-async def _await_value(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 def begin(world: World, name: str | None = None) -> Begun:

@@ -45,7 +45,7 @@ from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, De
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime import call_activities, check_activity  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
-from fsm_agent.runtime.logs.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.world import World
 

@@ -26,9 +26,9 @@ from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.runtime.abort import Aborted
-from fsm_agent.runtime.logs.lines import traceback_text, words
-from fsm_agent.runtime.logs.log import LOG, log_error
-from fsm_agent.runtime.results.pipeline import PipelineResult
+from fsm_agent.runtime.log import LOG, log_error
+from fsm_agent.runtime.log_lines import traceback_text, words
+from fsm_agent.runtime.result_pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
 from fsm_agent.runtime.world import World
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import asyncio
     import logging
 
-    from fsm_agent.runtime import backoff as waits
+    from fsm_agent.runtime import retry_delay as waits
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
-    waits = deferred("fsm_agent.runtime.backoff")
+    waits = deferred("fsm_agent.runtime.retry_delay")
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed

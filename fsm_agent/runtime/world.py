@@ -20,7 +20,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import abort_in_force
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 
 if TYPE_CHECKING:  # httpx is loaded when a client is made
     import asyncio
@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # httpx is loaded when a client is made
     from tenacity.wait import wait_base
 
     from fsm_agent.clients.client import Client
-    from fsm_agent.runtime import backoff as waits
-    from fsm_agent.runtime.costs import price_list as price_lists
+    from fsm_agent.runtime import price_list as price_lists
+    from fsm_agent.runtime import retry_delay as waits
 else:
     asyncio, random = deferred("asyncio"), deferred("random")
-    waits = deferred("fsm_agent.runtime.backoff")
-    price_lists = deferred("fsm_agent.runtime.costs.price_list")
+    waits = deferred("fsm_agent.runtime.retry_delay")
+    price_lists = deferred("fsm_agent.runtime.price_list")
 
 Deps = TypeVar("Deps", default=Any)
 Verdict: TypeAlias = bool | Approved | Modified | Denied | None  # None: no decision here, so the call is suspended

@@ -28,7 +28,7 @@ from fsm_agent.store.errors import Conflict, RunUnknown
 from fsm_agent.store.store import Head, Run
 
 if TYPE_CHECKING:
-    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.claiming import Claiming
 
 UNANSWERED = "(This turn ended without an answer: {reason}.)"
 
@@ -47,7 +47,7 @@ class StoredTurn(NamedTuple):
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
-def turn_of(runs: Runs, run: str, conversation: str = "") -> StoredTurn:
+def turn_of(runs: Claiming, run: str, conversation: str = "") -> StoredTurn:
     """Return a turn.
 
     Raises:
@@ -74,7 +74,7 @@ def head_before(header: Header) -> Head:
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
-def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialog]) -> Dialog:
+def dialog_at(runs: Claiming, run: str, conversation: str, known: Mapping[str, Dialog]) -> Dialog:
     """Return the dialog of a conversation after a run.
 
     Args:
@@ -97,7 +97,7 @@ def dialog_at(runs: Runs, run: str, conversation: str, known: Mapping[str, Dialo
     return dialog
 
 
-def messages_before(runs: Runs, header: Header) -> Sequence[Message]:
+def messages_before(runs: Claiming, header: Header) -> Sequence[Message]:
     """Return the messages of earlier turns that a run does not store itself."""
     if not header.follows or not seed_of(header).is_continued:
         return ()
@@ -109,7 +109,7 @@ def without_system(dialog: Dialog) -> Sequence[Message]:
     return dialog[1:] if len(dialog) and dialog[0].role == "system" else tuple(dialog)
 
 
-def turns_back(runs: Runs, head: Head) -> Iterator[Run]:
+def turns_back(runs: Claiming, head: Head) -> Iterator[Run]:
     """Yield the runs of a conversation, the newest first, until one is missing from the store."""
     run = head.run
     while run:
@@ -121,7 +121,7 @@ def turns_back(runs: Runs, head: Head) -> Iterator[Run]:
         run = header_of(loaded.header).follows
 
 
-def needed_runs(runs: Runs, conversation: str) -> set[str]:
+def needed_runs(runs: Claiming, conversation: str) -> set[str]:
     """Return the names of the runs that are needed to read a conversation."""
     found = set[str]()
     run = runs.store.head(conversation).run

@@ -27,7 +27,7 @@ from fsm_agent.lifecycle.record import Reason
 from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import FakeClock, Script, call

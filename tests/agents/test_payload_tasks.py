@@ -10,7 +10,7 @@ import pytest
 from fsm_agent import Agent, AgentBase, FallbackClient, MemoryStore, Payload, Prompt
 from fsm_agent.clients.client import client_for
 from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited import RateLimitedClient
+from fsm_agent.clients.rate_limited_client import RateLimitedClient
 from fsm_agent.messages.message import Text
 from fsm_agent.testing import Script
 

@@ -43,7 +43,7 @@ WAITING = 200  # calls that wait at once
 BATCH_S = 0.01
 QUESTION = "Name the planets of the solar system, and say one sentence about each."
 DISTRIBUTIONS = ("fsm-agent", "transitions", "pydantic", "pydantic-core", "httpx")
-IMPORT_OURS = "from fsm_agent import Agent, function; from fsm_agent.clients.client import HttpClient"
+IMPORT_OURS = "from fsm_agent import Agent, function; from fsm_agent.clients.http_client import HttpClient"
 IMPORT_BY_HAND = "import asyncio, json, httpx"
 
 # Where the clock of the processor is too coarse (on Windows), that of the wall.

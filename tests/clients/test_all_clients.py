@@ -14,10 +14,11 @@ from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import KEY
 
 from fsm_agent.clients.cassette import Cassette
-from fsm_agent.clients.client import Client, HttpClient
+from fsm_agent.clients.client import Client
 from fsm_agent.clients.fallback import FallbackClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited import RateLimitedClient
+from fsm_agent.clients.rate_limited_client import RateLimitedClient
 from fsm_agent.errors import AuthFailed, ProviderError
 from fsm_agent.testing import ClientConformance, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer

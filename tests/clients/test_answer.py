@@ -12,7 +12,8 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultSer
 from support.http_clients import KEY, ROOMY, chosen, over_httpx
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.messages.event import Delta, Done, TextDelta

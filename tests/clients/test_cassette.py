@@ -21,7 +21,7 @@ from support.stub_server import StubServer
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients import cassette as cassette_module
 from fsm_agent.clients.cassette import Cassette, CassetteError
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import ConfigError, ProviderError, RateLimited
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import TextDelta

@@ -11,7 +11,7 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
 from fsm_agent import Agent, Limits, Prompt, Reason, Settings
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallFailed
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.event import ArgumentsDelta, Done

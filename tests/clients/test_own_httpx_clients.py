@@ -19,8 +19,8 @@ from support.fault_server import BARRIER, SSE_HEAD, STALL, FaultServer, chunk, h
 from support.http_clients import FIRST_PIECE, KEY, WHOLE, client_of, completion, good, over_transport, refused, text
 
 from fsm_agent import Agent, Limits
-from fsm_agent.clients.client import Network
 from fsm_agent.clients.http import AsyncPooledTransport, Deadline, PooledTransport
+from fsm_agent.clients.http.network import Network
 from fsm_agent.errors import RateLimited, TimedOut, UsageError
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.runtime.abort import Abort, Aborted

@@ -14,7 +14,8 @@ from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Ste
 
 from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.clients.client import HttpClient, client_for
+from fsm_agent.clients.client import client_for
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages import WebSearch
 from fsm_agent.messages.event import Done

@@ -19,8 +19,9 @@ from support.time_growth import growth
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import ParseError, UsageError
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, described_errors, function, result_text
+from fsm_agent.functions.function import Function, function, result_text
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.providers.catalog import PROVIDERS

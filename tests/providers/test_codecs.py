@@ -15,7 +15,7 @@ from fsm_agent.providers.anthropic.messages import AnthropicProfile
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import CodecConformance
-from fsm_agent.testing.decoding_conformance import DecodingConformance
+from fsm_agent.testing.codec_conformance import DecodingConformance
 from fsm_agent.testing.strategies import CUTS, FRAMINGS
 from fsm_agent.testing.streams import Framing, events_of, framed, outcome
 

@@ -41,7 +41,7 @@ from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drivers import arun, run
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script, call
 

@@ -27,7 +27,7 @@ from fsm_agent.messages.event import FunctionProgress
 from fsm_agent.messages.message import Document, FunctionCall, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.abort import Aborted
-from fsm_agent.runtime.results.pipeline import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import FunctionExecution, arun_function, current_depth, current_run, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World

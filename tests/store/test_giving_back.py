@@ -14,7 +14,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
 from fsm_agent.messages.event import FunctionStarted
 from fsm_agent.store.errors import LeaseLost, StoreError
-from fsm_agent.store.leases import RENEWER
+from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 

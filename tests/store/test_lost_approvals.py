@@ -17,8 +17,8 @@ from fsm_agent.flows import snapshot as flow_snapshot
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
 from fsm_agent.lifecycle.snapshots import snapshot
+from fsm_agent.store.claiming import STUCK
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import STUCK
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

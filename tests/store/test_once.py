@@ -27,7 +27,7 @@ from fsm_agent.messages.event import FunctionStarted, Stepped
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
 from fsm_agent.store.errors import LeaseLost
-from fsm_agent.store.leases import RENEWER
+from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 

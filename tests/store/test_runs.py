@@ -40,10 +40,11 @@ from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import runs as runs_module
+from fsm_agent.store import lease_renewal
+from fsm_agent.store.claiming import MAX_TRIES, STUCK
 from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import MAX_TRIES, STUCK, Runs
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
@@ -627,7 +628,7 @@ def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
 
     def post(runs: Runs, one: Any) -> None:
         store.post("r1", "", body, by="bob")
-        runs_module.RENEWER.ring("r1")
+        lease_renewal.RENEWER.ring("r1")
 
     one, agent, failures = while_waiting(kind, way, store, post, is_freed=True)
     assert failures == []

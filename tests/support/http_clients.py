@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 
 from fsm_agent._internal.values import differing
-from fsm_agent.clients.client import HttpClient, Network
-from fsm_agent.clients.http.network import OF_OWN_CLIENTS
+from fsm_agent.clients.http.network import OF_OWN_CLIENTS, Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing.client_requests import STREAMED

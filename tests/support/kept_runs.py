@@ -14,9 +14,10 @@ from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Outcome
 from fsm_agent.machine.journal import Header, header_text
+from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Definition, Runs
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Loaded, Rest, Store
 from fsm_agent.testing import Script, call
 from support.nested_process import Team, TeamRecord

@@ -30,7 +30,7 @@ from fsm_agent.cli.options import modules_here, pairs
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.reporting import FAILED, in_options, option, reporting
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import Event
 

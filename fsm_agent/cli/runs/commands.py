@@ -64,7 +64,8 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.machine.journal import header_of
 from fsm_agent.runtime.private_files import write_private
-from fsm_agent.store.runs import STUCK_STATE, Runs
+from fsm_agent.store.claiming import STUCK_STATE
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")

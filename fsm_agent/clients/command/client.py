@@ -18,7 +18,7 @@ from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_ur
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
-from fsm_agent.clients.http.request import Deadline
+from fsm_agent.clients.http.prepared_request import Deadline
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported

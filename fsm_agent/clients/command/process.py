@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 
 from fsm_agent._internal.values import Value
-from fsm_agent.clients.http.request import Deadline
+from fsm_agent.clients.http.prepared_request import Deadline
 from fsm_agent.errors import BadReply, ConfigError, TimedOut, UsageError
 from fsm_agent.runtime.abort import abort_in_force
 

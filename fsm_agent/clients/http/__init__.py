@@ -24,12 +24,12 @@ and the pool sends it once more, over a new connection.  Everything else is a fa
 
 **Bounds.**  `Network` bounds each step: connecting, each piece of a request and of a response, waiting for a
 connection.  The timeouts travel in the request's extension ``timeout``, as in all of httpx; ``fsm_agent.deadline``
-(`request.Deadline`) bounds them all together.  Each wait is bounded by the time left, so slow bytes cannot outlast it.
-The head, trailers and framing of a response are bounded by `http1.MAX_HEAD_BYTES`, interim responses by
-`http1.MAX_INTERIM_RESPONSES`, the decompressed body by `Network.max_reply_bytes` (`fsm_agent.clients.exchange`),
-and its unread part by `http1.MAX_UNREAD_BYTES`.  After an error response to an upload the rest is not sent.  The
-request of a thread is ended from another thread by the `fsm_agent.runtime.abort.Abort` in its extension
-``fsm_agent.abort``, and all requests of a client by closing it: wherever they wait, except for resolving a host's name.
+(`Deadline`) bounds them all together.  Each wait is bounded by the time left, so slow bytes cannot outlast it. The
+head, trailers and framing of a response are bounded by `http1.MAX_HEAD_BYTES`, interim responses by
+`http1.MAX_INTERIM_RESPONSES`, the decompressed body by `Network.max_reply_bytes`, and its unread part by
+`http1.MAX_UNREAD_BYTES`.  After an error response to an upload the rest is not sent.  The request of a thread is ended
+from another thread by the `fsm_agent.runtime.abort.Abort` in its extension ``fsm_agent.abort``, and all requests of a
+client by closing it: wherever they wait, except for resolving a host's name.
 
 **Over other transports** `watch` keeps deadlines, aborts and closing, as far as it can from outside: no HTTP/1.1
 connection is reused, as above; any number of interim responses is read; a response during an upload is read after it,
@@ -46,12 +46,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fsm_agent.clients.http.async_pool import AsyncPooledTransport as AsyncPooledTransport
     from fsm_agent.clients.http.network import Network as Network
-    from fsm_agent.clients.http.request import Deadline as Deadline
+    from fsm_agent.clients.http.prepared_request import Deadline as Deadline
     from fsm_agent.clients.http.sync_pool import PooledTransport as PooledTransport
 
 _HOME = {
     "AsyncPooledTransport": "async_pool",
-    "Deadline": "request",
+    "Deadline": "prepared_request",
     "Network": "network",
     "PooledTransport": "sync_pool",
 }

@@ -16,7 +16,7 @@ import httpx
 
 from fsm_agent.clients.http.http1 import PIECE_BYTES, Http1, ResponseHead
 from fsm_agent.clients.http.ledger import IDLE_S, MAX_CONNECTIONS, Ledger
-from fsm_agent.clients.http.request import Origin, PoolRequest
+from fsm_agent.clients.http.prepared_request import Origin, PoolRequest
 from fsm_agent.clients.http.sockets import is_readable
 from fsm_agent.clients.http.trust import check_protocol, http1_context
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import h11
 import httpx
 
-from fsm_agent.clients.http.request import Headers, PoolRequest
+from fsm_agent.clients.http.prepared_request import Headers, PoolRequest
 
 MAX_HEAD_BYTES = 100_000  # bounds a response's head, and all else outside the body: trailers, chunk extensions
 MAX_INTERIM_RESPONSES = 100  # before a response

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from fsm_agent.clients.http.request import Origin
+from fsm_agent.clients.http.prepared_request import Origin
 
 MAX_CONNECTIONS = 1000  # at once
 IDLE_S = 30.0  # for an unused connection to stay open

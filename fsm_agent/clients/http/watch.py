@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import httpx
 
 from fsm_agent.clients.http.http1 import PIECE_BYTES
-from fsm_agent.clients.http.request import Deadline
+from fsm_agent.clients.http.prepared_request import Deadline
 from fsm_agent.clients.http.sockets import shut_down
 from fsm_agent.runtime.abort import Abort
 

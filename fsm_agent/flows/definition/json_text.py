@@ -7,7 +7,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.function import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.mistakes import shown
 
 _MOST_SHOWN = 500  # characters of a problem

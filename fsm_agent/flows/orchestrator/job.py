@@ -9,7 +9,6 @@ from typing import Any, Literal
 from fsm_agent.flows.orchestrator.strategy import (
     GiveUp,
     Loop,
-    NewSteps,
     OrchestratorConfig,
     Step,
     Strategy,
@@ -191,42 +190,6 @@ def counted(j: Job) -> Job:
 
 def retried_at_once(j: Job, works: Sequence[StepWork]) -> Job:
     return counted(noted(j, works))
-
-
-def fits(j: Job, new: NewSteps) -> bool:
-    """Return True if the new steps and the kept ones make a strategy."""
-    try:
-        redesigned(j, new)
-    except ValueError:
-        return False
-    return True
-
-
-def redesigned(j: Job, new: NewSteps) -> Job:
-    """Replace the remaining steps; the first new one inherits the failures of the failed step."""
-    at = j.index(j.failed)
-    kept = [s for n, s in enumerate(j.plan.steps) if s.step_id in j.done]
-    names = {s.step_id for s in kept}
-    loops = tuple([loop for loop in j.plan.loops if set(loop.step_ids) <= names])
-    counts = {len(kept): j.failures.get(at, 0)}
-    plan = replace(j.plan, steps=(*kept, *new.steps), loops=loops)
-    outputs = {name: output for name, output in j.outputs.items() if name in names}
-    return counted(replace(j, strategy=plan, outputs=outputs, failures=counts, agents={}, iterations={}))
-
-
-def planned(j: Job, strategy: Strategy) -> Job:
-    return replace(j, strategy=strategy, begun=len(j.journal))
-
-
-def cleared(j: Job, _: Any = None) -> Job:
-    """Forget all outputs and counts: a new strategy starts from nothing."""
-    return counted(
-        replace(j, done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False),
-    )
-
-
-def imposed(j: Job, strategy: Strategy) -> Job:
-    return planned(cleared(j), strategy)
 
 
 def supplied(j: Job, answer: Supply) -> Job:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from fsm_agent.flows.verbs import Clients
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.runtime.world import World
-    from fsm_agent.store.runs import Definition, Runs
+    from fsm_agent.store.claiming import Definition
+    from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
 VALIDATOR = "validator"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, check_resolved
 from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
@@ -17,17 +15,16 @@ from fsm_agent.flows.orchestrator import job as of
 from fsm_agent.flows.orchestrator import requests
 from fsm_agent.flows.orchestrator import work as at
 from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator.planning import cleared, fits, imposed, planned, planning_states, redesigned
 from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import (
     Accept,
     Blueprint,
     GiveUp,
     Matches,
-    NewSteps,
     OrchestratorConfig,
     Reject,
     Remedy,
-    Strategy,
     Supply,
     Verdict,
 )
@@ -180,18 +177,7 @@ def orchestrator_flow(
     **options: Any,
 ) -> Flow[Job]:
     """Return the flow of an orchestrator."""
-    guide = f"{blueprint}\n\nAgents:\n{team.listed}"
-    possible: Any = Annotated[Strategy, pydantic.AfterValidator(partial(team.checked, config=config))]
-    possible_steps: Any = Annotated[NewSteps, pydantic.AfterValidator(partial(team.checked, config=config))]
-
-    @call(planner, possible)
-    def planning(j: Job) -> Any:
-        return requests.with_pictures(requests.planning(j, guide), j.seen)
-
-    @call(planner, possible)
-    def planning_simply(j: Job) -> Any:
-        return requests.with_pictures(requests.planning_simply(j, team.listed), j.seen)
-
+    planning, planning_simply, redesigning, possible = planning_states(team, blueprint, config, planner)
     step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
 
     def wave(j: Job) -> list[StepWork]:
@@ -214,10 +200,6 @@ def orchestrator_flow(
     def deciding(j: Job) -> Any:
         return requests.with_pictures(requests.deciding(j, team.listed), j.seen)
 
-    @call(planner, possible_steps)
-    def redesigning(j: Job) -> Any:
-        return requests.with_pictures(requests.redesigning(j, guide), j.seen)
-
     @wait(Supply, possible, GiveUp)
     def asking(j: Job) -> str:
         return f"The step {j.failed!r} failed: {j.error}{of.spent(j)}"
@@ -237,8 +219,8 @@ def orchestrator_flow(
     if config.min_step_interval_s:
         following = pause("resting", config.min_step_interval_s)
         rest = [
-            planning.done(following, when=of.has_begun, do=of.planned),
-            planning_simply.done(following, when=of.has_begun, do=of.planned),
+            planning.done(following, when=of.has_begun, do=planned),
+            planning_simply.done(following, when=of.has_begun, do=planned),
             following.elapsed(executing),
         ]
     return TeamFlow(
@@ -249,9 +231,9 @@ def orchestrator_flow(
         limits=FlowLimits(steps=STEPS, deadline_s=config.deadline_s),
         rows=[
             *rest,
-            planning.done(executing, do=of.planned),
+            planning.done(executing, do=planned),
             planning.failed(planning_simply),
-            planning_simply.done(executing, do=of.planned),
+            planning_simply.done(executing, do=planned),
             planning_simply.failed(unrecoverable),
             executing.done(step_spent, when=of.is_step_spent, do=of.noted),
             executing.done(total_spent, when=of.is_total_spent, do=of.noted),
@@ -261,17 +243,17 @@ def orchestrator_flow(
             executing.done(following, do=of.noted),
             deciding.done(following, of=Remedy.RETRY, do=of.retried),
             deciding.done(redesigning, of=Remedy.TACTICAL),
-            deciding.done(planning, of=Remedy.FULL, do=of.cleared),
+            deciding.done(planning, of=Remedy.FULL, do=cleared),
             deciding.done(following, of=Remedy.ANOTHER_AGENT, when=has_another, do=team.reassigned),
-            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=of.cleared),
+            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=cleared),
             deciding.done(asking, of=Remedy.ASK),
-            deciding.failed(planning, do=of.cleared),
-            redesigning.done(following, when=of.fits, do=of.redesigned),
-            redesigning.done(planning, do=of.cleared),
-            redesigning.failed(planning, do=of.cleared),
+            deciding.failed(planning, do=cleared),
+            redesigning.done(following, when=fits, do=redesigned),
+            redesigning.done(planning, do=cleared),
+            redesigning.failed(planning, do=cleared),
             asking.done(completed, of=Supply, when=of.is_last_supplied, do=of.supplied),
             asking.done(following, of=Supply, do=of.supplied),
-            asking.done(following, of=possible, do=of.imposed),
+            asking.done(following, of=possible, do=imposed),
             asking.done(abandoned, of=GiveUp, do=of.abandon),
         ],
         **options,

@@ -32,11 +32,11 @@ from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
 from fsm_agent.flows.process.record import FlowProcessRecord
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import UNHEARD, CallRecord, OnceRun, State
+from fsm_agent.lifecycle.spending_budget import with_limits_left
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
 from fsm_agent.messages.event import Event

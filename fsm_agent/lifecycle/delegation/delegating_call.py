@@ -21,13 +21,13 @@ from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import OF_ANSWERS, UNASKED, AgentCall
 from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
-from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
+from fsm_agent.lifecycle.spending_budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, Inner
 from fsm_agent.messages.event import Event, Inside

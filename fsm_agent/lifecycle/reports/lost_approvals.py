@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsm_agent.errors import OutcomeError
-from fsm_agent.lifecycle.approval import approved_keys
+from fsm_agent.lifecycle.approval_policy import approved_keys
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.interpret import unrunnable

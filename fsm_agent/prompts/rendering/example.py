@@ -11,7 +11,7 @@ import pydantic
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from fsm_agent.errors import PromptError
-from fsm_agent.functions.function import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.prompts.rendering.choices import is_skipped
 from fsm_agent.prompts.rendering.field import merged
 from fsm_agent.prompts.rendering.fields import UNMARKED, RecordField, fields_of, is_record

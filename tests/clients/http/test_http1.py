@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.clients.http.http1 import MAX_HEAD_BYTES, MAX_INTERIM_RESPONSES, Http1
-from fsm_agent.clients.http.request import PoolRequest
+from fsm_agent.clients.http.prepared_request import PoolRequest
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\n"
 LENGTH = HEAD + b"content-length: 5\r\n\r\nhello"

@@ -14,7 +14,8 @@ from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
 
-from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.reply import Reply

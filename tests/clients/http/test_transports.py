@@ -54,8 +54,9 @@ from support.http_clients import (
     trusted,
 )
 
-from fsm_agent.clients.client import HttpClient, Network
 from fsm_agent.clients.fallback import FallbackClient
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
@@ -523,7 +524,8 @@ import asyncio, atexit, os, sys, threading
 import httpx
 from contextlib import closing
 from fsm_agent.clients.http import PooledTransport
-from fsm_agent.clients.client import HttpClient, Network
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message
 

@@ -24,7 +24,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import Citation, FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import Usage
 from fsm_agent.providers.anthropic.reply import arguments_object
-from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
+from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 
 
 def called(name: str, arguments: str, id: str | None = "t1") -> FunctionCall:

@@ -23,7 +23,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
-from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
+from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 from fsm_agent.testing.streams import mismatch
 
 

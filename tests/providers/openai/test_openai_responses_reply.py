@@ -39,7 +39,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
 from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
-from fsm_agent.testing.decoding_conformance import check_any_body, check_any_stream
+from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
 REFUSED = {"type": "message", "id": "msg_1", "content": [{"type": "refusal", "refusal": "I can't"}]}

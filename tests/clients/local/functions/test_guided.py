@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
-from fsm_agent.clients.client import HttpClient
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.functions.choosing import THRESHOLD
 from fsm_agent.clients.local.functions.extraction import is_flat, source_text
 from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS, Guided

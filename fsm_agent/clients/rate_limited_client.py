@@ -14,7 +14,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
-from fsm_agent.runtime.costs.price_list import models_of
+from fsm_agent.runtime.price_list import models_of
 
 CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
 

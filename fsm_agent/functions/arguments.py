@@ -1,8 +1,11 @@
-"""Check arguments against a JSON Schema that has no Python type behind it.
+"""The arguments of a function call: parsed, checked, and refused in words for the model.
 
-Supported are types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``, ``nullable``,
-``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, texts and lists.  All else
-is left to the function or server behind the call.
+`Function.bind` parses them, by the validator that pydantic makes of a signature or by an `ArgumentsValidator`, for a
+JSON Schema that has no Python type behind it.  What it raises, `refused` words.
+
+Of such a schema these are supported: types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local
+``$ref``, ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers,
+texts and lists.  All else is left to the function or server behind the call.
 
 A schema may be untrusted, so it is read as a tree of bounded size: that takes a fraction of a second, whatever its
 contents, and each check takes linear time in the arguments, whatever the references.  It is read when arguments are
@@ -14,13 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import islice
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any, cast
 
-from fsm_agent._internal.lazy_import import core_schema, pattern, pydantic_core
+from fsm_agent._internal.lazy_import import core_schema, pattern, pydantic, pydantic_core
+from fsm_agent.errors import ParseError
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
 
+# What validators raise, those that are the user's own at odd arguments included; a ValidationError is a ValueError.
+REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_MAX_ERRORS = 20  # of one value; what is wrong with it is clear by then
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _MAX_DEPTH = 20  # to which a schema is read
 _MAX_NODES = 5_000  # of a schema are read; names and values in its lists count too
 _MAX_OPEN = 2  # times a reference is followed inside of itself
@@ -36,6 +46,32 @@ _LIST = {"minItems": "min_length", "maxItems": "max_length"}
 _MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = pattern(r"\\[wWdDsSpPbB]")
 _REPEAT = pattern(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+
+
+def refused(error: Exception) -> ParseError:
+    """Return the error for what a validator raised, in words for the model."""
+    if isinstance(error, pydantic.ValidationError):
+        return ParseError(described_errors(error))
+    return ParseError(f"input: {type(error).__name__}: {error}"[:1000])
+
+
+def described_errors(error: pydantic.ValidationError) -> str:
+    """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
+    items = error.errors(include_url=False, include_context=False)
+    lines = []
+    for item in items[:_MAX_ERRORS]:
+        path = ".".join(str(step)[:100] for step in item["loc"][:20] if step != "") or "input"
+        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shorten_value(item['input'])})")
+    if len(items) > _MAX_ERRORS:
+        lines.append(f"… and {len(items) - _MAX_ERRORS} more")
+    return "\n".join(lines)
+
+
+def _shorten_value(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)[:200]
+    except ValueError:  # a number of more digits than Python writes out
+        return f"a huge {type(value).__name__}"
 
 
 def _bad() -> tuple[type[Exception], ...]:

@@ -11,7 +11,7 @@ import pytest
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import FallbackClient
 from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited import RateLimitedClient, estimated_tokens
+from fsm_agent.clients.rate_limited_client import RateLimitedClient, estimated_tokens
 from fsm_agent.errors import Overloaded, TimedOut
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request

@@ -52,7 +52,9 @@ from support.http_clients import (
     text,
 )
 
-from fsm_agent.clients.client import HttpClient, Network, client_for
+from fsm_agent.clients.client import client_for
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import (
     AuthFailed,

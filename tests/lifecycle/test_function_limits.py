@@ -8,7 +8,7 @@ from support.agent_calls import assert_sendable, begun, function_call, keys, req
 from fsm_agent.errors import CallFailed, PromptError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.function_budgets import is_final, offered, ready, tallied, unblocked, used_up
+from fsm_agent.lifecycle.function_limits import is_final, offered, ready, tallied, unblocked, used_up
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Returned
 from fsm_agent.lifecycle.record import Reason, State, Tally

@@ -1,6 +1,7 @@
 """Delays before the next attempt: waits of `tenacity` with random jitter.
 
-The random numbers come from the world, so a test can choose them.
+Whether there is one is not decided here: of models it is in `fsm_agent.lifecycle.model_retries`.  The random numbers
+come from the world, so a test can choose them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Image, Message
-from fsm_agent.runtime.results.pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
+from fsm_agent.runtime.result_pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 

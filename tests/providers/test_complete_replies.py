@@ -18,7 +18,7 @@ from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.streams import MAX_EVENT_BYTES, CutText
-from fsm_agent.testing.decoding_conformance import check_any_stream
+from fsm_agent.testing.codec_conformance import check_any_stream
 from fsm_agent.testing.streams import read
 
 

@@ -13,9 +13,9 @@ from support.kept_runs import LastingStore
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
-from fsm_agent.store import leases
+from fsm_agent.store import lease_renewal
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.leases import LeaseRenewer
+from fsm_agent.store.lease_renewal import LeaseRenewer
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
@@ -70,7 +70,7 @@ def test_a_short_lease_is_renewed_before_its_end(heart: Any) -> None:
     assert min(gaps_s[1:]) >= 0.1 - 0.001, "a third of the lease had not passed"
     assert sorted(gaps_s)[len(gaps_s) // 2] < 0.3, f"the lease passed before it was renewed: {gaps_s}"
     assert len(patient.renewed_s) == 1
-    assert patient.fetched <= 1 + (time.monotonic() - patient.renewed_s[0]) / leases.POLL_S
+    assert patient.fetched <= 1 + (time.monotonic() - patient.renewed_s[0]) / lease_renewal.POLL_S
 
 
 def test_a_lease_without_length_does_not_keep_the_thread_busy(heart: Any) -> None:
@@ -78,7 +78,7 @@ def test_a_lease_without_length_does_not_keep_the_thread_busy(heart: Any) -> Non
     heart.hold(hasty)
     hasty.wait_for(5)
     taken = hasty.renewed_s[:6]
-    assert taken[-1] - taken[0] >= 5 * leases.MIN_S - 0.001
+    assert taken[-1] - taken[0] >= 5 * lease_renewal.MIN_S - 0.001
 
 
 @pytest.mark.parametrize("kind", [OSError, StoreError, LookupError])  # a store of one's own may raise anything
@@ -98,21 +98,21 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
 def test_a_forked_process_renews_its_own_leases() -> None:
     """The thread of the one that has forked is not in it."""
     ours = Renewed(0.05)
-    leases.RENEWER.hold(ours)
+    lease_renewal.RENEWER.hold(ours)
     ours.wait_for(1)
     if (child := os.fork()) == 0:
         theirs = Renewed(0.05)
-        leases.RENEWER.hold(theirs)
+        lease_renewal.RENEWER.hold(theirs)
         with theirs._changed:
             os._exit(not theirs._changed.wait_for(lambda: len(theirs.renewed_s) > 2, 5))
     try:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        leases.RENEWER.drop(ours)
+        lease_renewal.RENEWER.drop(ours)
 
 
 def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "POLL_S", 0.02)
+    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
     patient = Renewed(60.0)
     heart.hold(patient)
     patient.wait(lambda: patient.fetched >= 3)
@@ -160,7 +160,7 @@ def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) 
 def test_the_thread_ends_when_there_is_nothing_to_renew_and_begins_again(
     heart: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "POLL_S", 0.01)
+    monkeypatch.setattr(lease_renewal, "POLL_S", 0.01)
     first = Renewed(60.0)
     heart.hold(first)
     thread = heart._thread

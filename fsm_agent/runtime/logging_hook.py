@@ -19,7 +19,7 @@ from fsm_agent.messages.event import (
     Suspended,
 )
 from fsm_agent.mistakes import check
-from fsm_agent.runtime.logs.lines import words
+from fsm_agent.runtime.log_lines import words
 
 LEVELS: Mapping[str, int] = {
     "RequestStarted": logging.DEBUG,

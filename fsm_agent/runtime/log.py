@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent.lifecycle.record import FAILURES
 from fsm_agent.messages.event import Inside
-from fsm_agent.runtime.logs.lines import step_line, traceback_text
+from fsm_agent.runtime.log_lines import step_line, traceback_text
 
 if TYPE_CHECKING:
     import logging

@@ -10,10 +10,10 @@ from support.agent_calls import asked, function_call, seeded
 
 from fsm_agent.errors import CallFailed, OutcomeError
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.costs.budget import exceeded, with_budget_left
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned
 from fsm_agent.lifecycle.record import CallRecord, Reason, State
+from fsm_agent.lifecycle.spending_budget import exceeded, with_budget_left
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 
 TICK = asked(function_call("tick"))  # 7 tokens

@@ -9,7 +9,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.lifecycle.prices import ANY_MODEL, Prices, Tariff
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.mistakes import shown, wrong
-from fsm_agent.runtime.costs.known_prices import known_price
+from fsm_agent.runtime.known_prices import known_price
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)},"
 

@@ -12,7 +12,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import EXTENSION, Secrets
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.request import ABORT, DEADLINE, Deadline
+from fsm_agent.clients.http.prepared_request import ABORT, DEADLINE, Deadline
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta

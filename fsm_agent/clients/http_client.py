@@ -1,0 +1,336 @@
+"""A client of one provider's model over HTTP.
+
+`HttpClient` does no retries: the machine decides how often and when to recall a model.  Only a request that a server
+cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.closing import Closing
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
+from fsm_agent.clients.endpoint import Access, Endpoint
+from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http.prepared_request import Deadline
+from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
+from fsm_agent.errors import ConfigError, ProviderError, UsageError
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.mistakes import check
+from fsm_agent.providers.provider import Provider
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx
+else:
+    asyncio, httpx = deferred("asyncio"), deferred("httpx")
+
+
+class HttpClient(Closing):
+    """A client of one provider's model.
+
+    Safe to use from any number of threads and event loops at once.  The key and the base URL are looked up for each
+    request, so a client can be made before they are set.  All methods end at ``timeout_s``; only resolving a host's
+    name may delay the sync ones.  The request of one thread can be ended from another: see `fsm_agent.runtime.abort`.
+
+    Args:
+        provider: The name of one in the catalogue, or a `Provider` of your own.
+        model: The provider's name for it; with the embedded provider, a path or "".
+        api_key: By default the value of the provider's environment variable.
+        base_url: By default the value of the provider's environment variable, then the provider's own.
+        headers: Sent with every request; they override those of the provider.
+        network: Timeouts, limits and transports of requests.
+
+    Raises:
+        ConfigError: The provider is unknown, or an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        provider: Provider | str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        network: Network | None = None,
+    ) -> None:
+        if isinstance(provider, str):
+            from fsm_agent.providers import catalog  # with all codecs
+
+            provider = catalog.provider(provider)
+        check(
+            "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
+        )
+        check("model", model, isinstance(model, str), "the name that the provider gives it", ConfigError)
+        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of texts", ConfigError)
+        self._access = Access(
+            provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
+        )
+        check(
+            "network", network, isinstance(network, Network | None), "a Network such as Network(read_s=60)", ConfigError
+        )
+        from fsm_agent.clients.httpx_clients import HttpxClients  # with httpx
+
+        self._network = network or Network()
+        self._clients = HttpxClients(self._network)
+        self._is_closed = False
+        self._warned = set[str]()
+
+    @property
+    def name(self) -> str:
+        """The model, as ``provider:model``."""
+        return f"{self._access.provider.name}:{self._access.model}"
+
+    @property
+    def takes_images(self) -> bool:
+        """True if the model can be sent images, and PDFs, whose pages are images to it."""
+        return self._access.provider.profile_of(self._access.model).images
+
+    @property
+    def reports_logprobs(self) -> bool:
+        """True if the model can be asked for log probabilities."""
+        return self._access.provider.profile_of(self._access.model).logprobs
+
+    def check_available(self) -> None:
+        """Check that the key, the address or the embedded engine is there, without sending a request.
+
+        Raises:
+            ConfigError: One of them is missing; the error names it.
+        """
+        self._access.check()
+
+    def __repr__(self) -> str:
+        return f"<HttpClient {self.name!r}{' closed' if self._is_closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the configuration; the copy opens connections and reads the environment's key itself.
+
+        Raises:
+            UsageError: An argument holds a secret, which a pickle would store in the clear.
+        """
+        access, network = self._access, self._network
+        if secret := access.secret_argument or ("network.proxy" if network.proxy and network.secrets else None):
+            variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
+            raise UsageError(
+                f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"
+                " looked up when a request is made, and is in no pickle"
+            )
+        return _unpickle, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the reply to ``request``.
+
+        Raises:
+            ConfigError: The key or the base URL is missing.
+            UsageError: The request cannot be expressed for this model, or the client is closed.
+            ProviderError: The request failed.
+        """
+        return _last([*self._ask(request, stream=False, timeout_s=timeout_s)])
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
+
+        Close it to stop early.  Raises as `complete` does.
+        """
+        self._check_open()
+        return self._ask(request, stream=True, timeout_s=timeout_s)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`complete` for asyncio."""
+        return _last([item async for item in self._aask(request, stream=False, timeout_s=timeout_s)])
+
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """`stream` for asyncio."""
+        self._check_open()
+        return self._aask(request, stream=True, timeout_s=timeout_s)
+
+    def _ask(self, request: Request, *, stream: bool, timeout_s: float | Deadline | None) -> Generator[Delta | Reply]:
+        self._check_open()
+        endpoint = self._access.locate()
+        ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
+        yield from ask(request, endpoint, timeout_s, is_stream=stream)
+
+    def _ask_once(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> Generator[Delta | Reply]:
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
+        failure: ProviderError | None = None
+        response = self._send(exchange)
+        try:
+            reader = ResponseReader(exchange, response)
+            for data in _pieces(response):
+                yield from reader.feed(data)
+                if reader.has_failed:
+                    break
+                if reader.is_done:
+                    exchange.linger()
+        except httpx.TransportError as error:
+            if not reader.is_done:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
+        finally:
+            response.close()
+            del response.stream  # breaks a cycle: it references the response
+        try:
+            yield from reader.end()
+            yield reader.finish(failure)
+        finally:
+            del failure  # breaks a cycle: its traceback references this frame
+
+    async def _aask(
+        self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
+    ) -> AsyncGenerator[Delta | Reply]:
+        self._check_open()
+        endpoint = await self._alocate()
+        ask = self._aask_in_steps if _needs_steps(request, endpoint) else self._aask_once
+        async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
+            async for item in items:
+                yield item
+
+    async def _aask_once(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> AsyncGenerator[Delta | Reply]:
+        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
+        failure: ProviderError | None = None
+        response = await self._asend(exchange)
+        try:
+            reader = ResponseReader(exchange, response)
+            async for data in _pieces(response):
+                for delta in reader.feed(data):
+                    yield delta
+                if reader.has_failed:
+                    break
+                if reader.is_done:
+                    exchange.linger()
+        except httpx.TransportError as error:
+            if not reader.is_done:
+                failure = exchange.failure(error, has_begun=True)
+                failure.__cause__ = error
+        finally:
+            await response.aclose()
+            del response.stream  # breaks a cycle: it references the response
+        try:
+            for delta in reader.end():
+                yield delta
+            yield reader.finish(failure)
+        finally:
+            del failure
+
+    def _ask_in_steps(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> Generator[Delta | Reply]:
+        """Make one reply of several requests, for a model that needs guidance."""
+        from fsm_agent.clients.local.functions.steps import Guided, driven
+
+        deadline = _deadline(timeout_s)
+        return driven(
+            Guided(request, endpoint.profile),
+            lambda step: self._ask_once(
+                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
+            ),
+        )
+
+    def _aask_in_steps(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> AsyncGenerator[Delta | Reply]:
+        """`_ask_in_steps` for asyncio."""
+        from fsm_agent.clients.local.functions.steps import Guided, adriven
+
+        deadline = _deadline(timeout_s)
+        return adriven(
+            Guided(request, endpoint.profile),
+            lambda step: self._aask_once(
+                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
+            ),
+        )
+
+    async def _alocate(self) -> Endpoint:
+        access = self._access
+        return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
+
+    def _exchange(
+        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+    ) -> HttpExchange:
+        self._check_open()
+        exchange = HttpExchange(endpoint, request, self._network, _deadline(timeout_s), is_stream)
+        exchange.encode()
+        if exchange.adapted:
+            warn_of_left_out(exchange.adapted, self.name, self._warned)
+        return exchange
+
+    def _send(self, exchange: HttpExchange) -> httpx.Response:
+        try:
+            return self._clients.for_threads(exchange.url).send(exchange)
+        except httpx.HTTPStatusError as error:  # raised by an event hook that calls `raise_for_status`
+            return error.response
+        except httpx.TransportError as error:
+            raise exchange.failure(error, has_begun=False) from error
+        except RuntimeError:
+            self._check_open()
+            raise
+
+    async def _asend(self, exchange: HttpExchange) -> httpx.Response:
+        clients = self._clients
+        try:
+            return await (clients.mine or await clients.make_mine(exchange.url)).send(exchange)
+        except httpx.HTTPStatusError as error:
+            return error.response
+        except httpx.TransportError as error:
+            raise exchange.failure(error, has_begun=False) from error
+        except RuntimeError:
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the client of {self.name!r} is closed: make a new one")
+        if not REQUESTS_ALLOWED.get():
+            raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
+
+    def close(self) -> None:
+        """Close all connections; running event loops close their own, soon after.  Safe to repeat."""
+        self._is_closed = True
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """`close`, and wait until the running loop's connections are closed."""
+        self._is_closed = True
+        await self._clients.aclose()
+
+
+def _deadline(timeout_s: float | Deadline | None) -> Deadline:
+    return timeout_s if isinstance(timeout_s, Deadline) else Deadline(timeout_s)
+
+
+def _unpickle(
+    provider: Provider, model: str, base_url: str | None, headers: dict[str, str], network: Network
+) -> HttpClient:
+    return HttpClient(provider, model, base_url=base_url, headers=headers, network=network)
+
+
+def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
+    if endpoint.profile.function_calls != "guided":
+        return False
+    from fsm_agent.clients.local.functions.steps import needs_guidance
+
+    return needs_guidance(request)
+
+
+def _last(items: Sequence[Delta | Reply]) -> Reply:
+    reply = items[-1]
+    assert isinstance(reply, Reply)
+    return reply
+
+
+def _pieces(response: httpx.Response) -> Any:
+    """Return an iterable over the body as it arrives; the whole body if a mock or an event hook has read it."""
+    if response.is_closed:
+        return httpx.ByteStream(response.content if response.is_stream_consumed else b"")
+    return response.stream

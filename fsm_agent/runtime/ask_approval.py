@@ -1,0 +1,102 @@
+"""Ask the user's functions, above all for approval, without holding up an event loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.approval_policy import context_of
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.interpret import unrunnable
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
+from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.thread_task import ThreadTask
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
+
+class AskActivity(Activity):
+    """A question to a plain or async function of the user.
+
+    Under asyncio a plain function is called in a thread, since it may wait for a person.
+    """
+
+    __slots__ = ()
+
+    def user_function(self) -> Any:
+        """Return the user's function; None: there is none, so this driver cannot answer."""
+        raise NotImplementedError
+
+    def ask(self) -> Any:
+        """Call the function; return its answer, or an awaitable of it."""
+        raise NotImplementedError
+
+    def outcome_of(self, answer: Any) -> Outcome | None:
+        """Return the outcome for an answer; None: the answer decides nothing.
+
+        Raises:
+            UsageError: The function returned something else than an answer.
+        """
+        raise NotImplementedError
+
+    def prepare(self) -> bool:
+        return self.user_function() is not None
+
+    def perform(self) -> Outcome | None:
+        answer = self.ask()
+        if inspect.isawaitable(answer):
+            answer = self.handle.run_coroutine(_await_value(answer))
+        return self.outcome_of(answer)
+
+    async def aperform(self) -> Outcome | None:
+        if inspect.iscoroutinefunction(self.user_function()):
+            return self.outcome_of(await self.ask())
+        thread = ThreadTask[Any](lambda _: self.ask())
+        try:
+            answer = await asyncio.wrap_future(thread.start().future)
+        finally:
+            thread.cancel()
+        return self.outcome_of(await answer if inspect.isawaitable(answer) else answer)
+
+
+@activity_of(AskApproval)
+class ApprovalActivity(AskActivity):
+    """A request for approval; one at a time, since a denial may settle the next call."""
+
+    __slots__ = ()
+
+    is_exclusive = True
+
+    process: AgentCall
+
+    def prepare(self) -> bool:
+        return self.world.approve is not None and unrunnable(self.effect.call, self.process.prompt) is None
+
+    def user_function(self) -> Any:
+        return self.world.approve
+
+    def ask(self) -> Any:
+        approve: Callable[..., Any] = self.user_function()
+        call = self.effect.call
+        if self.world.asks_with_context:
+            return approve(call, context_of(call, self.process.record, self.process.deps))
+        return approve(call)
+
+    def outcome_of(self, answer: Any) -> Approved | Modified | Denied | None:
+        if answer is None or isinstance(answer, Approved | Modified | Denied):
+            return answer
+        if isinstance(answer, bool):
+            return (Approved if answer else Denied)(at_s=self.world.clock.now())
+        what = f"approve({self.effect.call.name}) returned {answer!r}"
+        raise UsageError(f"{what}: True, False, Approved(), Denied(…) or None is right")
+
+
+async def _await_value(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

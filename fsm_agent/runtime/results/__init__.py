@@ -1,1 +1,0 @@
-"""Process, extract and cache the results of functions before the model sees them."""

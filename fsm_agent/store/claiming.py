@@ -1,0 +1,413 @@
+"""Claim runs, and make their processes.
+
+Only the holder of a run's lease drives it.  `begin` claims a new run, `resume` one by its name, and `claim_due` the run
+that a worker advances next.  A run whose process the present code cannot make is given back, with a question about it.
+The `Definition` of an agent makes a process of a header.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.lifecycle.effects import Begin
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
+from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
+from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, is_signed
+from fsm_agent.machine.process import Process, Question
+from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.mistakes import check
+from fsm_agent.store import checks, conversation_turns
+from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store.lease_renewal import LEASE_S
+from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
+
+MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
+MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
+STUCK_STATE = "Stuck"  # the state of such a run
+_holders = count(1)
+
+Made = TypeVar("Made", bound=Process)
+
+
+class Stuck(Value, frozen=True):
+    """The subject of the question about a stuck run."""
+
+    problem: str
+    definition: str = ""  # the fingerprint of the code that could not drive it; empty: unknown
+
+
+class Definition(NamedTuple):
+    """How an agent makes and saves its processes."""
+
+    agent: str  # the name of the agent
+    # Takes a header, the document that `save` returned or None, and the messages of earlier turns if there are any.
+    make: Callable[..., Any]
+    save: Callable[[Any], str]
+    new_id: Callable[[], str]  # returns a name for a run without one
+    # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
+    differences: Callable[[Header, Header], Sequence[str]] = request_differences
+    now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
+    check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
+
+
+Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
+
+
+class Claiming:
+    """The part of `Runs` that claims runs, makes their processes, and gives back what cannot be driven."""
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str],
+        *,
+        signing_key: str | bytes | None = None,
+        redact: Callable[[Outcome], Outcome] | None = None,
+        lease_s: float = LEASE_S,
+        patience_s: float | None = None,
+    ) -> None:
+        check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
+        check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
+        self.store: Store = _open_store(store)
+        self.redact = redact
+        self.lease_s = lease_s
+        self.patience_s = patience_s
+        self._key = None if signing_key is None else key_bytes(signing_key)
+
+    def begin(self, process: Process, definition: Definition) -> Claimed:
+        """Claim the run that the journal of a process names; create it if it is new.
+
+        A run that exists with the same header is resumed.
+
+        Raises:
+            RunExists: Another run has this name.
+            RunBusy: Another holder drives the run.
+        """
+        journal = process.journal
+        assert journal is not None
+        if journal.chain is not None:
+            return self._reclaim(process, journal.chain, definition)
+        journal.is_lasting = not self.store.is_volatile
+        lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
+        if lease is None:
+            return self.resume(journal.run, definition)
+        journal.chain = Chain(journal.header, self._key)
+        return process, self._make_recorder(lease, process, definition)
+
+    def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+        """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
+        lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
+        assert lease is not True
+        return lease or None
+
+    def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
+        """Create and claim the run that a journal names; return None if it exists already."""
+        try:
+            return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
+        except RunExists:
+            ours = header_of(journal.header)
+            there = header_of(self.store.load(journal.run, after=None).header)
+            if differs := definition.differences(there, ours):
+                raise checks.other_arguments(journal.run, differs) from None
+            return None  # only the code differs, so it is the same run
+
+    def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
+        """Create and claim a run under a new name; a number is added if the name is taken."""
+        name, head = definition.new_id(), _head_before(journal)
+        if head is not None:
+            name = f"{head.conversation}:{head.version + 1}-{name}"
+        journal.run = name
+        lease, numbers = None, count(2)
+        while lease is None:
+            with suppress(RunExists):
+                lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
+            if lease is None:
+                journal.run = f"{name}-{next(numbers)}"
+        return lease
+
+    def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
+        """Claim the run of a process that was driven before; refuse a process that is behind its run."""
+        journal = process.journal
+        assert journal is not None
+        lease = self._claim(journal.run)
+        loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
+        if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
+            self._give_back(lease, loaded)
+            there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
+            if lease.n == chain.n:
+                there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
+            raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
+        return process, self._make_recorder(lease, process, definition, loaded.posts)
+
+    def resume(self, run: str, definition: Definition) -> Claimed:
+        """Claim a run and make its process, from its last snapshot on.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.
+            JournalError: Its journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and takes other steps than the journal since the last rest.
+        """
+        loaded = self.store.load(run, after=None)
+        if loaded.run.is_ended:
+            return self._fold_run(loaded, definition), None
+        return self.load_claimed(self._claim(run), definition)
+
+    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
+        """Make the process of a run that was claimed, and its recorder.
+
+        If that fails with one of these errors, the run is given back with a question, and is not due before it is
+        answered.
+
+        Raises:
+            JournalError: As `resume` does.
+            ReplayError: As `resume` does.
+        """
+        loaded = self.store.load(lease.run, after=None)
+        answers = [post for post in loaded.posts if post.key == STUCK]
+        try:
+            if (copied := self._copy_entries(lease, loaded)) is not lease:
+                lease, loaded = copied, self.store.load(lease.run, after=None)
+            if loaded.run.is_ended:
+                self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
+                return self._fold_run(loaded, definition), None
+            process = self._fold_run(loaded, definition)
+            if lease.tries > MAX_TRIES and not answers:
+                raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
+            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
+                raise ReplayError(problem)
+        except BaseException as error:
+            self._fail(lease, loaded, error, answers, definition)
+            raise
+        others = [post for post in loaded.posts if post.key != STUCK]
+        cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
+        recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
+        return process, recorder
+
+    def _fail(
+        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
+    ) -> None:
+        """Give back a run whose process could not be made; ask about it if the failure is permanent."""
+        will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
+        if not will_last and lease.tries <= MAX_TRIES:
+            # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
+            # may succeed, so the run is not stuck yet.
+            self._give_back(lease, loaded)
+        else:
+            stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
+            self._give_up(lease, loaded.run.waits, stuck, answers)
+
+    def _give_back(self, lease: Lease, loaded: Loaded) -> None:
+        """Give back a run unchanged, due at once."""
+        run = loaded.run
+        self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
+
+    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
+        """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
+
+        Other posts stay in the store for a driver that can read them, and do not make the run due.
+        """
+        took = [post.id for post in answers]
+        is_ended = any(map(_read_cancellation, answers))
+        question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
+        asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
+        if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
+            self.store.append(lease, lease.n, (), None, took=took)
+        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+
+    def fingerprint(self, header: str, definition: Definition) -> str:
+        """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
+        with suppress(Exception):
+            fingerprint: str = definition.make(header_of(header), None).definition
+            return fingerprint
+        return ""
+
+    def _claim(self, run: str) -> Lease:
+        lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
+        assert lease is not None
+        return lease
+
+    def claim(self, run: str) -> Lease | None:
+        """Claim a run; return None if it has a holder or was deleted."""
+        with suppress(RunBusy, RunUnknown):
+            return self._claim(run)
+        return None
+
+    def claim_due(self, agents: list[str]) -> Lease | None:
+        """Claim the run of these agents that has been due longest; return None if none is due."""
+        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
+
+    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+        return StoreRecorder(
+            self.store,
+            lease,
+            process,
+            save=definition.save,
+            posts=posts,
+            lease_s=self.lease_s,
+            patience_s=self.patience_s,
+            redact=self.redact,
+            signing_key=self._key,
+        )
+
+    # Folding
+
+    def _fold_run(self, loaded: Loaded, definition: Definition) -> Any:
+        """Return the process of a run, with a journal that continues that of the run."""
+        self._check_key(loaded)
+        header = header_of(loaded.header)
+        saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+        document = None if saved is None else saved.document
+        earlier = conversation_turns.messages_before(self, header) if header.follows else ()
+        process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
+        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
+        fold(process, loaded.lines, chain, header.definition)
+        if chain.n != loaded.run.n:
+            raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
+        if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
+            raise JournalError(f"the journal of the run {loaded.run.id!r} is that of {name!r}")
+        process.journal = Journal(process, loaded.run.id, loaded.header, chain)
+        if header.conversation:
+            process.journal.earlier = earlier_messages(header, len(earlier))
+        return process
+
+    def _check_key(self, loaded: Loaded) -> None:
+        """Refuse signed entries if there is no key to verify them."""
+        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
+            raise KeyMissing(loaded.run.id)
+
+    def read_snapshot(self, loaded: Loaded) -> Saved | None:
+        """Return the snapshot of a run; None: it has none.
+
+        Raises:
+            JournalError: The snapshot is damaged, foreign or forged.
+            KeyMissing: The snapshot is signed, and `Runs` has no key.
+        """
+        if loaded.snapshot is None:
+            return None
+        saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
+        if saved.start != Chain(loaded.header, self._key).digest:
+            raise JournalError("the snapshot is of another run, or the header was changed")
+        return saved
+
+    def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
+        try:
+            # An unsigned snapshot can be made to unpack to any size, so the output is bounded.
+            unpacker = zlib.decompressobj()
+            document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
+            if not unpacker.eof and not unpacker.unconsumed_tail:
+                raise JournalError("the snapshot of the run is damaged: it was cut off")
+            if unpacker.unconsumed_tail:
+                raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
+            if self._key is None and has_signature(document):
+                raise KeyMissing(run)
+            saved: Saved = decoder_of(Saved).decode(verified(document, self._key))
+            return saved
+        except KeyMissing:
+            raise
+        except (zlib.error, ValueError) as error:
+            raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
+
+    def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
+        """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
+        # `fork` creates the run and copies the entries in two commits.  If it dies in between, the first holder of the
+        # fork copies them.
+        forked = None if lease.n else header_of(fork.header).forked
+        if forked is None or forked[1] == 0:
+            return lease
+        source = self.store.load(forked[0])
+        before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
+        taken = [before.verified(line) for line in source.lines[: forked[1]]]
+        lines = after.written([_rename_entry(line, lease.run) for line in taken], lease.fence)
+        self.store.append(lease, 0, lines)
+        return lease.changed(n=len(lines))
+
+
+def stuck_under(run: Run) -> str | None:
+    """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    for question in run.waits:
+        if question.key == STUCK:
+            with suppress(ValueError):
+                stuck: Stuck = from_json(question.about, Stuck)
+                return stuck.definition
+    return None
+
+
+def _read_cancellation(answer: Post) -> Post | None:
+    """Return the answer to the question about a stuck run as a cancellation of the run; None: it is no cancellation."""
+    with suppress(ValueError):
+        posted = from_json(answer.body, Posted)
+        if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
+            return answer.changed(key="", body=to_json(posted.changed(key="")))
+    return None
+
+
+def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
+    """Return why the code cannot act on an approval that is in the journal or posted; None: it can act on all."""
+    found = lost_approval(process)
+    for post in posts if found is None else ():
+        with suppress(ValueError):  # the post cannot be read; the driver refuses it later
+            posted = from_json(post.body, Posted)
+            found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
+    return found
+
+
+def _head_before(journal: Journal) -> Head | None:
+    """Return the head that the conversation of a run had before it; None: the run is no turn of a conversation."""
+    return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
+
+
+def _rename_entry(line: Line, name: str) -> Entry:
+    """Return an entry for the copy of a run: its start holds the name of the copy."""
+    outcome = bytes(line.outcome).decode()
+    if line.key == Begin.prefix:
+        outcome = to_json(from_json(outcome, Begun).changed(id=name))
+    return Entry(line.key, outcome, to_json(line.steps), None)
+
+
+def holder_name() -> str:
+    """Return a new name for a holder: host, OS process, number."""
+    return f"{_process_name()}:{next(_holders)}"
+
+
+@cache
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+os.register_at_fork(after_in_child=_process_name.cache_clear)
+
+
+def _open_store(store: Store | str | os.PathLike[str]) -> Store:
+    """Return a store as it is; open the store at a path.
+
+    Raises:
+        UsageError: ``store`` is neither.  The error does not quote a URL, which may hold a password.
+        StoreError: The store cannot be opened.
+    """
+    right = "the path of a file such as 'runs.db', a Store, or Runs"
+    if not isinstance(store, str | os.PathLike):
+        check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        return store
+    text = os.fspath(store)
+    scheme, colon, _ = text.partition("://")
+    check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
+    if os.path.isdir(text):
+        file = os.path.join(text, "runs.db")
+        raise UsageError(f"store is {text!r}, a folder: a file in it, such as {file!r}, is right")
+    return SqliteStore(text)
