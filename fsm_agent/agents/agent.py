@@ -131,6 +131,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
             servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.
+        finalizer: Words the answer once, by one more request without functions, after the model has answered in text:
+            ``"Say it in one sentence for a child: {{ answer }}"``, or a `Prompt` whose output is the answer.
         prompt: The prompt of tasks that are given in words, with ``{{ task }}`` in it; its other variables are given
             with the call.
         name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
@@ -165,6 +167,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     system: str | Prompt | Callable[[Deps], str] = ""
     functions: Functions[Deps] = NO_FUNCTIONS
     output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
+    finalizer: str | Prompt | None = field(default=None, repr=False)
     prompt: Prompt = field(default=TASK, repr=False)
     name: str = UNNAMED
     limits: Limits = Limits()
@@ -189,7 +192,9 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         functions = functions_of(listed) if is_fixed else listed
         own: Any = self.prompt.source or self.prompt
         output = self.output if own.output is str and own.parser is None else own.output
-        lent = {} if own.functions else {"functions": functions if is_fixed else ()}
+        lent: dict[str, Any] = {} if own.functions else {"functions": functions if is_fixed else ()}
+        if own.finalizer is None and self.finalizer is not None:
+            lent["finalizer"] = self.finalizer
         prompt = own.extend(path=own.path or self.name, output=output, **lent)
         vars(prompt)["source"] = own
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
@@ -242,7 +247,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
         """The agent that classifies for this one: it only answers."""
-        without = {"functions": (), "output": str, "stop_when": None, "check": None}
+        without = {"functions": (), "output": str, "stop_when": None, "check": None, "finalizer": None}
         without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
         made = Agent[Deps, str](**{**fields_of, "model": self.client, **without})
@@ -280,7 +285,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
     @cached_property
     def _resolver(self) -> PromptResolver:
-        return PromptResolver(self.functions, self.prompt, self.output)
+        return PromptResolver(self.functions, self.prompt, self.output, self.finalizer)
 
     @cached_property
     def own_world(self) -> World:

@@ -132,6 +132,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     model: str | Client
     system: str | Prompt[Any] | Callable[[Deps], str]
     functions: Functions[Deps]
+    finalizer: str | Prompt[Any] | None
     prompt: Prompt[Any]
     limits: Limits
     settings: Settings

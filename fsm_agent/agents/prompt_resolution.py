@@ -20,17 +20,19 @@ class PromptResolver:
         functions: The agent's: functions, or sources of them that are asked anew for each call.
         prompt: The agent's own, of tasks that are given in words.
         output: The agent's.
+        finalizer: The agent's.
 
     Attributes:
         is_fixed: True if the functions are the same in every call.
     """
 
-    __slots__ = ("_functions", "_output", "_prompt", "_resolved", "is_fixed")
+    __slots__ = ("_finalizer", "_functions", "_output", "_prompt", "_resolved", "is_fixed")
 
-    def __init__(self, functions: Iterable[Any], prompt: Prompt, output: Any) -> None:
+    def __init__(self, functions: Iterable[Any], prompt: Prompt, output: Any, finalizer: Any = None) -> None:
         self._functions = tuple(functions)
         self._prompt = prompt
         self._output = output
+        self._finalizer = finalizer
         self._resolved = WeakKeyDictionary[Prompt, Prompt]()
         self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
@@ -58,12 +60,13 @@ class PromptResolver:
         has_own = prompt.offers and not prompt.is_borrowed
         functions = prompt.offers if has_own else offered
         output = self._output if prompt.output is str and prompt.parser is None else prompt.output
-        if functions == prompt.offers and output is prompt.output:
+        finalizer = prompt.finalizer or self._finalizer
+        if functions == prompt.offers and output is prompt.output and finalizer is prompt.finalizer:
             return prompt
         resolved = self._resolved.get(prompt)
         if resolved is None or resolved.offers != functions:
             make = prompt.extend if has_own else prompt.borrowing
-            resolved = self._resolved[prompt] = make(functions=functions, output=output)
+            resolved = self._resolved[prompt] = make(functions=functions, output=output, finalizer=finalizer)
         return resolved
 
 

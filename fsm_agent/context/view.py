@@ -244,7 +244,8 @@ class View:
         if not len(r.requests):
             return False
         before = r.requests[-1]
-        return before.messages <= len(messages) and before.digest == self._digest(messages[: before.messages])
+        length = before.messages or 0
+        return length <= len(messages) and before.digest == self._digest(messages[:length])
 
     def _digest(self, messages: Sequence[Message]) -> str:
         digest = hashlib.blake2b(digest_size=8)

@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.lifecycle.function_limits import drafts, gone, has_to_finish, is_final, offered, ready
+from fsm_agent.lifecycle.function_limits import drafts, gone, governing_prompt, has_to_finish, is_final, offered, ready
 from fsm_agent.lifecycle.record import ASKING, CallRecord, OnceRun, State
 from fsm_agent.messages.hosted_tool import merged
 from fsm_agent.messages.message import FunctionCall, Message
@@ -113,7 +113,7 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
     functions: tuple[Function, ...] = ()
     is_last = is_final(r, prompt)
     if is_last or r.branch:
-        prompt = prompt.governing(is_final=is_last, in_branch=bool(r.branch))
+        prompt = governing_prompt(r, prompt, in_branch=bool(r.branch))
     if is_last or prompt.settings or prompt.hosted_tools or call.args:
         settings = _settings(call, prompt, is_last)
     if not is_last and settings.tool_choice != "none":
@@ -124,8 +124,8 @@ def _request(call: AgentCall[Any], r: CallRecord) -> Request:
     if is_last and has_to_finish(r, call.prompt):  # in the request only: it is no part of the dialog
         messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
     output, mode = prompt.expected, prompt.mode
-    if mode is not None:
-        output = TEXT if call.prompt.mode == "two_stage" and drafts(r, call.prompt) else output
+    if mode is not None or call.prompt.finalizer is not None:
+        output = TEXT if drafts(r, call.prompt) else output
         mode = None if mode == "two_stage" else mode
     return Request(
         messages=(*messages, *r.branch) if r.branch else messages,

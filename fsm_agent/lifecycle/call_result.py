@@ -10,7 +10,8 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.effects import describe_effects
-from fsm_agent.lifecycle.record import CallRecord, Ending, Reason, State
+from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, State
+from fsm_agent.lifecycle.reports.context_uses import uses_of
 from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
 from fsm_agent.messages.event import Stepped
@@ -125,6 +126,14 @@ class CallResult(Generic[Out], Unpacked):
         Their cost is known if the agent has ``prices`` or a budget in dollars; else `rounds_of` computes it by a price.
         """
         return rounds_of(self.record)
+
+    @property
+    def context(self) -> tuple[ContextUse, ...]:
+        """What each request that was answered showed the model: tokens, what was left out, what it has of the last one.
+
+        Of a request that showed the whole dialog, and needed no count, only the provider's own counts are known.
+        """
+        return uses_of(self.record)
 
     @property
     def extra(self) -> Mapping[str, Any]:

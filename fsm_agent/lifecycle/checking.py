@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.function_limits import is_final
+from fsm_agent.lifecycle.function_limits import governing_prompt
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt
@@ -90,7 +90,7 @@ def was_in_branch(r: CallRecord) -> bool:
 
 
 def _governing(r: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
-    return prompt.governing(is_final=is_final(r, prompt), in_branch=was_in_branch(r))
+    return governing_prompt(r, prompt, in_branch=was_in_branch(r))
 
 
 def _written(value: Any, governing: Prompt[Any]) -> str:

@@ -60,8 +60,25 @@ def rounds_used_up(limits: Limits) -> str:
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:
-    """Return whether an answer in text is only the first of two stages, if the prompt has two."""
-    return bool(prompt.offers) and not is_final(r, prompt)
+    """Return whether an answer is only the first of two: another request, without functions, makes the final one."""
+    if prompt.finalizer is not None:
+        return not r.is_drafted
+    return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(r, prompt)
+
+
+def governing_prompt(r: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
+    """Return the prompt that the next request is made with, and its answer parsed with.
+
+    Args:
+        r: The record of the call.
+        prompt: The task's prompt.
+        in_branch: Whether the request belongs to the exception branch.
+    """
+    if prompt.finalizer is None:
+        return prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    if not r.is_drafted:
+        return prompt.final_handler if is_final(r, prompt) else prompt
+    return prompt.finalizing.governing(is_final=False, in_branch=in_branch)
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:

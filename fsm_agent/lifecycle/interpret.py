@@ -15,7 +15,7 @@ from fsm_agent.errors import ErrorReport, OutcomeError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval_policy import UNATTENDED, Gate
-from fsm_agent.lifecycle.function_limits import USED_UP, drafts, is_final, unblocked, used_up
+from fsm_agent.lifecycle.function_limits import USED_UP, drafts, governing_prompt, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import (
     Approved,
     Checked,
@@ -240,7 +240,7 @@ def read_reply(
     if reply.finish == "error":
         report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
-    if prompt.mode == "two_stage" and drafts(r, prompt):
+    if drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
         parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
@@ -288,7 +288,7 @@ def parse_answer(
     Raises:
         Exception: The parser's.
     """
-    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+    governing = governing_prompt(r, prompt, in_branch=in_branch)
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
@@ -305,9 +305,9 @@ def parse_answer(
 
 def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
     """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
-    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
+    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
-    is_draft = prompt.mode == "two_stage" and drafts(r, prompt)
+    is_draft = drafts(r, prompt)
     return is_alone and not is_draft and not governing.expected.is_text
 
 
@@ -321,9 +321,9 @@ def first_call(message: Message) -> FunctionCall | None:
 
 def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
     """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
-    if prompt.mode == "two_stage" and drafts(r, prompt):
+    if drafts(r, prompt):
         return None
-    governing = prompt.governing(is_final=is_final(r, prompt), in_branch=bool(r.branch))
+    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
     return governing.arriving(_args_of(governing, r, prompt))
 
 

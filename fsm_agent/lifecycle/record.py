@@ -115,7 +115,7 @@ class ContextUse(Value, frozen=True, kw_only=True):
     hidden = ("counted", "digest")
 
     key: str  # of the request, such as "model:3"
-    messages: int  # how many were sent
+    messages: int | None = None  # how many were sent; None: the whole dialog, which was not counted
     before: int | None = None  # tokens with nothing left out
     estimated: int | None = None  # tokens of what was sent
     counted: int | None = None  # the same, before the estimate was corrected

@@ -214,7 +214,9 @@ def propose(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
 
 
 def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    plea = Message.of("user", prompt.handler_text("form"))
+    is_form = prompt.finalizer is None
+    text = prompt.handler_text("form") if is_form else prompt.finalizer_text(answer.reply.message.text)
+    plea = Message.of("user", text)
     return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
 
 

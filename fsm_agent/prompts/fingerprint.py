@@ -56,6 +56,8 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
         data.append([_source(item) for item in prompt.functions])
     if prompt.hosted_tools or prompt.settings:
         data.append([[_hosted(tool) for tool in prompt.hosted_tools], dict(prompt.settings)])
+    if prompt.finalizer is not None:
+        data.append(_handler_source(prompt.finalizer))
     if parts := getattr(prompt.template, "parts", None):
         data.append(parts)
     text = pydantic_core.to_json(data, fallback=_name_of, serialize_unknown=True)

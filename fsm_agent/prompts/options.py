@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.functions.toolset import Functions
     from fsm_agent.messages.hosted_tool import HostedTool
-    from fsm_agent.prompts.prompt import Handler, Mode
+    from fsm_agent.prompts.prompt import Handler, Mode, Prompt
 
 
 class PromptValues(TypedDict, total=False):
@@ -25,6 +25,7 @@ class PromptValues(TypedDict, total=False):
     max_length: int
     hosted_tools: Sequence[HostedTool]
     settings: Mapping[str, Any]
+    finalizer: str | Prompt | None
 
 
 class PromptOptions(PromptValues, total=False):

@@ -106,6 +106,9 @@ class Prompt(Generic[Out]):
         hosted_tools: Tools that the provider runs itself, beside those of the agent's settings: in the requests that
             this prompt governs.  The last request has none, as it has no functions.
         settings: Options of those requests, over the agent's and below those of the call: ``{"temperature": 0}``.
+        finalizer: Words the answer: once the model has answered in text, it is asked once more, with this prompt and
+            without functions, and what it says then is the answer, of this prompt's output and parser.  A text or a
+            `Prompt`; the variable ``answer`` is the first answer.
     """
 
     template: str
@@ -123,6 +126,7 @@ class Prompt(Generic[Out]):
     max_length: int = MAX_LENGTH
     hosted_tools: Sequence[HostedTool] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    finalizer: str | Prompt | None = None
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that others of them wait for
@@ -207,6 +211,18 @@ class Prompt(Generic[Out]):
         variables(self.template)
         for kind in _ARGUMENTS:
             self._check_handler(kind)
+        self._check_finalizer()
+
+    def _check_finalizer(self) -> None:
+        if self.finalizer is None:
+            return
+        right = "a text with {{ answer }} in it, a Prompt or None"
+        check(f"the finalizer of prompt {self.path!r}", self.finalizer, isinstance(self.finalizer, str | Prompt), right)
+        template = self.finalizer if isinstance(self.finalizer, str) else self.finalizer.template
+        if isinstance(self.finalizer, Prompt) and (self.finalizer.offers or self.finalizer.hosted_tools):
+            raise PromptError(f"the finalizer of prompt {self.path!r} has functions, which its request does not offer")
+        if unknown := ", ".join(sorted(variables(template) - {"answer"})):
+            raise PromptError(f"the finalizer of prompt {self.path!r} says {unknown}, and is given only answer")
 
     def _check_requests(self) -> None:
         if type(self.hosted_tools) is list:
@@ -396,6 +412,28 @@ class Prompt(Generic[Out]):
             if not is_final or handler.output is not self.output or handler.parser is not self.parser:
                 return handler
         return self.final_handler if is_final else self
+
+    @cached_property
+    def finalizing(self) -> Prompt:
+        """The prompt that governs the request for the final answer, after the first one; see `finalizer`."""
+        finalizer = self.finalizer
+        if finalizer is None:
+            return self.final_handler
+        path = f"__{self.path}_finalizer"
+        without: Any = {"functions": (), "hosted_tools": (), "finalizer": None}
+        if isinstance(finalizer, str):
+            return self.extend(template=finalizer, path=path, **without)
+        is_typed = finalizer.output is not str or finalizer.parser is not None
+        output, parser = (finalizer.output, finalizer.parser) if is_typed else (self.output, self.parser)
+        settings = {**self.settings, **finalizer.settings}
+        changes: Any = {"output": output, "parser": parser, "settings": settings, "mode": finalizer.mode or self.mode}
+        return finalizer.extend(path=finalizer.path or path, **changes, **without)
+
+    def finalizer_text(self, answer: str) -> str:
+        """Return what the model is told when it has answered for the first time."""
+        finalizer = self.finalizer
+        template = finalizer.template if isinstance(finalizer, Prompt) else finalizer or ""
+        return render(template, {"answer": answer} if "answer" in variables(template) else {})
 
     @cached_property
     def exception_handler(self) -> Prompt:
