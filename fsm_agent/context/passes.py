@@ -263,7 +263,7 @@ def shorten(characters: int = 4_000) -> Pass:
     Raises:
         UsageError: It is no such number.
     """
-    check_characters(characters)
+    check_size("shorten", "characters", characters, MIN_CHARACTERS)
     return Pass(_shorten, (characters,))
 
 
@@ -308,7 +308,7 @@ def _short_texts(value: Any, characters: int) -> Any:
 
 def truncated(text: str, characters: int) -> str:
     """Return a text; if it is longer than ``characters``, its head and tail with a note on the rest between them."""
-    check_characters(characters)
+    check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text
     room = characters - len(LEFT_OUT.format(count=len(text)))
@@ -500,12 +500,3 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{owner}({name}={value!r:.80}): a whole number from {least} on would be right")
-
-
-def check_characters(characters: Any) -> None:
-    """Refuse a number of characters that has no room for the note.
-
-    Raises:
-        UsageError: It is too small, or no whole number.
-    """
-    check_size("shorten", "characters", characters, MIN_CHARACTERS)

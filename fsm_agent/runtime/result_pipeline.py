@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.values import Value
-from fsm_agent.context.passes import check_characters, truncated
+from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import result_text
@@ -150,5 +150,5 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
     """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does."""
-    check_characters(max_chars)
+    check_size("truncate", "max_chars", max_chars, MIN_CHARACTERS)
     return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None

@@ -328,7 +328,7 @@ class TestTruncated:
 
     @pytest.mark.parametrize("value", [49, -1, True, 99.5, None])
     def test_nonsense_is_named(self, value):
-        with pytest.raises(UsageError, match=f"max_chars is {value!r}: a whole number from 50 on"):
+        with pytest.raises(UsageError, match=f"max_chars={value!r}\\): a whole number from 50 on"):
             truncate(value)
-        with pytest.raises(UsageError, match=f"max_chars is {value!r}"):
+        with pytest.raises(UsageError, match=f"characters={value!r}"):
             truncated("", value)
