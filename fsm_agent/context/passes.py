@@ -24,6 +24,7 @@ AnyPass: TypeAlias = (
 )
 Memo: TypeAlias = dict[Any, Any]  # what a pass of one call has made before; it only saves time
 
+_OURS = "fsm_agent.context."
 LEFT_OUT = "\n[… {count} characters left out …]\n"
 MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
 REPEATED = "[The same as the earlier result of {name} that begins: {start}]"
@@ -70,6 +71,8 @@ def check_pass(one: Any, owner: str = "context") -> None:
     """
     if isinstance(one, type) or not callable(one):
         raise UsageError(f"{owner} has {one!r:.80}: a function of messages, keep_last(8), say, would be right")
+    if not isinstance(one, Value) and str(getattr(one, "__module__", "")).startswith(_OURS):
+        raise UsageError(f"{owner} has {one.__name__}, which makes a pass: {one.__name__}(…) would be right")
     takes_record(one)
 
 

@@ -341,16 +341,10 @@ class View:
         """Return what the latest request of a record showed; None: it was not counted."""
         return self._last[2].use if self._last is not None and self._last[0] is r.trace else None
 
-    def tightened(self, r: CallRecord) -> int | None:
-        """Return the most tokens of the next attempt at a request that was too long; None: there is no other."""
-        if self.plan.is_off or self._last is None or self._last[0] is not r.trace:
-            return None
-        request, shown = self._last[1], self._last[2]
-        if shown.use is not None and shown.use.estimated is not None:
-            return int(shown.use.estimated * _TIGHTENED)
-        budget = self.plan.budget or DEFAULT.budget
-        assert budget is not None
-        sent = self._tokens_beside(request, budget) + self._tokens(shown.request.messages, budget)
+    def tightened(self, r: CallRecord, request: Request) -> int:
+        """Return the most tokens of the next attempt at a request that was too long: less than it had."""
+        budget = self.plan.budget or Budget()
+        sent = self._tokens_beside(request, budget) + self._tokens(request.messages, budget)
         return int(sent * self._factor(r, budget) * _TIGHTENED)
 
     def hides(self, r: CallRecord, id: str) -> bool:
