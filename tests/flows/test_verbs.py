@@ -7,7 +7,7 @@ import inspect
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fsm_agent import (
     Conversation,
     Done,
     MemoryStore,
+    Prompt,
     ProviderError,
     UsageError,
     Worker,
@@ -229,14 +230,42 @@ def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
     for verb in ("call", "seed", "stream"):
         with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
             list(getattr(one, verb)(kind.task, dps=3))
-    for verb in ("acall", "amap"):
-        with pytest.raises((UsageError, ExceptionGroup), match=r"there is no option 'dps'|1 of 1 tasks failed"):
-            asyncio.run(outputs(getattr(one, verb)([kind.task] if verb == "amap" else kind.task, dps=3)))
+    with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
+        asyncio.run(one.acall(kind.task, dps=3))
 
 
-async def outputs(coming: Any) -> Any:
-    found = await coming
-    return found.outputs
+@pytest.mark.parametrize("verb", ["map", "amap"])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("dps", r"there is no option 'dps': did you mean 'deps'\?"),
+        ("concurency", r"there is no option 'concurency': did you mean 'concurrency'\?"),
+        ("run_id", "run_id 3 names one run, and map makes one for each task"),
+    ],
+)
+def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(
+    kind: Kind, verb: str, option: str, said: str
+) -> None:
+    model = Script()
+    begun = list[Any]()
+
+    def tasks() -> Iterator[Any]:
+        begun.append(kind.task)
+        yield kind.task
+
+    one = kind.make(model)
+    with pytest.raises(UsageError, match=said):
+        one.map(tasks(), **{option: 3}) if verb == "map" else asyncio.run(one.amap(tasks(), **{option: 3}))
+    assert not begun
+    assert not model.requests
+
+
+def test_a_value_of_the_prompt_as_an_option_of_many_tasks_is_told_as_of_one() -> None:
+    agent, order = Agent(Script()), Prompt("Read {{ letter }}.")
+    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
+        agent.call(order, letter="x")  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
+        agent.map([order], letter="x")  # type: ignore[call-overload]
 
 
 def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:
