@@ -344,6 +344,29 @@ def test_the_command_line_finds_each_kind(tmp_path: Path, monkeypatch: pytest.Mo
     assert [flow.name for flow in load_flows("kinds_of_a_test")] == ["asking", "orchestrator"]
 
 
+def test_the_flow_of_an_orchestrator_is_no_second_runnable_and_two_of_one_name_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner_of_a_test.py").write_text(
+        "from flows.test_verbs import KINDS, Script\nflow = (team := KINDS['Orchestrator'].make(Script())).flow\n"
+    )
+    (tmp_path / "twice_of_a_test.py").write_text(
+        "from flows.test_verbs import KINDS, Script\n"
+        "agent = KINDS['Agent'].make(Script())\n"
+        "team = KINDS['Orchestrator'].make(Script(), name='shout')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    for named in ("inner_of_a_test", "inner_of_a_test:team"):
+        found, _ = load_runnables(named)
+        assert [type(one) for one in found] == [Orchestrator]
+    (flow,), _ = load_runnables("inner_of_a_test:flow")
+    assert isinstance(flow, Flow)
+    said = "'twice_of_a_test' has a runnable of type Agent and one of type Orchestrator, both named 'shout'"
+    with pytest.raises(UsageError, match=said):
+        load_runnables("twice_of_a_test")
+
+
 def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
     one = kind.make(Script())
     for verb in ("call", "acall", "stream", "astream", "seed", "map", "amap"):
