@@ -16,7 +16,7 @@ from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import TASK, UNNAMED, check_agent, check_prices, unknown_option
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS, CallOptions, ResumeOptions
+from fsm_agent.agents.options import RESUME_OPTIONS, CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -308,8 +308,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
 
     def build_call(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
         """Return a call that is in no store, with `CallOptions`."""
-        if not options.keys() <= CALL_OPTIONS:
-            raise unknown_option(options, task)
+        self.check_options(options, task)
         deps, parser_args = options.get("deps"), options.get("parser_args")
         resolved = self.resolve_task(task, options)
         prompt = self._resolver.for_call(resolved.prompt, deps)
