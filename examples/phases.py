@@ -1,7 +1,7 @@
 """Phases: a coding agent that cannot edit before there is a plan: python examples/phases.py [provider:model]
 
 Without a model scripts stand in for it, so this needs neither a key nor a network.  Each phase is a state: in each the
-model has other functions, and the dialog goes on.  `PhaseDetector` tells afterwards which phase a call was in.
+model has other functions, and the dialog continues.  `PhaseDetector` tells afterwards which phase a call was in.
 """
 
 import sys

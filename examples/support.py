@@ -2,10 +2,10 @@
 
 Run it with ``python examples/support.py "My parcel has not arrived."``: a person at the terminal is the customer and
 the reviewer, and the embedded model does the rest.  An empty line leaves a question for another day.  Stop it whenever
-you like, with Ctrl-C or by killing it: the next start with the same words goes on where it was.
+you like, with Ctrl-C or by killing it: the next start with the same words continues where it was.
 
 The embedded model is very small, so the table holds it to what is known: no ticket is dropped on its word alone, facts
-that nobody has told are asked for, and a reply is drafted though the facts could not be read.  With a larger one
+that are not told yet are asked for, and a reply is drafted though the facts could not be read.  With a larger one
 (``MODEL``) the same table makes better letters.
 """
 
@@ -166,7 +166,7 @@ def is_spam(t: Ticket, a: Sorted) -> bool:
 
 
 def is_guess(t: Ticket, a: Known) -> bool:
-    return not t.facts  # nobody has told any
+    return not t.facts  # none are told yet
 
 
 def may_ask(t: Ticket, a: Unclear) -> bool:

@@ -20,11 +20,10 @@ from fsm_agent.agents.arguments import (
     check_prices,
     check_resume_options,
     context_window,
-    unknown_option,
 )
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CALL_OPTIONS, CallOptions, ResumeOptions
+from fsm_agent.agents.options import CallOptions, ResumeOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -366,8 +365,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             options: Those of `CallOptions`.
             keep: The passes of a conversation, which were applied to ``after`` already; None: the agent's.
         """
-        if not options.keys() <= CALL_OPTIONS:
-            raise unknown_option(options, task)
+        self.check_options(options, task)
         deps, parser_args = options.get("deps"), options.get("parser_args")
         resolved = self.resolve_task(task, options)
         prompt = self._resolver.for_call(resolved.prompt, deps)

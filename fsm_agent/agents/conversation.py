@@ -108,7 +108,7 @@ class Conversation(CallVerbs[Deps, Out]):
         if isinstance(task, Dialog | list | tuple):
             raise UsageError(
                 f"the conversation {self.name!r} has its dialog: call('…') with what is new is right, and"
-                " call('…', after=…) goes on from another dialog instead"
+                " call('…', after=…) continues another dialog instead"
             )
         head = self._runs.store.head(self.name)
         again = self._again(task, options)

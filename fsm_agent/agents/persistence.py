@@ -212,5 +212,5 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
         _give_back(claimed)
         if not call.record.model:
             raise
-        raise UsageError(f"the run goes on with the model that it began with: {error}; model=… gives it one") from error
+        raise UsageError(f"the run continues with the model it began with: {error}; model=… gives it one") from error
     return claimed

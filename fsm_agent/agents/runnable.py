@@ -8,7 +8,7 @@ Each kind adds the types of its own tasks and results.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from contextvars import ContextVar
 from dataclasses import replace
@@ -42,6 +42,7 @@ Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 Answers: TypeAlias = Mapping[Any, Any]
+MAP_OPTIONS = ("concurrency", "progress", "fail_fast")  # which `map` has besides those of each call
 
 
 class Runnable(ABC):
@@ -104,6 +105,19 @@ class Runnable(ABC):
         return (self,)
 
     # What each kind says
+
+    @abstractmethod
+    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
+        """Refuse options that its calls do not have.
+
+        Args:
+            options: The options.
+            task: The task of the call; None: it is not known yet.
+            others: Options that the verb has besides those of a call.
+
+        Raises:
+            UsageError: It names the first such option, and what was probably meant.
+        """
 
     @property
     @abstractmethod
@@ -250,7 +264,7 @@ class Runnable(ABC):
     def _map(
         self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
     ) -> TaskResults[Any]:
-        _check_map(options)
+        self._check_map(tasks, options)
         return _outputs(
             many.map_tasks(lambda task: self.call(task, **options), tasks, concurrency, progress, fail_fast)
         )
@@ -258,9 +272,16 @@ class Runnable(ABC):
     async def _amap(
         self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
     ) -> TaskResults[Any]:
-        _check_map(options)
+        self._check_map(tasks, options)
         do = partial(self.acall, **options)
         return _outputs(await many.amap_tasks(do, tasks, concurrency, progress, fail_fast))
+
+    def _check_map(self, tasks: Iterable[Any], options: Mapping[str, Any]) -> None:
+        """Refuse options with which each task would fail; tasks that come one by one are not touched."""
+        first = tasks[0] if isinstance(tasks, list | tuple) and tasks else None
+        self.check_options(options, first, MAP_OPTIONS)
+        if options.get("run_id") is not None:
+            raise UsageError(f"run_id {options['run_id']!r} names one run, and map makes one for each task: without it")
 
     # Runs in a store
 
@@ -300,8 +321,3 @@ def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
             for end in ends
         ]
     )
-
-
-def _check_map(options: Mapping[str, Any]) -> None:
-    if options.get("run_id") is not None:
-        raise UsageError(f"run_id {options['run_id']!r} names one run, and map makes one for each task: without it")

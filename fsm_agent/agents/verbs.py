@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.agents.arguments import unknown_option
 from fsm_agent.agents.hooks import listener_of
-from fsm_agent.agents.options import CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
+from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -208,6 +209,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
         def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
         async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
+
+    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
+        if not options.keys() <= CALL_OPTIONS:
+            raise unknown_option(options, task, CALL_OPTIONS.union(others))
 
     def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
         return listener_of(self.hooks, process) if self.hooks or process.prompt.delegates else None

@@ -136,7 +136,7 @@ class Worker:
         try:
             self._drive(lease)
         except (LeaseLost, RunUnknown) as error:
-            _log.info("run %s: somebody else has it, or has deleted it: %s", lease.run, error)
+            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
         except Exception:
             _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=True)
             with suppress(LeaseLost, RunUnknown):  # then it was given back already

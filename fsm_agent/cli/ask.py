@@ -94,15 +94,21 @@ def ask(
                 screen.tell(f"run {run} in {store}")
             asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
             try:
-                answer(lambda sink: agent.run(call, sink), screen, lines=lines, model=name, command=command)
-            except (CallSuspended, KeyboardInterrupt) as end:
+                answer(
+                    lambda sink: agent.run(call, sink),
+                    screen,
+                    lines=lines,
+                    model=name,
+                    command=command,
+                    otherwise=_NOT_KEPT,
+                )
+            except (CallSuspended, KeyboardInterrupt):
                 if run is not None:
                     screen.tell(f"to continue: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}")
-                elif isinstance(end, CallSuspended):
-                    screen.tell(
-                        "the call was not kept: ask again with --approve, or with --store runs.db to answer later"
-                    )
                 raise
+
+
+_NOT_KEPT = "the call was not kept: ask again with --approve, or with --store runs.db to answer later"
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:

@@ -22,7 +22,7 @@ from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here
-from fsm_agent.cli.render import Approver, json_text
+from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -223,9 +223,10 @@ def _drive(
                 raise typer.BadParameter(_wrong_data(flow, error), param_hint="data") from None
             result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
-        _tell_waits(screen, waiting, where)
+        answers = _tell_waits(screen, waiting, where)
         waits_for = [effect.key for effect in waiting.run.effects]
-        lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, waits_for=waits_for)
+        told = {"waits_for": waits_for, "answer_with": answers}
+        lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
         error_line(error_text(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
@@ -245,17 +246,20 @@ def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
     return plain(message)
 
 
-def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> None:
-    """Show each question of a flow, and how to answer it."""
+def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> dict[str, str]:
+    """Show each question of a flow; return the commands that answer them, by key."""
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
+    module, _, options = where.partition(" ")
+    commands = dict[str, str]()
     for effect in waiting.run.effects:
         if isinstance(effect, AwaitAnswer):
             screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
-            if where:
-                module, options = where.split(" ", 1)
-                screen.tell(f"    fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}")
+            commands[effect.key] = f"fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}"
         elif isinstance(effect, AskApproval):
             screen.tell(f"{effect.key} waits for approval")
-            if where:
-                screen.tell(f"    fsm-agent runs answer {name} {effect.key} --approve {where.split(' ', 1)[1]}")
+            commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve {options}"
+    if not where:
+        commands.clear()
+    add_answers(waiting, screen, commands, "the run was not kept: --store runs.db keeps it, to answer later")
+    return commands

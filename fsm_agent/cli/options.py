@@ -87,12 +87,17 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
             )
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
+    inner = [getattr(item, "flow", None) for item in found]  # whose runs are those of its orchestrator
+    found = [item for item in found if not any(item is flow for flow in inner)]
     agents = list({id(agent): agent for item in found for agent in item.with_sub_agents}.values())
     if not agents:
         raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")
-    if len({agent.name for agent in agents}) < len(agents):
-        names = ", ".join(sorted(agent.name for agent in agents))
-        raise UsageError(f"several agents of {named!r} have one name, of {names}: Agent(…, name=…) gives each its own")
+    by_name: dict[str, Runnable] = {}
+    for agent in agents:
+        if (other := by_name.setdefault(agent.name, agent)) is not agent:
+            kinds = f"a runnable of type {type(other).__name__} and one of type {type(agent).__name__}"
+            right = "name=… gives each its own, by which it finds its runs"
+            raise UsageError(f"{named!r} has {kinds}, both named {agent.name!r}: {right}")
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
 
 

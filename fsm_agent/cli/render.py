@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
@@ -16,7 +17,7 @@ from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.effects import AskApproval, FindOut
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict
@@ -58,6 +59,7 @@ def answer(
     lines: LineWriter | None = None,
     model: str = "",
     command: str = "",
+    otherwise: str = "",
 ) -> None:
     """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
 
@@ -67,6 +69,7 @@ def answer(
         lines: The events as lines of JSON, if that is the output.
         model: The model's name, which the last of these lines tells.
         command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
+        otherwise: What to do about a question without such a command.
 
     Raises:
         CallFailed: There is no answer.
@@ -90,27 +93,54 @@ def answer(
     except (CallFailed, CallSuspended) as error:
         call = error.call
         screen.pause()
+        kind, fields = "failure", dict[str, Any](exit_status=FAILED)
+        if isinstance(error, CallSuspended):
+            kind = "suspended"
+            fields = {"exit_status": SUSPENDED, "answer_with": tell_waits(error, screen, command, otherwise)}
         if call.record.turn:
-            kind, status = ("suspended", SUSPENDED) if isinstance(error, CallSuspended) else ("failure", FAILED)
-            lines.end(kind, error=error_text(error, has_set=True), exit_status=status, **call_fields(model, call))
+            lines.end(kind, error=error_text(error, has_set=True), **fields, **call_fields(model, call))
         raise
     finally:
         screen.pause()
-        if call is not None:
-            _tell_waits(call, screen, command)
     if not lines:
         showing.finish(result.text)
     if call.record.reply and call.record.reply.finish == "length":
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
 
 
-def _tell_waits(call: AgentCall, screen: Screen, command: str) -> None:
-    """Show each function call that waits for approval, with every character, and how to answer."""
-    for effect in call.effects:
+def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: str = "") -> dict[str, str]:
+    """Show each function call that waits for approval, with every character; the error tells how to answer.
+
+    Args:
+        error: What the call waits for.
+        screen: The output.
+        command: Answers a question when its key and the answer follow; empty: the call is in no store.
+        otherwise: What to do without such a command.
+
+    Returns:
+        The command for each question, by its key.
+    """
+    commands = dict[str, str]()
+    for effect in error.call.effects:
         if isinstance(effect, AskApproval):
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
-            if command:
-                screen.tell(f"    {command} {effect.key} --approve")
+        answer = next((words for kind, words in _ANSWERS.items() if isinstance(effect, kind)), "")
+        if command and answer:
+            commands[effect.key] = f"{command} {shlex.quote(effect.key)} {answer}"
+    add_answers(error, screen, commands, otherwise)
+    return commands
+
+
+def add_answers(error: Exception, screen: Screen, commands: Mapping[str, str], otherwise: str = "") -> None:
+    """Have an error tell how its question is answered; of several questions, a line each tells it as well."""
+    if len(commands) > 1:
+        for command in commands.values():
+            screen.tell(f"    {command}")
+    if how := next((f"answer with {command}" for command in commands.values()), otherwise):
+        error.add_note(how)
+
+
+_ANSWERS = {AskApproval: "--approve", FindOut: "--result TEXT"}
 
 
 def json_text(value: Any) -> str:

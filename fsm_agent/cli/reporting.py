@@ -11,19 +11,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.terminal import discard_output, error_line
-from fsm_agent.errors import CallSuspended, ConfigError, FsmAgentError, UsageError
+from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, FsmAgentError, UsageError
+
+if TYPE_CHECKING:
+    from fsm_agent.flows import errors as flow_errors
+else:
+    flow_errors = deferred("fsm_agent.flows.errors")
 
 T = TypeVar("T")
 
 # 2 is a command line that is wrong; the last two are 128 + SIGINT and 128 + SIGPIPE, as shells count.
 FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
+MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of the error of a call that failed, and of the end of a longer one
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _received: list[signal.Signals] = []
 
@@ -84,7 +92,7 @@ def reporting(debug: bool, lines: LineWriter | None = None, *, has_set: bool = F
     except Exception as error:
         if debug:
             traceback.print_exc()
-        status = SUSPENDED if isinstance(error, CallSuspended) else FAILED
+        status = SUSPENDED if isinstance(error, CallSuspended | flow_errors.FlowSuspended) else FAILED
         message = error_text(error, has_set=has_set)
         _tell(lines, message, status)
         try:
@@ -101,7 +109,7 @@ def _tell(lines: LineWriter | None, error: str, status: int) -> None:
     """
     with suppress(OSError, ValueError):  # the latter: it is closed
         if lines and not lines.has_ended:
-            lines.end("failure", error=error, exit_status=status)
+            lines.end("suspended" if status == SUSPENDED else "failure", error=error, exit_status=status)
     with suppress(OSError, ValueError):
         error_line(error)
 
@@ -110,6 +118,15 @@ def error_text(error: Exception, *, has_set: bool = False) -> str:
     """Return an error for people; limits are spelled as options if the command has ``--set``."""
     if isinstance(error, FsmAgentError):
         message = in_options(str(error))
+        if isinstance(error, CallFailed | flow_errors.FlowFailed):
+            message, cause = _shorten(message), error.__cause__
+            is_of_user = isinstance(cause, Exception) and not isinstance(cause, FsmAgentError)
+            if is_of_user or not isinstance(error, CallFailed):
+                message = " ".join(message.split())
+            if cause is not None and is_of_user and (at := _line_of_user(cause)):
+                message += f" ({at})"
+        elif isinstance(error, CallSuspended | flow_errors.FlowSuspended):
+            message = ": ".join([message, *getattr(error, "__notes__", ())])
         return _LIMIT.sub(r"--set \1=", message) if has_set else message
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}"
@@ -117,7 +134,13 @@ def error_text(error: Exception, *, has_set: bool = False) -> str:
     return f"{type(error).__name__}: {error} ({where})"
 
 
-def _line_of_user(error: Exception) -> str:
+def _shorten(message: str) -> str:
+    """Return a message that may quote an exception without keys, and without the middle of a long text."""
+    text = mask_keys(message)
+    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - END_SHOWN]} … {text[-END_SHOWN:]}"
+
+
+def _line_of_user(error: BaseException) -> str:
     """Return the innermost line of the user's code in a traceback that our code called; empty if there is none."""
     ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
     is_called, found = False, ""
@@ -136,7 +159,7 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     r"^path is (?=')": "--output is ",
     r", or a format$": ", or --format",
     # The command tells its own next step.
-    r"[:;] (?:advance the call with |answer with (?:agent|flow)\.resume\().*$": "",
+    r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",
     r"\bresume\(…, prompt=…\)": "--prompt names one",
     r"; what another reader makes of it is taken as well: .*$": "",
     r"; prices=\{.*$": "; leave out cost_usd",

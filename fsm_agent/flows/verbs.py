@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
 
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.options import CONCURRENCY, CallOptions, Progress
+from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress
 from fsm_agent.agents.persistence import run_name, runs_of
-from fsm_agent.agents.runnable import Answers, Runnable, Sink
+from fsm_agent.agents.runnable import MAP_OPTIONS, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import Agents, check_agents
@@ -86,16 +86,23 @@ FLOW_OPTIONS = FlowOptions.__optional_keys__
 UNSTORED_OPTIONS = UnstoredFlowOptions.__optional_keys__
 
 
-def check_options(options: Mapping[str, Any], known: frozenset[str] = FLOW_OPTIONS) -> None:
+def check_options(
+    options: Mapping[str, Any], known: frozenset[str] = FLOW_OPTIONS, others: Collection[str] = ()
+) -> None:
     """Refuse options that a run of a flow does not have.
+
+    Args:
+        options: The options.
+        known: Those that there are.
+        others: Options that the verb has besides, and that are not among these options.
 
     Raises:
         UsageError: It names the first such option, and what was probably meant.
     """
     for name in options:
         if name not in known:
-            agents = f": it is an option of an agent's call, {name}" if name in CallOptions.__optional_keys__ else ""
-            raise UsageError(f"there is no option {name!r}{hint(name, known) or agents}")
+            agents = f": it is an option of an agent's call, {name}" if name in CALL_OPTIONS else ""
+            raise UsageError(f"there is no option {name!r}{hint(name, known.union(others)) or agents}")
 
 
 class FlowVerbs(Runnable, Generic[D]):
@@ -127,7 +134,7 @@ class FlowVerbs(Runnable, Generic[D]):
         Raises:
             FlowError: The data have another type.
         """
-        check_options(options)
+        self.check_options(options)
         flow = self._flow
         record = flow.record_of(data, current_depth(), options.get("extra"))
         run = FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
@@ -267,6 +274,9 @@ class FlowVerbs(Runnable, Generic[D]):
 
     # What `Runnable` asks
 
+    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
+        check_options(options, others=others)
+
     def world_of(self, process: FlowRun[D]) -> World:
         world: World = process.run_context.own_world
         return world
@@ -329,5 +339,5 @@ def map_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "concurrency": options.get("concurrency", CONCURRENCY),
         "progress": options.get("progress", False),
         "fail_fast": options.get("fail_fast", False),
-        "options": {name: value for name, value in options.items() if name in FLOW_OPTIONS},
+        "options": {name: value for name, value in options.items() if name not in MAP_OPTIONS},
     }

@@ -47,7 +47,7 @@ class Function(Policy, Generic[P, R, Deps]):
     agents whose calls are given such: ``Function[[Context[Shop], str], float, Shop]``.
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
-    call is suspended until somebody gives the outcome, unless `link` gives it one.
+    call is suspended until a person or a program gives the outcome, unless `link` gives it one.
     """
 
     name: str

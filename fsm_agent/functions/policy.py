@@ -61,8 +61,8 @@ class Policy:
     timeout_s: float | None = None  # for one run, its retries included; an error for the model
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
-    # It must not run twice: its start is noted, on disk if the run is in a store, before it begins.  If nobody knows
-    # then what became of it, somebody is asked, or `reconcile` finds out: it is given the `Context`, whose
+    # It must not run twice: its start is noted, on disk if the run is in a store, before it begins.  If its
+    # result is not known then, a person is asked, or `reconcile` finds out: it is given the `Context`, whose
     # `idempotency_key` is that of the run in doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
     once: bool = False
     reconcile: Callable[..., Any] | None = field(default=None, repr=False)

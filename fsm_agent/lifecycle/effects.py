@@ -205,7 +205,7 @@ def _about(effect: Effect) -> str:
 
 def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     if effect.question is None:
-        return f"{driver}.resume({run!r}) goes on with it" if run else f"{driver}.run({one}) goes on with it"
+        return f"{driver}.resume({run!r}) continues it" if run else f"{driver}.run({one}) continues it"
     answers = {
         AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
         RunFunction: "Returned(text=…)",
@@ -221,7 +221,7 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
         case AskApproval():
             return f"{step}; or give the agent an approver with approve=…{later}"
         case FindOut():
-            return f"it had begun, must not run twice, and nobody knows what became of it; {step}{later}"
+            return f"it had begun, must not run twice, and nothing is known of its result; {step}{later}"
         case RunFunction():
             return f"the function has no callable; {step}; or link() one to it{later}"
-    return f"somebody has to answer; {step}{later}"  # a flow inside
+    return f"it needs an answer; {step}{later}"  # a flow inside

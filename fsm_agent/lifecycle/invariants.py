@@ -130,7 +130,7 @@ def _of_round(r: CallRecord) -> Iterator[str]:
         if not f.is_settled and has_verdict and f.needs_approval:
             yield f"function call {f.id!r} waits for approval, and was approved"
         if not f.is_settled and not has_verdict and _as_requested(f) != _as_requested(of_message):
-            yield f"function call {f.id!r} is not what the model asked for, and nobody approved it"
+            yield f"function call {f.id!r} is not what the model asked for, and was not approved"
 
 
 def _of_children(r: CallRecord) -> Iterator[str]:

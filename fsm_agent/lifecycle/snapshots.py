@@ -185,7 +185,7 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
         PromptChanged: The prompt has changed.
     """
     if on_change == "error" and call.prompt_change is not None:
-        raise PromptChanged(f"{call.prompt_change}; on_change='report' goes on with it as it is now")
+        raise PromptChanged(f"{call.prompt_change}; on_change='report' continues with it as it is now")
 
 
 def record_of(document: str | bytes) -> CallRecord:

@@ -32,7 +32,7 @@ async def bound(response: httpx2.Response) -> None:
     """Bound the body of a response, unless it is an event stream."""
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise httpx2.DecodingError(f"the answer came as {encoding!r}, which nobody asked for")
+        raise httpx2.DecodingError(f"the answer came as {encoding!r}, which was not asked for")
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream)

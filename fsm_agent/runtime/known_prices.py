@@ -84,11 +84,11 @@ def known_price(model: str) -> KnownPrice:
     snapshot, theirs = get_snapshot(), _THEIRS.get(prefix, prefix)
     provider = next((one for one in snapshot.providers if one.id == theirs), None)
     if provider is None or not name:
-        raise ConfigError(f"nobody knows the price of {model!r}: genai-prices has no provider {prefix!r}")
+        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no provider {prefix!r}")
     try:
         return KnownPrice(model, snapshot.find_provider_model(name, provider, None, None))
     except LookupError:
-        raise ConfigError(f"nobody knows the price of {model!r}: genai-prices has no such model") from None
+        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no such model") from None
 
 
 def known_models(provider: str) -> list[str]:

@@ -176,7 +176,7 @@ def other_header(run: str) -> RunExists:
     """Return the error for a run that exists with another header."""
     return RunExists(
         f"there is a run {run!r} already, which was begun otherwise: another name would be right, or resume({run!r}),"
-        " which goes on with that one"
+        " which continues that one"
     )
 
 
@@ -184,7 +184,7 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that exists and was begun with other values of the named arguments."""
     return RunExists(
         f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
-        f" would be right, or resume({run!r}), which goes on with that one"
+        f" would be right, or resume({run!r}), which continues that one"
     )
 
 

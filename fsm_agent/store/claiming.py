@@ -150,7 +150,7 @@ class Claiming:
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
-            raise StoreError(f"{there}: resume({journal.run!r}) goes on with it")
+            raise StoreError(f"{there}: resume({journal.run!r}) continues it")
         return process, self._make_recorder(lease, process, definition, loaded.posts)
 
     def resume(self, run: str, definition: Definition) -> Claimed:

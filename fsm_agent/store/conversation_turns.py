@@ -59,7 +59,7 @@ def turn_of(runs: Claiming, run: str, conversation: str = "") -> StoredTurn:
     except RunUnknown:
         raise RunUnknown(
             f"the run {run!r} of the conversation {conversation!r} was deleted, so what was said there is lost:"
-            " call('…', after=…) goes on from another dialog"
+            " call('…', after=…) continues another dialog"
         ) from None
     header = header_of(loaded.header)
     saved = runs.read_snapshot(loaded) if loaded.run.is_ended else None

@@ -76,8 +76,8 @@ class AlreadyAnswered(StoreError):
         self.run, self.key, self.by, self.at_s = run, key, by, at_s
 
     def __str__(self) -> str:
-        at = _moment(self.at_s)
-        return f"the question {self.key!r} of the run {self.run!r} was answered by {self.by or 'somebody'!r} at {at}"
+        by = f" by {self.by!r}" if self.by else ""
+        return f"the question {self.key!r} of the run {self.run!r} was answered{by} at {_moment(self.at_s)}"
 
 
 class Conflict(StoreError):

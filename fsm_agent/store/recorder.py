@@ -174,7 +174,7 @@ class StoreRecorder:
         self._took.append(post.id)
         self._update_urgency()
         if error is not None:
-            _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "somebody", error)
+            _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
         """Return whether a post that was refused stays: an approval that only the code it was given for can act on."""

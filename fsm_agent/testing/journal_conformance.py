@@ -93,7 +93,7 @@ class JournalConformance(StoreTests):
             assert run.updated_s > run.created_s or not self.takes_clock
 
     def test_an_append_follows_the_last_entry(self, storage: Storage) -> None:
-        """If it does not, nothing of it is written, and the lease goes on."""
+        """If it does not, nothing of it is written, and the lease stays valid."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one", "two"], snapshot=b"old")
         storage.store.post("r", "", "body")
@@ -107,7 +107,7 @@ class JournalConformance(StoreTests):
         assert storage.store.load("r").lines == ("one", "two", "three")
 
     def test_an_append_can_be_repeated(self, storage: Storage) -> None:
-        """Nobody knows what became of a commit whose connection broke; one that is over is not done again."""
+        """It is not known whether a commit whose connection broke was done; one that is over is not done again."""
         lease = begun(storage.store)
         storage.store.append(lease, 0, ["one"], snapshot=b"1")
         before = storage.store.load("r")
@@ -414,7 +414,7 @@ class JournalConformance(StoreTests):
         assert [run.id for run in storage.store.list()] == [winner]
 
     def test_a_deleted_run_is_gone(self, storage: Storage) -> None:
-        """Unless somebody holds it; others stay, and a conversation keeps its head."""
+        """Unless a process holds it; others stay, and a conversation keeps its head."""
         store, others = storage.store, list[Loaded]()
         for name in ("earlier", "r", "later"):
             store.create(name, "header", agent="a", follows=Head("c") if name == "r" else None)

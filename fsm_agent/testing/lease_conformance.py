@@ -44,7 +44,7 @@ class LeaseConformance(StoreTests):
         assert storage.store.claim("w", for_s=30) is None
 
     def test_a_run_is_begun_with_a_lease(self, storage: Storage) -> None:
-        """As a claim gives it; of a run that is there already nobody takes one."""
+        """As a claim gives it; a run that is there already gives none."""
         store, other = storage.store, storage.another()
         lease = store.create("r", "header", agent="a", holder="w", for_s=LONG_S)
         assert isinstance(lease, Lease), f"create(…, holder='w') returned {lease!r}"
@@ -174,7 +174,7 @@ class LeaseConformance(StoreTests):
         assert claimed_due(storage.another()).run == "r"
 
     def test_a_named_run_need_not_be_due(self, storage: Storage) -> None:
-        """Somebody wants to drive this one."""
+        """A caller wants to drive this one."""
         storage.store.append(begun(storage.store), 0, ["one"], waiting("k", due_s=storage.now_s + 500))
         assert claimed(storage.another()).n == 1
 
@@ -192,7 +192,7 @@ class LeaseConformance(StoreTests):
         assert storage.store.claim("w", for_s=9) is None
 
     def test_nobody_waits_for_ever(self, storage: Storage) -> None:
-        """A run that is due at once has been so since it was created, or posted to: it passes nobody."""
+        """A run that is due at once has been so since it was created, or posted to: it overtakes no other run."""
         store = storage.store
         store.append(begun(store, "timer"), 0, ["one"], waiting(due_s=storage.now_s + 1))
         store.append(begun(store, "posted"), 0, ["one"], waiting("k"))
@@ -223,7 +223,7 @@ class LeaseConformance(StoreTests):
         assert claimed_due(storage.another()).fence == lease.fence + 1
 
     def test_an_ended_run_is_never_due(self, storage: Storage) -> None:
-        """Not even with unread posts; and nobody can post to it."""
+        """Not even with unread posts; and it takes no further post."""
         store, lease = storage.store, begun(storage.store)
         store.post("r", "", "body")
         store.append(lease, 0, ["one"], ENDED)
@@ -283,7 +283,7 @@ class LeaseConformance(StoreTests):
         assert (store.load("r").run.holder, store.load("r").lines) == (None, ("one",))
 
     def test_many_who_claim_have_a_run_each(self, storage: Storage) -> None:
-        """Eight of them, twenty runs: each is claimed once, and nobody goes away while there are some."""
+        """Eight of them, twenty runs: each is claimed once, and no worker goes away while there are some."""
         runs = [f"r{i}" for i in range(20)]
         for run in runs:
             storage.store.create(run, "header", agent="a")

@@ -28,7 +28,7 @@ class StoreConformance(JournalConformance, LeaseConformance):
     It needs pytest alone.  Stores that are opened with one folder have the same runs, as those of two OS processes
     have; of a store that says ``is_volatile`` only one is opened in each test.  Time passes on the clock that `opened`
     is given.  Races are run by threads that begin at once, and again with one of two methods held up where it reads the
-    clock, while the other goes on.
+    clock, while the other runs.
 
     Attributes:
         takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
@@ -81,7 +81,7 @@ class StoreConformance(JournalConformance, LeaseConformance):
         assert due.run == "r"
 
     def test_a_run_may_heed_one_question_alone(self, storage: Storage) -> None:
-        """Other posts are kept for its next holder, and wake nobody, whether they come before the rest or after it."""
+        """Other posts are kept for its next holder, and wake no worker: not before the rest, nor after it."""
         store, other, rest = storage.store, storage.another(), waiting("k", "own").changed(heeds="k")
         lease = begun(store)
         other.post("r", "", "before")

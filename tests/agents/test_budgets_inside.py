@@ -235,7 +235,7 @@ def test_a_replay_costs_what_the_call_did_whatever_the_prices_are_now():
 
 def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made():
     right = r"prices=\{'script': Price\(input_micro_usd=…, output_micro_usd=…\)\} of the agent gives it one"
-    with pytest.raises(UsageError, match=f"^nobody knows the price of 'script': .*; {right}"):
+    with pytest.raises(UsageError, match=f"^the price of 'script' is not known: .*; {right}"):
         Agent(Script("42"), limits=Limits(cost_usd=1))
     agent = boss(inner=searcher(spending(1, "Found.")), limits=Limits(cost_usd=1), prices=DOLLAR)
     with pytest.raises(UsageError, match=right):
@@ -262,7 +262,7 @@ def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices
 
 def test_another_model_for_one_call_needs_a_price_as_well():
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR}, limits=Limits(cost_usd=1))
-    with pytest.raises(UsageError, match="nobody knows the price of 'other'"):
+    with pytest.raises(UsageError, match="the price of 'other' is not known"):
         agent.seed("x", model=Script("42", name="other"))
     assert agent.call("x", model=Script(spending(10, "42"))).usage.cost_usd == 0.00001
 

@@ -442,7 +442,7 @@ def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
     ("policy", "right"),
     [
         ({"retries": Retries()}, r"takes no retries: limits=Limits\(recalls=…"),
-        ({"blocking": False}, "takes no blocking: an agent holds up nobody"),
+        ({"blocking": False}, "takes no blocking: an agent blocks no other task"),
         ({"on_error": "retry"}, r"is not retried: limits=Limits\(recalls=…"),
         ({"once": True}, "takes no once: what must not run twice is one of the agent's own functions"),
         ({"middleware": [lambda f, following: following(f)]}, "takes no middleware"),

@@ -104,7 +104,7 @@ class TestRestore:
 
     def test_it_may_be_an_error(self, agent):
         for attempt in (agent.restore, restore):
-            with pytest.raises(PromptChanged, match="on_change='report' goes on with it"):
+            with pytest.raises(PromptChanged, match="on_change='report' continues with it"):
                 attempt(snapshot(agent.waiting), NEW, on_change="error")
         assert restore(snapshot(agent.waiting), NEW).prompt_change.after == NEW.fingerprint
         with pytest.raises(UsageError, match="on_change is None"):

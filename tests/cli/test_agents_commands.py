@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +174,71 @@ def test_run_does_a_task(weather, monkeypatch):
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {"text": "Two.", "confidence": 0.5}
     assert "Calling → Completed (answered)" in done.stderr
+
+
+STUCK = """
+from fsm_agent import AgentBase, function
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    "Erase a file."
+    return "gone"
+
+class Eraser(AgentBase[str]):
+    agent_type = "eraser"
+    functions = [erase]
+
+class Broken(AgentBase[str]):
+    agent_type = "broken"
+    agent_group = ("one",)
+    def answer(self, task: str) -> str:
+        raise ValueError("no letter for sk-abcdefghijklmnopqrstuvwx\\n" + "x " * 5_000)
+"""
+
+
+@pytest.fixture
+def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "stuck_agent.py").write_text(STUCK)
+    for kind in ("Eraser", "Broken"):
+        model = f'agent_type = "stuck_agent:{kind}"\nmodel = "openai-chat:m"\n'
+        (tmp_path / f"{kind.lower()}.toml").write_text(model)
+    call = {"id": "c1", "type": "function", "function": {"name": "erase", "arguments": '{"path": "x"}'}}
+    with StubServer([{"role": "assistant", "content": None, "tool_calls": [call]}]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+        yield
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("json_lines", [True, False])
+@pytest.mark.usefixtures("stuck")
+def test_a_run_that_waits_says_for_what_and_how_to_answer(tmp_path: Path, is_kept: bool, json_lines: bool):
+    if is_kept:
+        with (tmp_path / "eraser.toml").open("a") as file:
+            file.write(f"store = {str(tmp_path / 'runs.db')!r}\nname = 'eraser'\n")
+    waiting = run("run", "eraser.toml", "Erase x.", *(["--json"] if json_lines else []))
+    assert waiting.exit_code == 3
+    assert "waits for approval as ask:1.0: erase(path='x')" in waiting.stderr
+    last = waiting.stderr.splitlines()[-1]
+    assert last.startswith("fsm-agent: the agent call waits in ToolInterrupt for 'ask:1.0' (approval of erase(")
+    command = last.rpartition("answer with ")[2]
+    if is_kept:
+        answered = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="fsm-agent")
+        assert answered.stdout.startswith("posted approved to ask:1.0 of "), answered.stderr
+    else:
+        assert "the call was not kept: --approve, or a store in the configuration" in last
+    if json_lines:
+        told = json.loads(waiting.stdout.splitlines()[-1])
+        assert (told["type"], told["exit_status"], told["waits_for"]) == ("suspended", 3, ["ask:1.0"])
+        assert told["answer_with"] == ({"ask:1.0": command} if is_kept else {})
+
+
+@pytest.mark.usefixtures("stuck")
+def test_an_answer_that_raises_is_told_in_one_line_with_its_place_and_without_keys():
+    failed = run("run", "broken.toml", "?")
+    assert failed.exit_code == 1
+    *_, last = failed.stderr.splitlines()
+    assert last.startswith("fsm-agent: ")
+    assert "ValueError: no letter for sk-a*** x x" in last
+    assert last.endswith("(stuck_agent.py, line 17, in answer)")
+    assert len(last) < 600

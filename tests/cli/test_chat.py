@@ -100,7 +100,7 @@ def test_a_turn_that_waits_says_how_it_is_answered(here: Path):
     options = ["my files", "--store", "chats.db", "--function", "chat_tools:remove"]
     ended, _ = chat([ASKS], "Remove x.", "more", arguments=options)
     assert ended.exit_code == 3
-    [command] = [line.strip() for line in ended.stderr.splitlines() if "runs answer" in line]
+    [command] = [line.partition("answer with ")[2] for line in ended.stderr.splitlines() if "runs answer" in line]
     run = shlex.split(command)[3]
     assert run.startswith("my files-")
     assert command == f"fsm-agent runs answer '{run}' --store chats.db ask:1.0 --approve"

@@ -188,9 +188,24 @@ def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
 def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     waiting = flows("run", "post:words", '{"about": "x"}', "--run-id", "w", *STORE, code=3)
     key = "asking#1/ask:1.0"
-    assert f"fsm-agent runs answer w {key} --approve --store runs.db" in waiting.stderr
+    *_, last = waiting.stderr.splitlines()
+    assert last.endswith(f": answer with fsm-agent runs answer w '{key}' --approve --store runs.db")
     refused = flows("answer", "post:words", "w", key, '"x"', *STORE, code=1)
     assert f"fsm-agent runs answer w '{key}' is right" in refused.stderr
     words = ["runs", "answer", "w", key, "--approve", *STORE]
     assert CliRunner().invoke(app, words, prog_name="fsm-agent").exit_code == 0
     assert flows("run", "post:words", "--run-id", "w", *STORE).stdout.startswith("sent\n")
+
+
+def test_a_function_that_raises_is_told_in_one_line_without_keys(here: Path):
+    (here / "broken_of_test.py").write_text(
+        "from dataclasses import dataclass\nfrom fsm_agent.flows import Flow, end, execute\n"
+        "@dataclass(frozen=True)\nclass D:\n    n: int\n"
+        "@execute\ndef work(d: D) -> D:\n    raise ValueError('no sk-abcdefghijklmnopqrstuvwx\\n' + 'x ' * 5_000)\n"
+        "breaks = Flow('breaks', D, start=work, rows=[work.done(end('done'))])\n"
+    )
+    ended = flows("run", "broken_of_test", '{"n": 1}', "--quiet", code=1)
+    *_, last = ended.stderr.splitlines()
+    assert last.startswith("fsm-agent: the run ")
+    assert "raised: ValueError: no sk-a*** x x" in last
+    assert len(last) < 2_100

@@ -149,6 +149,9 @@ class TestTheLastLine:
         given = ("--function", "tools_of_lines:remove", "--store", "runs.db", "--run-id", "tidy")
         told = lines([asks_for("remove", path="x")], "ask", "?", *given, code=3)
         assert (told[-1]["type"], told[-1]["exit_status"], told[-1]["waits_for"]) == ("suspended", 3, ["ask:1.0"])
+        command = "fsm-agent runs answer tidy --store runs.db ask:1.0 --approve"
+        assert told[-1]["answer_with"] == {"ask:1.0": command}
+        assert told[-1]["error"].endswith(f": answer with {command}")
         again = lines([], "runs", "resume", "tidy", *given[:-2], code=3)
         assert again[-1]["type"] == "suspended"
 

@@ -75,7 +75,7 @@ class TestEnds:
             ended = ask(*asked, "--store", "my runs.db", "--run-id", "one", folder=folder)
             assert ended.returncode == 3
             lines = [line for line in ended.stderr.splitlines() if "fsm-agent runs" in line]
-            for command in [line[line.index("fsm-agent runs") :] for line in lines]:
+            for command in reversed([line[line.index("fsm-agent runs") :] for line in lines]):  # the last one answers
                 typed = f"{sys.executable} -m {command.replace('fsm-agent', 'fsm_agent', 1)}"
                 done = subprocess.run(typed, shell=True, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder)
                 assert done.returncode == 0, done.stderr

@@ -83,7 +83,10 @@ def test_what_waits_is_told_without_code(here: Path):
         given = ["--base-url", stub.base_url, "--function", "waiting:erase"]
         ended = CliRunner().invoke(app, ["ask", "?", *STUB, *given])
     assert ended.exit_code == 3
-    assert ended.stderr.splitlines()[-1].endswith("waits in ToolInterrupt for 'ask:1.0' (approval of erase({}))")
+    waits = "waits in ToolInterrupt for 'ask:1.0' (approval of erase({}))"
+    assert ended.stderr.splitlines()[-1].endswith(
+        f"{waits}: the call was not kept: ask again with --approve, or with --store runs.db to answer later"
+    )
 
 
 class TestNarrow:

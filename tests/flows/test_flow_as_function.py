@@ -179,7 +179,7 @@ def test_questions_suspend_the_call_and_are_answered_under_their_path_in_snapsho
 
 def test_the_error_says_what_somebody_can_do():
     agent = boss(letters("Dear friend"))
-    with pytest.raises(CallSuspended, match=rf"{REVIEW}': somebody has to answer; advance the call with Returned"):
+    with pytest.raises(CallSuspended, match=rf"{REVIEW}': it needs an answer; advance the call with Returned"):
         agent.call("Go.")
 
 
@@ -355,7 +355,7 @@ def test_it_is_called_by_itself_as_well():
     [
         ({"retries": Retries()}, r"the flow 'letters' as a function takes no retries"),
         ({"once": True}, r"takes no once: what must not run twice is one of the flow's own functions"),
-        ({"blocking": False}, r"takes no blocking: a flow holds up nobody"),
+        ({"blocking": False}, r"takes no blocking: a flow blocks no other task"),
         ({"on_error": "retry"}, r"is not retried"),
         ({"returns": 17}, r"returns is 17: a function of the data"),
         ({"name": "a b"}, r"function name 'a b'"),

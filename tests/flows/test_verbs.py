@@ -7,7 +7,7 @@ import inspect
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fsm_agent import (
     Conversation,
     Done,
     MemoryStore,
+    Prompt,
     ProviderError,
     UsageError,
     Worker,
@@ -229,14 +230,42 @@ def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
     for verb in ("call", "seed", "stream"):
         with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
             list(getattr(one, verb)(kind.task, dps=3))
-    for verb in ("acall", "amap"):
-        with pytest.raises((UsageError, ExceptionGroup), match=r"there is no option 'dps'|1 of 1 tasks failed"):
-            asyncio.run(outputs(getattr(one, verb)([kind.task] if verb == "amap" else kind.task, dps=3)))
+    with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
+        asyncio.run(one.acall(kind.task, dps=3))
 
 
-async def outputs(coming: Any) -> Any:
-    found = await coming
-    return found.outputs
+@pytest.mark.parametrize("verb", ["map", "amap"])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("dps", r"there is no option 'dps': did you mean 'deps'\?"),
+        ("concurency", r"there is no option 'concurency': did you mean 'concurrency'\?"),
+        ("run_id", "run_id 3 names one run, and map makes one for each task"),
+    ],
+)
+def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(
+    kind: Kind, verb: str, option: str, said: str
+) -> None:
+    model = Script()
+    begun = list[Any]()
+
+    def tasks() -> Iterator[Any]:
+        begun.append(kind.task)
+        yield kind.task
+
+    one = kind.make(model)
+    with pytest.raises(UsageError, match=said):
+        one.map(tasks(), **{option: 3}) if verb == "map" else asyncio.run(one.amap(tasks(), **{option: 3}))
+    assert not begun
+    assert not model.requests
+
+
+def test_a_value_of_the_prompt_as_an_option_of_many_tasks_is_told_as_of_one() -> None:
+    agent, order = Agent(Script()), Prompt("Read {{ letter }}.")
+    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
+        agent.call(order, letter="x")  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
+        agent.map([order], letter="x")  # type: ignore[call-overload]
 
 
 def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:
@@ -313,6 +342,29 @@ def test_the_command_line_finds_each_kind(tmp_path: Path, monkeypatch: pytest.Mo
     found, _ = load_runnables("kinds_of_a_test")
     assert [type(one).__name__ for one in found] == ["Agent", "Flow", "Orchestrator"]
     assert [flow.name for flow in load_flows("kinds_of_a_test")] == ["asking", "orchestrator"]
+
+
+def test_the_flow_of_an_orchestrator_is_no_second_runnable_and_two_of_one_name_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner_of_a_test.py").write_text(
+        "from flows.test_verbs import KINDS, Script\nflow = (team := KINDS['Orchestrator'].make(Script())).flow\n"
+    )
+    (tmp_path / "twice_of_a_test.py").write_text(
+        "from flows.test_verbs import KINDS, Script\n"
+        "agent = KINDS['Agent'].make(Script())\n"
+        "team = KINDS['Orchestrator'].make(Script(), name='shout')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    for named in ("inner_of_a_test", "inner_of_a_test:team"):
+        found, _ = load_runnables(named)
+        assert [type(one) for one in found] == [Orchestrator]
+    (flow,), _ = load_runnables("inner_of_a_test:flow")
+    assert isinstance(flow, Flow)
+    said = "'twice_of_a_test' has a runnable of type Agent and one of type Orchestrator, both named 'shout'"
+    with pytest.raises(UsageError, match=said):
+        load_runnables("twice_of_a_test")
 
 
 def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:

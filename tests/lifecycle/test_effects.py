@@ -165,7 +165,7 @@ def test_what_is_waited_for_is_named_with_the_next_step():
         [outside]
     )
     assert describe_effects([]) == "nothing"
-    assert describe_effects([Begin("begin")]) == "'begin': agent.run(call) goes on with it"
+    assert describe_effects([Begin("begin")]) == "'begin': agent.run(call) continues it"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
         (waiting, "round.+", PENDING, r"the round has the function calls \['2.0', '2.1', '2.1'\], and the last"),
         (waiting, "round.0.name", "erase", "function call '2.0' is of 'erase', and the model asked for 'add'"),
         (waiting, "round.1.arguments_json", '{"path":"/"}', "function call '2.1' is not what the model asked for"),
-        (waiting, "round.1.fingerprint", "other", "function call '2.1' is not what the model asked for, and nobody"),
+        (waiting, "round.1.fingerprint", "other", "function call '2.1' is not what the model asked for, and was"),
         (waiting, "failures", [FAILURE], "1 failures are reported, and 0 requests have failed"),
         (recalled, "failures.0.key", "model:7", "the failure of 'model:7' is reported, and the request that failed is"),
         (recalled, "failures.0.delay_s", None, "the failure of 'model:0' is followed by no delay, and by 'Backoff'"),

@@ -91,7 +91,7 @@ def test_bodies_are_bounded_over_the_old_transport_too(caplog):
         far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=1.0)
         with pytest.raises(MCPServerError, match="did not answer in 1 s"):
             _ = far.functions
-    assert "the answer came as 'gzip', which nobody asked for" in caplog.text
+    assert "the answer came as 'gzip', which was not asked for" in caplog.text
 
 
 def test_a_session_that_the_server_forgot_is_begun_anew(stub):

@@ -55,7 +55,7 @@ def test_a_client_that_chooses_names_all_its_models():
     both = FallbackClient([Script("a"), "openai:gpt-5-mini"])
     assert models_of(both) == ("script", "openai:gpt-5-mini")
     assert models_of(RateLimitedClient(both, RateLimit(requests_per_minute=9))) == ("script", "openai:gpt-5-mini")
-    with pytest.raises(UsageError, match="nobody knows the price of 'script'"):
+    with pytest.raises(UsageError, match="the price of 'script' is not known"):
         PriceList(None, models_of(both)).check()
     PriceList({"script": CHEAP}, models_of(both)).check()
 

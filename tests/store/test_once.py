@@ -127,7 +127,7 @@ def lost_in_the_function(shop: Shop, *, is_async: bool, entries: Any = ()) -> tu
 
 def asked(agent: Agent[Any, Any], answers: Any = None) -> Any:
     """The question that the next holder asks."""
-    with pytest.raises(CallSuspended, match="must not run twice, and nobody knows what became of it") as caught:
+    with pytest.raises(CallSuspended, match="must not run twice, and nothing is known of its result") as caught:
         agent.resume("r1", answers)
     return caught.value.call
 
@@ -200,7 +200,7 @@ def test_reconcile_finds_out(is_async: bool, is_async_driver: bool, found: Any):
     agent = shop.next_holder()
     resume = (lambda: asyncio.run(agent.aresume("r1"))) if is_async_driver else (lambda: agent.resume("r1"))
     if found is None:
-        with pytest.raises(CallSuspended, match="nobody knows"):
+        with pytest.raises(CallSuspended, match="nothing is known"):
             resume()
         assert [q.key for q in loaded(shop.store).run.waits] == ["doubt:1.0"]
     else:
@@ -311,7 +311,7 @@ def test_another_driver_asks_as_well_in_the_same_os_process(how: str):
     agent, one = broken_off(shop)
     if how == "restored":
         one = restore(snapshot(one), one.prompt)
-    with pytest.raises(CallSuspended, match="nobody knows what became of it"):
+    with pytest.raises(CallSuspended, match="nothing is known of its result"):
         agent.run(one)
     assert shop.paid == []
     assert [effect.key for effect in one.effects] == ["doubt:1.0"]

@@ -146,7 +146,7 @@ def test_a_signed_run_that_is_read_without_its_key_says_so_and_is_left_as_it_is(
 
 def test_a_backoff_beyond_the_patience_is_a_rest_that_is_due(store: Any):
     agent = clerk(Runs(store, patience_s=1.0))
-    with pytest.raises(CallSuspended, match=r"agent\.resume\('r1'\) goes on with it"):
+    with pytest.raises(CallSuspended, match=r"agent\.resume\('r1'\) continues it"):
         agent.call("Go.", run_id="r1")
     run = loaded(store).run
     assert run.state == "Backoff"

@@ -401,7 +401,7 @@ class TestEnds:
         store.delete(second)
         with pytest.raises(RunUnknown, match=f"the run {second!r} of the conversation 'c' was deleted") as caught:
             agent.conversation("c").call("4")
-        assert "call('…', after=…) goes on from another dialog" in str(caught.value)
+        assert "call('…', after=…) continues another dialog" in str(caught.value)
         fresh = agent_of(store, "4", "5")
         assert fresh.conversation("c").call("4", after=Dialog().put("0")).output == "4"
         fresh.conversation("c").call("5")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {
     "acall": "{a} is driven as the call that asks it is",
-    "blocking": "{a} holds up nobody",
+    "blocking": "{a} blocks no other task",
     "retries": "limits=Limits(recalls=…, parse_retries=…) of the agent say how often it tries",
     "once": "what must not run twice is one of {the}'s own functions",
     "reconcile": "what must not run twice is one of {the}'s own functions",

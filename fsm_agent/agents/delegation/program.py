@@ -18,11 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import Text
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     import asyncio
 else:
     asyncio = deferred("asyncio")
+
+MAX_SHOWN_CHARS = 200  # of the text of an exception
 
 
 class Program(Closing):
@@ -222,4 +226,10 @@ def _failure(error: Exception) -> ProviderError:
     if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended
         right = "an answer cannot wait for a person; a flow can: flow.bound(agent.agents)"
         return ProviderError(f"{type(error).__name__}: {error}: {right}", retryable=False)
-    return ProviderError(f"{type(error).__name__}: {error}", retryable=False)
+    return ProviderError(_told(error), retryable=False)
+
+
+def _told(error: Exception) -> str:
+    """Return the type and the text of an exception as one line, without keys."""
+    text = " ".join(mask_keys(error_text(error)).split())
+    return f"{type(error).__name__}: {text if len(text) <= MAX_SHOWN_CHARS else f'{text[:MAX_SHOWN_CHARS]}…'}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +29,11 @@ from fsm_agent.cli.agents.project import write_project
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
-from fsm_agent.cli.render import Approver, json_text
-from fsm_agent.cli.reporting import FAILED, in_options, option, reporting
+from fsm_agent.cli.render import Approver, json_text, tell_waits
+from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text, in_options, option, reporting
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.messages.event import Event
 
 _LEAST = 40  # columns next to the names
@@ -132,7 +134,13 @@ def run(
         values = option("--var", pairs, var or ())
         with _build_agent(file, module, overrides) as agent:
             watched = _watch_agent(agent, _Steps(screen, lines), screen, approve)
-            output = watched(watched.prompt(task=task, **values) if values else task)
+            try:
+                output = watched(watched.prompt(task=task, **values) if values else task)
+            except CallSuspended as waiting:
+                answers = tell_waits(waiting, screen, _command_for(waiting, watched), _NOT_KEPT)
+                told = {"waits_for": [effect.key for effect in waiting.call.effects], "answer_with": answers}
+                lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
+                raise
         screen.pause()
         if lines:
             lines.end("result", output=output)
@@ -184,6 +192,17 @@ def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str
         return {}
     screen.tell(GUESSES)
     return {} if agent.approve is not None else {"approve": Approver(screen)}
+
+
+def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
+    """Return the command that answers a call of the agent when a key and the answer follow; "" if it is not kept."""
+    journal, store = waiting.call.journal, agent.store
+    if journal is None or not journal.is_stored or not isinstance(store, str | PathLike):
+        return ""
+    return f"fsm-agent runs answer {shlex.quote(journal.run)} --store {shlex.quote(str(store))}"
+
+
+_NOT_KEPT = "the call was not kept: --approve, or a store in the configuration to answer later, would be right"
 
 
 class _Steps:

@@ -152,7 +152,7 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
         right = "a number of seconds above 0"
         raise FlowError(f"{here} has the time {state.within_s!r}: {right} would be right")
     if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
-        what = "must not run twice and has within_s, after which nobody would know what became of it"
+        what = "must not run twice and has within_s, after which nothing would be known of its result"
         raise FlowError(f"{here} {what}: leave within_s out")
     check_abandonment(here, state, agents)
     if isinstance(state, CallState):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -269,6 +269,9 @@ class Orchestrator(Runnable):
         return self.flow.as_function(name, described, start=start, returns=returns, **policy)
 
     # What `Runnable` asks, of its flow
+
+    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
+        self.flow.check_options(options, task, others)
 
     @property
     def runs(self) -> Runs:

@@ -119,7 +119,7 @@ class Arriving:
         return (value,)
 
     def _value(self, document: _Document) -> Any:
-        """Return what the document says so far, `NOTHING` if that is no output, `UNDECIDED` if nobody can say yet."""
+        """Return what the document says so far, `NOTHING` if that is no output, `UNDECIDED` if it is too early."""
         try:
             firm, whole = document.read()
         except (ValueError, TypeError, RecursionError):  # no JSON; half a surrogate pair

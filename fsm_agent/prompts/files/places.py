@@ -34,5 +34,5 @@ def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files of prompts in a directory, and their names there without what they end in."""
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
-        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are somebody else's
+        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are those of other programs
             yield file, name

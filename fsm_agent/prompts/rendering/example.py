@@ -115,7 +115,7 @@ def _value_of(value: Any, name: str) -> Any:
 
 
 def _checked(field: RecordField, example: Any, owner: str) -> Any:
-    """Return an example that somebody wrote, as JSON, if it is of the field's type."""
+    """Return an example that the user wrote, as JSON, if it is of the field's type."""
     data = _as_json(example)
     annotated: Any = Annotated
     adapter = pydantic.TypeAdapter(annotated[(field.info.annotation, *(field.info.metadata or [None]))])
