@@ -68,7 +68,8 @@ def check_pass(one: Any, owner: str = "context") -> None:
     Raises:
         UsageError: It is not callable, or takes other arguments.
     """
-    if isinstance(one, type) or not callable(one):
+    makes_one = getattr(one, "__module__", "").startswith("fsm_agent.context.") and inspect.isfunction(one)
+    if isinstance(one, type) or not callable(one) or makes_one:
         raise UsageError(f"{owner} has {one!r:.80}: a function of messages, keep_last(8), say, would be right")
     takes_record(one)
 

@@ -239,8 +239,8 @@ def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called)
             seen.append([message.text for message in event.shown])
 
     def last(messages: Any) -> Any:
-        return messages[-2:] if messages[-1].role == "tool" else messages
+        return [*messages[:2], *messages[-2:]] if messages[-1].role == "tool" else messages
 
-    called(Agent(model, system="Add.", functions=[add], output=int, processors=[last], hooks=[Prompts()]))
+    called(Agent(model, system="Add.", functions=[add], output=int, context=[last], hooks=[Prompts()]))
     assert seen == [[message.text for message in request.messages] for request in model.requests]
-    assert [len(texts) for texts in seen] == [2, 2, 4], "as the processor leaves them, and with the exception branch"
+    assert [len(texts) for texts in seen] == [2, 2, 4], "as the pass leaves them, and with the exception branch"

@@ -18,6 +18,9 @@ from support.agent_calls import (
     stop_when,
 )
 
+from fsm_agent.context import Budget, compress, keep_last, mask, once, summarize
+from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context.view import View
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
@@ -26,13 +29,19 @@ from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
 WALKS = 6000
+PLANS = (
+    ContextPlan((summarize(keep=1, step=1),), Budget()),
+    ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1), keep_last(1)))),
+    ContextPlan((once(), mask(1, 0), compress(2), keep_last(3)), Budget(hard=400, soft=100)),
+)
 ENOUGH = 80  # steps; only unlimited rounds come near
 
 taken: Counter[str] = Counter()
 
 
 def reborn(call: AgentCall) -> AgentCall:
-    return restore(snapshot(call), call.prompt, stop_when=stop_when)
+    view = None if call.view is None else View(call.view.plan)
+    return restore(snapshot(call), call.prompt, stop_when=stop_when, view=view)
 
 
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
@@ -71,9 +80,14 @@ def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
         rng = Random(seed * 100 + number)
         budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
-        call, journal = walk(
-            rng, seeded(budget, depth=depth, prompt=rng.choice([PROMPT, PROMPT, STAGED])), stored=number % 10 == 0
+        plan = rng.choice([None, None, *PLANS])
+        began = seeded(
+            budget,
+            depth=depth,
+            prompt=rng.choice([PROMPT, PROMPT, STAGED]),
+            view=None if plan is None else View(plan),
         )
+        call, journal = walk(rng, began, stored=number % 10 == 0)
         r = call.record
         taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
         assert len(r.trace) == len(journal)
@@ -97,11 +111,11 @@ def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
     replayed = 0
     for number in range(50):
         rng = Random(seed * 1000 + number)
-        budget = limits(rng)
-        call, journal = walk(rng, seeded(budget), stored=False)
+        budget, plan = limits(rng), rng.choice([None, *PLANS])
+        call, journal = walk(rng, seeded(budget, view=plan and View(plan)), stored=False)
         if call.effects or any(key == "" or isinstance(said, FunctionFailed) for key, said in journal):
             continue
-        again, rest = seeded(budget), dict(journal)
+        again, rest = seeded(budget, view=plan and View(plan)), dict(journal)
         while again.effects:
             effect = rng.choice(again.effects)
             again.advance(effect.key, rest.pop(effect.key))

@@ -7,10 +7,20 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.lifecycle.effects import (
+    AskApproval,
+    AskSummary,
+    Begin,
+    CallModel,
+    FindOut,
+    RunFunction,
+    Sleep,
+    StartFunction,
+)
 from fsm_agent.lifecycle.interpret import StopContext
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
@@ -92,9 +102,11 @@ STAGED = PROMPT.extend(mode="two_stage")
 TYPED = Prompt("{{ task }}", path="typed", functions=(add, tick), output=int, mode="function")
 
 
-def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT) -> AgentCall:
+def seeded(
+    limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT, view: View | None = None
+) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when)
+    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, view=view)
 
 
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
@@ -167,7 +179,15 @@ def reply(rng: Random) -> Reply:
     return asked(text=text).changed(finish=rng.choice(["stop", "stop", "length"]))
 
 
+def summary(rng: Random) -> Reply:
+    if rng.random() < 0.8:
+        return asked(text="So far it has counted.")
+    return rng.choice([asked(text=" "), asked(some_call(rng)), reply(rng)])
+
+
 def failure(rng: Random) -> ModelFailed:
+    if rng.random() < 0.3:
+        return ModelFailed(error=ErrorReport(kind="ContextTooLong", message="too many tokens", status=400), at_s=1.0)
     error = ErrorReport(message="overloaded", status=529, retryable=rng.random() < 0.8)
     return ModelFailed(error=error, delay_s=rng.choice([0.5, 0.5, 61.0]), at_s=1.0)
 
@@ -183,6 +203,8 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
             return effect.key, Begun(at_s=0.0, id="walk-1")
         case CallModel():
             return effect.key, failure(rng) if rng.random() < 0.2 else Replied(reply=reply(rng))
+        case AskSummary():
+            return effect.key, failure(rng) if rng.random() < 0.3 else Replied(reply=summary(rng))
         case Sleep():
             return effect.key, Slept()
         case AskApproval():
