@@ -33,7 +33,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "hooks=[…]": "callbacks",
     "store=…": "checkpointer session",
     "approve=…": "interrupt_before require_approval",
-    "a validator in the type of the output, or Prompt(…, parser=…)": "output_validator output_guardrails",
+    "check=…, or a validator in the type of the output": "output_validator output_validators output_guardrails",
     "a type, Agent[Shop, str](…), and deps=… of call": "deps_type context_type",
     "deps=… of call": "deps context",
     "on_exception=… of a Prompt": "exception_handler",
@@ -41,7 +41,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "extra={…} of call": "metadata",
     "agent.conversation('…').call": "session_id thread_id",
     "an argument of the Agent, or of a Prompt as the task": "system functions output settings",
-    "an argument of the Agent": "limits hooks approve stop_when",
+    "an argument of the Agent": "limits hooks approve check stop_when",
     # attributes
     "call": "run_sync invoke kickoff ask chat",
     "acall": "ainvoke",

@@ -53,7 +53,7 @@ from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.logs.log import LOG
 from fsm_agent.runtime.results.pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
-from fsm_agent.runtime.world import Approve, World
+from fsm_agent.runtime.world import Approve, Check, World
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -124,6 +124,10 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         limits: The budgets of each call.
         settings: How the model is to answer, such as its temperature.
         stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
+        check: Judges each answer before it is the output, whatever prompt it answers: called with the parsed output,
+            and with the call's `Context` if it takes one, plain or ``async``.  It returns the output, changed or not,
+            or raises `Retry`, whose text has the model try again within ``limits.parse_retries``.  Whatever else it
+            raises makes the call fail.  It is run once per answer, also if the call is resumed later.
         approve: Asked about every function call before any of its round is run, except for functions with
             ``needs_approval=False``: with the call, and with its `Context` if it takes one.  It returns True, False,
             ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``; None, if it cannot say, suspends the
@@ -151,6 +155,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     limits: Limits = Limits()
     settings: Settings = Settings()
     stop_when: StopWhen | None = field(default=None, repr=False)
+    check: Check[Out, Deps] | None = field(default=None, repr=False)
     approve: Approve[Deps] | None = field(default=None, repr=False)
     context: ContextOption = field(default=None, repr=False)
     results: ResultPipeline | None = None
@@ -180,6 +185,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             handoffs.check_agents(self, prompt, is_late=False)
         if self.approve is not None:
             accepts_context(self.approve, "approve")
+        if self.check is not None:
+            accepts_context(self.check, "check", "output")
         if self.prices is not None or self.limits.cost_usd is not None:
             check_prices(self)
 
@@ -189,7 +196,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         functions = ", ".join([getattr(item, "name", "") or type(item).__qualname__ for item in self.functions])
         plain = ("output", "limits", "settings")
         changes = [f"{name}={getattr(self, name)!r}" for name in plain if getattr(self, name) != _DEFAULTS[name]]
-        others = ("stop_when", "approve", "context", "results", "hooks", "store")
+        others = ("stop_when", "check", "approve", "context", "results", "hooks", "store")
         has = [f"{name}=…" for name in others if getattr(self, name) not in (None, ())]
         said = ", ".join([repr(model), f"name={self.name!r}", f"functions=[{functions}]", *changes, *has])
         return f"{type(self).__name__}({said})"
@@ -219,7 +226,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
         """The agent that classifies for this one: it only answers."""
-        without = {"functions": (), "output": str, "stop_when": None, "approve": None, "results": None}
+        without = {"functions": (), "output": str, "stop_when": None, "check": None}
+        without |= {"approve": None, "results": None}
         fields_of = {name: getattr(self, name) for name in ARGUMENTS}
         made = Agent[Deps, str](**{**fields_of, "model": self.client, **without})
         vars(made)["_clients"] = self._clients  # which this one closes
@@ -475,7 +483,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         view = None if self._plan.is_off else views.View(self._plan)
         settings = self.settings.override(args) if args else self.settings
-        asks = {"stop_when": self.stop_when, "has_approver": self.approve is not None}
+        asks = {"stop_when": self.stop_when, "check": self.check, "has_approver": self.approve is not None}
         return {"settings": settings, "args": args or {}, "view": view, "deps": deps, **asks}
 
     @overload

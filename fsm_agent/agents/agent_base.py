@@ -109,7 +109,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     Attributes:
         agent_type: The name of the class in the registry and in configurations.
         agent_group: The names of its sub-agents; or a mapping of these to arguments of an `Agent`.  The attributes of
-            the class hold for each of them, except ``output`` and ``prompt``.
+            the class hold for each of them, except ``output``, ``check`` and ``prompt``.
         expertise: What it can do; the system prompt, unless it has another.
         description: The expertise in short, for a choice among agents; by default its beginning.
         capabilities: What it can do, as a list.
@@ -127,12 +127,15 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         prompt: Any
         functions: Any
         output: Any
-        system: Any  # as approve and stop_when: a function that is assigned takes no self, one that is defined does
+        system: (
+            Any  # as approve, check and stop_when: a function that is assigned takes no self, one that is defined does
+        )
         system_path: str
         profile: str
         limits: Any
         settings: Any
         stop_when: Any
+        check: Any
         approve: Any
         name: Any
 
@@ -241,6 +244,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             of_class: What the class says.  Of several sub-agents that is for each, but for its prompt and output.
         """
         options = dict(of_class)
+        if hasattr(self, "answer"):
+            options.pop("check", None)  # it is for what the agent as a whole answers
         if len(self.agent_group) > 1:
             options.pop("output", None)
             del options["prompt"]
@@ -383,10 +388,11 @@ def _program_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of an agent whose `answer` is its model.
 
-    The functions, models, budgets and hooks of the class are for its sub-agents.  The output, the store, the world and
-    the deadline are for the agent as a whole.
+    The functions, models, budgets and hooks of the class are for its sub-agents.  The output, its check, the store, the
+    world and the deadline are for the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]
+    checked = {"check": of_class["check"]} if "check" in of_class else {}
     deadline = {"deadline_s": of_agent["limits"].deadline_s, "depth": of_agent["limits"].depth}
     kept = {each: of_agent[each] for each in ("store", "world") if each in of_agent}
     return {
@@ -394,5 +400,6 @@ def _program_arguments(
         "name": name,
         "output": output,
         "limits": LIMITS.changed(**deadline),
+        **checked,
         **kept,
     }

@@ -135,6 +135,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     limits: Limits
     settings: Settings
     stop_when: StopWhen | None
+    check: Callable[..., Any] | None
     approve: Approve[Deps] | None
     context: ContextOption
     results: ResultPipeline | None
@@ -177,6 +178,7 @@ class ConfigOverrides(_ConfigOverrides, total=False):
     approve: Any
     hooks: Sequence[Any]
     stop_when: Any
+    check: Any
     context: Any
     results: Any
     prices: Any

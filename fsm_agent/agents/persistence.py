@@ -182,14 +182,20 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
 
 
 def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
-    """Return a run that was claimed; give it back if its model has to be given again.
+    """Return a run that was claimed; give it back if its model has to be given again, or its check is missing.
 
     Raises:
-        UsageError: The run names a model for which no client can be made here.
+        UsageError: The run names a model for which no client can be made here, or its answers are checked, and the
+            agent has no check.
     """
     call, recorder = claimed
     if recorder is None:
         return claimed
+    if call.record.is_checked and call.check is None and call.record.ending is None:
+        _give_back(claimed)
+        raise UsageError(
+            f"the answers of {call} are checked, and the agent {agent.name!r} has no check by now: check=… gives it one"
+        )
     try:
         agent.world_of(call)
     except UsageError as error:

@@ -29,6 +29,7 @@ from fsm_agent.messages.message import FunctionResult, Message
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
+_BRANCH_CHARACTERS = 4_000  # that a message of the exception branch is taken to have
 _CHARACTERS = 3  # that are about a token, for the length of what a summarizer is shown
 
 
@@ -57,7 +58,19 @@ class View:
         plan: What is done with each request.
     """
 
-    __slots__ = ("_counted", "_frame", "_is_warned", "_last", "_memos", "_reported", "_seen", "_shown", "plan")
+    __slots__ = (
+        "_counted",
+        "_frame",
+        "_is_warned",
+        "_last",
+        "_measured",
+        "_memos",
+        "_reported",
+        "_room",
+        "_seen",
+        "_shown",
+        "plan",
+    )
 
     def __init__(self, plan: ContextPlan) -> None:
         self.plan = plan
@@ -65,20 +78,37 @@ class View:
         self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # by the trace: a step makes another
         self._seen: tuple[int, Message | None] = (0, None)
         self._reported = (0, 0)
-        self._forget()
-
-    def _forget(self) -> None:
+        self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
         self._memos: dict[Any, Memo] = {}
         self._counted: dict[int, tuple[Message, int, bytes]] = {}
         self._frame: tuple[Any, Any, int] | None = None
 
+    def _forget(self) -> None:
+        self._memos, self._counted = {}, {}
+
     def is_idle(self, r: CallRecord) -> bool:
-        """Return whether the requests of a record show the whole dialog, uncounted."""
+        """Return whether the next request of a record shows the whole dialog, and need not be counted.
+
+        Under the default budget, that is so while the dialog has fewer characters than a quarter of the window has
+        tokens: a token has at least about one character.
+        """
         plan = self.plan
         if plan.passes or r.summary is not None or r.shorten_to is not None:
             return False
         budget = plan.budget
-        return budget is None or (budget.hard is None and plan.window is None)
+        if budget is None or (budget.hard is None and plan.window is None):
+            return True
+        if budget is not DEFAULT.budget or plan.window is None:
+            return False
+        measured, room, length = self._measured, self._room, len(r.dialog)
+        if length < measured:  # the call was rewound
+            measured, room = 0, plan.window // 4
+        if room >= 0 and length > measured:
+            for message in r.dialog[measured:]:
+                for part in message.parts:
+                    room -= len(getattr(part, "text", "")) + len(getattr(part, "arguments_json", "")) + 16
+            self._measured, self._room = length, room
+        return room >= len(r.branch) * _BRANCH_CHARACTERS
 
     def show(self, r: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
         """Return what a request shows.
@@ -121,8 +151,6 @@ class View:
         budget, hard = self._budget(r)
         if budget is None:
             return self._sent(r, request, messages, tail, names, None)
-        if self._is_short(r, messages, tail, budget, hard):
-            return Shown(request.changed(messages=(*messages, *tail) if tail else messages))
         return self._fit(r, request, messages, tail, budget, hard, names)
 
     def _budget(self, r: CallRecord) -> tuple[Budget | None, int | None]:
@@ -134,23 +162,6 @@ class View:
         if hard is None and r.shorten_to is None:
             return None, None
         return budget, hard
-
-    def _is_short(
-        self, r: CallRecord, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, hard: int | None
-    ) -> bool:
-        """Return whether a request is so short under a default budget that it need not be counted.
-
-        A text has at most about one token for each character, so what has fewer characters than tokens is short.
-        """
-        if hard is None or budget != DEFAULT.budget or r.shorten_to is not None or len(r.requests):
-            return False
-        room = hard // 4
-        for message in (*messages, *tail) if tail else messages:
-            for part in message.parts:
-                room -= len(getattr(part, "text", "")) + len(getattr(part, "arguments_json", "")) + 16
-            if room < 0:
-                return False
-        return True
 
     def _fit(
         self,
@@ -329,34 +340,41 @@ class View:
         """Return what the latest request of a record showed; None: it was not counted."""
         return self._last[2].use if self._last is not None and self._last[0] is r.trace else None
 
-    def tightened(self, r: CallRecord) -> int | None:
-        """Return the most tokens of the next attempt at a request that was too long; None: there is no other."""
-        if self.plan.is_off or self._last is None or self._last[0] is not r.trace:
+    def tightened(self, r: CallRecord, sent: Request) -> int | None:
+        """Return the most tokens of the next attempt at a request that was too long; None: there is no other.
+
+        Args:
+            r: The record of the call.
+            sent: The request that was refused, which nobody may have counted.
+        """
+        if self.plan.is_off:
             return None
-        request, shown = self._last[1], self._last[2]
-        if shown.use is not None and shown.use.estimated is not None:
-            return int(shown.use.estimated * _TIGHTENED)
+        use = self.use(r)
+        if use is not None and use.estimated is not None:
+            return int(use.estimated * _TIGHTENED)
         budget = self.plan.budget or DEFAULT.budget
         assert budget is not None
-        sent = self._tokens_beside(request, budget) + self._tokens(shown.request.messages, budget)
-        return int(sent * self._factor(r, budget) * _TIGHTENED)
+        count = self._tokens_beside(sent, budget) + self._tokens(sent.messages, budget)
+        return int(count * self._factor(r, budget) * _TIGHTENED)
 
     def hides(self, r: CallRecord, id: str) -> bool:
         """Return whether the last request of a record did not show the result of a function call as it is."""
         if self._last is None or self._last[0] is not r.trace:
-            return not self.is_idle(r)  # not known: the function may be run again
+            return not self.is_idle(r)  # not known: so the function may be run again
         whole = next((m for m in reversed(r.dialog) if _has_result(m, id)), None)
         return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
 
     def news(self) -> list[ObservationsMasked | ContextShortened]:
         """Return what the latest request newly masks, and by how much it was shortened."""
+        if self._last is None:
+            return []
         news: list[ObservationsMasked | ContextShortened] = []
         counts = [memo["masked"] for memo in self._memos.values() if "masked" in memo]
         masked = (sum(count for count, _ in counts), sum(saved for _, saved in counts))
         before, self._reported = self._reported, masked
         if masked[0] > before[0]:
             news.append(ObservationsMasked(masked[0] - before[0], masked[1] - before[1]))
-        use = self._last[2].use if self._last else None
+        use = self._last[2].use
         if use is not None and use.passes and use.before is not None and use.estimated is not None:
             news.append(ContextShortened(use.before, use.estimated, use.passes))
         return news

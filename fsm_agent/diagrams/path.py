@@ -17,6 +17,7 @@ _WAITS: dict[str, tuple[State, ...]] = {  # by the prefix of a key: the states i
     "begin": (State.SEEDED,),
     "model": ASKING,
     "sleep": (State.BACKOFF,),
+    "check": (State.CHECKING,),
     TAKES_OVER.rstrip(":"): (State.HANDED_OVER,),
     **dict.fromkeys(("ask", "start", "run", "doubt"), (State.TOOL_INTERRUPT,)),
 }

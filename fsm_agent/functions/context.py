@@ -58,32 +58,39 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         return f"{self.agent_call_id}/{self.call.id}"
 
 
-def accepts_context(decide: Callable[..., Any], owner: str) -> bool:
+def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call") -> bool:
     """Return whether ``decide`` is to be called with a function call and its `Context`, or with the call alone.
 
     A second parameter is the context unless it has a default; with one, if its name or annotation shows it.
 
     Args:
-        decide: An approver, or a predicate of function calls.
+        decide: An approver, a predicate of function calls, or a check of outputs.
         owner: Its name in the error.
+        first: What it is called with beside the context.
 
     Raises:
         UsageError: It takes neither.
     """
     if isinstance(decide, type):  # an object of a class is no decision
-        raise _unfit(decide, owner)
+        raise _unfit(decide, owner, first)
     try:
         parameters = inspect.signature(decide).parameters.values()
     except (TypeError, ValueError):  # not callable, or written in C without a signature
-        raise _unfit(decide, owner) from None
+        raise _unfit(decide, owner, first) from None
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if by_position and _is_context(by_position[0].annotation):
+        raise _unfit(decide, owner, first)
     if not (by_position or is_open) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
-        raise _unfit(decide, owner)
+        raise _unfit(decide, owner, first)
     second = by_position[1] if len(by_position) > 1 else None
     return second is not None and (second in needed or second.name == "context" or "Context" in str(second.annotation))
 
 
-def _unfit(decide: object, owner: str) -> UsageError:
-    return UsageError(f"{owner} is {decide!r}: a callable of (call) or (call, context) would be right")
+def _is_context(annotation: object) -> bool:
+    return getattr(annotation, "__origin__", annotation) is Context or str(annotation).partition("[")[0] == "Context"
+
+
+def _unfit(decide: object, owner: str, first: str) -> UsageError:
+    return UsageError(f"{owner} is {decide!r}: a callable of ({first}) or ({first}, context) would be right")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval
     from fsm_agent.lifecycle.effects import Begin as Begin
     from fsm_agent.lifecycle.effects import CallModel as CallModel
+    from fsm_agent.lifecycle.effects import CheckOutput as CheckOutput
     from fsm_agent.lifecycle.effects import FindOut as FindOut
     from fsm_agent.lifecycle.effects import Request as Request
     from fsm_agent.lifecycle.effects import RunFunction as RunFunction
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Approved as Approved
     from fsm_agent.lifecycle.outcomes import Begun as Begun
     from fsm_agent.lifecycle.outcomes import Cancelled as Cancelled
+    from fsm_agent.lifecycle.outcomes import Checked as Checked
+    from fsm_agent.lifecycle.outcomes import CheckFailed as CheckFailed
+    from fsm_agent.lifecycle.outcomes import CheckRefused as CheckRefused
     from fsm_agent.lifecycle.outcomes import Denied as Denied
     from fsm_agent.lifecycle.outcomes import Expired as Expired
     from fsm_agent.lifecycle.outcomes import FunctionFailed as FunctionFailed
@@ -62,12 +66,14 @@ else:
         {
             "call": "AgentCall",
             "call_result": "CallResult",
-            "effects": "AskApproval Begin CallModel FindOut Request RunFunction Settings Sleep StartFunction",
+            "effects": (
+                "AskApproval Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep StartFunction"
+            ),
             "interpret": "Stop StopContext",
             "limits": "Limits",
             "outcomes": (
-                "Approved Begun Cancelled Denied Expired FunctionFailed Injected Interrupted ModelFailed Modified "
-                "Replied Returned RunAgain Slept Started Stopped"
+                "Approved Begun Cancelled CheckFailed CheckRefused Checked Denied Expired FunctionFailed Injected "
+                "Interrupted ModelFailed Modified Replied Returned RunAgain Slept Started Stopped"
             ),
             "prices": "Price",
             "record": "Reason State",

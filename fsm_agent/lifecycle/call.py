@@ -14,6 +14,7 @@ from fsm_agent.lifecycle.approval import Gate, closed_again
 from fsm_agent.lifecycle.call_effects import effects_left, effects_of
 from fsm_agent.lifecycle.call_result import CallResult, result_of
 from fsm_agent.lifecycle.call_step import OF_FUNCTIONS, take_step
+from fsm_agent.lifecycle.checking import checked_output, was_in_branch
 from fsm_agent.lifecycle.effects import EFFECTS, AskSummary, CallModel, Effect, Settings
 from fsm_agent.lifecycle.interpret import (
     Answer,
@@ -27,8 +28,17 @@ from fsm_agent.lifecycle.interpret import (
     read_summary,
 )
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
-from fsm_agent.lifecycle.record import CallRecord, ContextUse, Reason, State, successor_name
+from fsm_agent.lifecycle.outcomes import (
+    Cancelled,
+    CheckRefused,
+    Expired,
+    Injected,
+    ModelFailed,
+    Outcome,
+    Replied,
+    Stopped,
+)
+from fsm_agent.lifecycle.record import CallRecord, Reason, State, successor_name
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.messages.event import Event, Stepped
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
         settings: Settings
         args: Mapping[str, Any]
         stop_when: StopWhen | None
+        check: Callable[..., Any] | None
         view: View | None
         deps: Any
         has_approver: bool
@@ -59,6 +70,7 @@ else:
     delegating_call = deferred("fsm_agent.lifecycle.delegation.delegating_call")
 
 UNASKED = (Cancelled, Stopped, Expired, Injected)
+OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
 _NO_ARGS: Mapping[str, Any] = {}
 
 NEVER = Stepped("", "", "", "", 0.0)
@@ -78,6 +90,7 @@ class AgentCall(Driven, Generic[Out]):
         settings: Options of the request to the model.
         args: Options for this call only, which override those of its prompt.
         stop_when: Ends the call at a reply; pure.
+        check: Judges each answer before it is the output; see `Agent`.  The record says whether the call has one.
         view: Selects the part of the dialog that the model sees; None: all of it.
         deps: The dependencies of functions, for their `Context`; not inspected here.
         has_approver: Whether the driver has an approver, which decides on every function that its policy does not
@@ -96,12 +109,14 @@ class AgentCall(Driven, Generic[Out]):
     """
 
     __slots__ = (
+        "_changed",
         "_effects",
         "_folded",
         "_newest",
         "_output",
         "args",
         "change",
+        "check",
         "client",
         "deps",
         "has_approver",
@@ -124,10 +139,13 @@ class AgentCall(Driven, Generic[Out]):
         settings: Settings = Settings(),
         args: Mapping[str, Any] = _NO_ARGS,
         stop_when: StopWhen | None = None,
+        check: Callable[..., Any] | None = None,
         view: View | None = None,
         deps: Any = None,
         has_approver: bool = False,
     ) -> None:
+        if check is not None and record.state is State.SEEDED and not record.is_checked:
+            record = record.changed(is_checked=True)
         self.record = record
         if settings.hosted_tools or prompt.may_host:
             prompt = prompt.answering(settings.hosted_tools, has_approver=has_approver)
@@ -135,6 +153,7 @@ class AgentCall(Driven, Generic[Out]):
         self.settings = settings
         self.args = args
         self.stop_when = stop_when
+        self.check = check
         self.view = view
         self.deps = deps
         self.has_approver = has_approver
@@ -151,6 +170,7 @@ class AgentCall(Driven, Generic[Out]):
         self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
         self._folded = 0
         self._output: Any = _UNPARSED
+        self._changed: tuple[str, Any] | None = None  # the output as the check has changed it, and its JSON
 
     @classmethod
     @with_options_shown(__init__, without=("self", "record", "prompt"))
@@ -174,7 +194,7 @@ class AgentCall(Driven, Generic[Out]):
             depth: The number of agent calls around this one.
             extra: The caller's data, which JSON can hold; kept in the record.
             parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
-            options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps``, ``has_approver``.
+            options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps``, ``has_approver``.
         """
         make: type[AgentCall[Any]] = call_class(prompt) if cls is AgentCall else cls
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
@@ -243,13 +263,14 @@ class AgentCall(Driven, Generic[Out]):
         about = self._subject(self._effects or self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
         trigger, answer = self._read(r, about, outcome)
-        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, self._use(r, outcome, about))
+        use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
+        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, use)
         left = None
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
             self.journal.add(Entry(key, document, own_step_json(trigger), record), r)
-        if type(outcome) is Replied and type(about) is CallModel:
+        if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(answer)
         self.steps = (step,)
         self._effects = None  # before the record is set, so that they are computed again if this is interrupted
@@ -268,20 +289,14 @@ class AgentCall(Driven, Generic[Out]):
         if type(about) is AskSummary:
             return read_summary(r, about, outcome)  # type: ignore[arg-type]
         if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:
-            return "too_long", TooLong(outcome.error, self.view.tightened(r), outcome.at_s)
+            return "too_long", TooLong(outcome.error, self.view.tightened(r, about.request), outcome.at_s)
         if type(outcome) is not Replied:
             return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
         gate = Gate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
-    def _use(self, r: CallRecord, outcome: Outcome, about: Any) -> ContextUse | None:
-        """Return what the answered request showed the model, if that was counted."""
-        if type(outcome) is not Replied or type(about) is not CallModel or self.view is None or self.view.is_idle(r):
-            return None
-        return self.view.use(r)
-
     def _keep_parsed(self, answer: Answer) -> None:
-        """Keep the parser's output for the latest reply, or its exception."""
+        """Keep the parser's output for the latest reply; or the exception of the parser, or that of the check."""
         self._output, self.problem = _UNPARSED, None
         if type(answer) is FinalReply:
             self._output, self.problem = answer.output, answer.error
@@ -453,9 +468,21 @@ class AgentCall(Driven, Generic[Out]):
         r = self.record
         if r.ending is None or r.ending.reason is not Reason.ANSWERED:
             return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
+        if (document := r.ending.output_json) is None:
+            return self._parsed_output(r)
+        if self._changed is None or self._changed[0] != document:
+            self._changed = document, checked_output(document, r, self.prompt)
+        return self._changed[1]
+
+    @property
+    def proposed(self) -> Any:
+        """The answer that waits for its check, as the prompt's parser returned it; None: there is none."""
+        return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
+
+    def _parsed_output(self, r: CallRecord) -> Any:
         if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
-            in_branch = r.trace[-1].source == State.PARSE_EXCEPTION
-            self._output = parse_answer(r, r.reply, self.prompt, first_call(r.reply.message), in_branch=in_branch).value
+            call, in_branch = first_call(r.reply.message), was_in_branch(r)
+            self._output = parse_answer(r, r.reply, self.prompt, call, in_branch=in_branch).value
         return self._output
 
     def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> Any:

@@ -15,6 +15,7 @@ from fsm_agent.lifecycle.effects import (
     AskApproval,
     Begin,
     CallModel,
+    CheckOutput,
     Effect,
     FindOut,
     Request,
@@ -72,6 +73,10 @@ def _reply(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 
 def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
     return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+
+
+def _verdict(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return (CheckOutput(f"check:{r.turn}"),)
 
 
 def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
@@ -151,4 +156,5 @@ _WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...
     **dict.fromkeys(ASKING, _reply),
     State.TOOL_INTERRUPT: _round,
     State.BACKOFF: _nap,
+    State.CHECKING: _verdict,
 }

@@ -208,7 +208,7 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
     """Return the exception behind a failure; make it from the record if it was raised in another OS process."""
-    if ending.reason is Reason.FUNCTION_FAILED:
+    if ending.reason in (Reason.FUNCTION_FAILED, Reason.CHECK_FAILED):
         return FsmAgentError(ending.detail) if problem is None else problem
     report = ending.error
     if report is None:

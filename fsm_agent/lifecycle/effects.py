@@ -19,6 +19,9 @@ from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
+    Checked,
+    CheckFailed,
+    CheckRefused,
     Denied,
     FunctionFailed,
     Interrupted,
@@ -155,7 +158,17 @@ class FindOut(EffectValue, frozen=True):
         return _question(self, "doubt", idempotency_key=self.idempotency_key)
 
 
-Effect: TypeAlias = Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | FindOut
+class CheckOutput(EffectValue, frozen=True):
+    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`."""
+
+    prefix, outcomes = "check", (Checked, CheckRefused, CheckFailed)
+
+    key: str
+
+
+Effect: TypeAlias = (
+    Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | FindOut | CheckOutput
+)
 EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
 
 
@@ -183,7 +196,7 @@ def _question(effect: AskApproval | RunFunction | FindOut, kind: str, **more: st
 
 def _about(effect: Effect) -> str:
     what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
-    if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep):
+    if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep | CheckOutput):
         return ""
     text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
     text = plain(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")

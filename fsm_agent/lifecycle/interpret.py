@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
+from fsm_agent.errors import ErrorReport, OutcomeError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval import UNATTENDED, Gate
 from fsm_agent.lifecycle.function_budgets import USED_UP, drafts, is_final, unblocked, used_up
 from fsm_agent.lifecycle.outcomes import (
     Approved,
+    Checked,
+    CheckRefused,
     Denied,
     FunctionFailed,
     ModelFailed,
@@ -69,6 +71,7 @@ class FinalReply(Value, frozen=True):
     problem: str = ""
     error: Exception | None = None  # raised by the parser
     call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
+    output_json: str | None = None  # the output as a check has changed it
 
 
 class StoppedReply(Value, frozen=True):
@@ -134,7 +137,7 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         prompt: The task's prompt.
     """
     if call is None:
-        return outcome.kind, outcome
+        return outcome.kind, _of_check(r, outcome)
     if type(outcome) is Returned and not outcome.is_error:
         call = _returned(call, outcome)
         return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
@@ -148,6 +151,16 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         case Denied():
             return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
     return outcome.kind, call
+
+
+def _of_check(r: CallRecord, outcome: Outcome) -> Answer:
+    """Return the verdict of a check together with the reply that it is about; another outcome as it is."""
+    if r.reply is None or not isinstance(outcome, Checked | CheckRefused):
+        return outcome
+    call = first_call(r.reply.message)
+    if isinstance(outcome, Checked):
+        return FinalReply(r.reply, repairs=r.repairs, call=call, output_json=outcome.output_json)
+    return FinalReply(r.reply, problem=outcome.reason, error=Retry(outcome.reason), call=call)
 
 
 def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) -> tuple[str, FunctionCall]:

@@ -57,12 +57,16 @@ def _of_state(r: CallRecord) -> Iterator[str]:
         yield f"the state is {state!r}, and the round is not closed"
     if r.injected and r.state is not State.TOOL_INTERRUPT:
         yield f"the state is {state!r}, and {len(r.injected)} injected message(s) are not in the dialog"
-    if bool(r.branch) != (r.state is State.PARSE_EXCEPTION) and not (r.branch and r.state is State.BACKOFF):
+    may_have_branch = r.state in (State.BACKOFF, State.CHECKING)
+    if bool(r.branch) != (r.state is State.PARSE_EXCEPTION) and not (r.branch and may_have_branch):
         yield f"the state is {state!r}, and the exception branch has {len(r.branch)} message(s)"
     messages = len(r.pruned if r.state in FINAL else r.branch)  # older records hold no problems
     if 2 * len(r.problems) > messages:
         yield f"{len(r.problems)} problem(s) of answers are kept, and {messages} message(s) of exception branches"
-    if r.repairs and (r.ending is None or r.ending.reason is not Reason.ANSWERED):
+    if r.state is State.CHECKING and (r.reply is None or not r.is_checked):
+        yield f"the state is {state!r}, and there is no {'check' if r.reply else 'reply'}"
+    has_answer = r.state is State.CHECKING or (r.ending is not None and r.ending.reason is Reason.ANSWERED)
+    if r.repairs and not has_answer:
         yield f"the state is {state!r}, and an answer was repaired: {shown(r.repairs[0])}"
 
 

@@ -24,7 +24,7 @@ class Limits(Value, frozen=True, kw_only=True):
 
     rounds: int | None = 5  # replies whose functions are run
     on_limit: OnLimit = "final_prompt"  # what happens when the rounds are used up
-    parse_retries: int | None = 3  # answers that the parser may refuse before the call fails
+    parse_retries: int | None = 3  # answers that the parser or the check may refuse before the call fails
     identical_problems: int | None = None  # this many answers in a row with the same problem end the call; 2 or more
     # What happens to an answer in plain text that was cut off at the token limit: request it again, or accept it.
     on_cut: OnCut = "retry"
@@ -35,6 +35,7 @@ class Limits(Value, frozen=True, kw_only=True):
     cost_usd: float | None = None  # of the same replies; the price of each model has to be known, or in ``prices``
     deadline_s: float | None = None  # seconds from the start to the end
     request_s: float | None = None  # seconds for one request to the model; a longer one fails, and may be repeated
+    check_s: float | None = None  # seconds for one check of an answer; a longer one makes the call fail
     wait_s: float | None = 60.0  # seconds to wait before a recall; a provider that asks for more ends the call
     identical_rounds: int | None = 3  # this many rounds in a row with the same function calls are a loop; 2 or more
     # What happens at a loop: end the call; report an event at every multiple of `identical_rounds`; or do that and add

@@ -35,6 +35,7 @@ _NEEDED = object()  # the default of a field that has none
 # By annotation: the right class or a check, and the words for a right value.
 _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "str": (str, "a string"),
+    "str | None": (lambda value: isinstance(value, str | None), "a string, or None,"),
     "bool": (bool, "True or False"),
     "float": (is_finite, "a finite number"),
     "Reply": (Reply, "a Reply"),
@@ -150,6 +151,25 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
     """The function is known to have done nothing, so it may be run again."""
 
 
+class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
+    """The check took the answer, as it is or changed."""
+
+    output_json: str | None = None  # the changed output as JSON; None: it is what the parser made of the answer
+
+
+class CheckRefused(_Checked, frozen=True, tag="check_refused"):
+    """The check raised `Retry`; the model is told why, and tries again."""
+
+    reason: str
+
+
+class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
+    """The check raised something else, or took too long, which makes the call fail."""
+
+    text: str
+    name: str = ""  # of the check
+
+
 class Injected(_Checked, frozen=True, tag="injected"):
     """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``."""
 
@@ -185,6 +205,9 @@ Outcome: TypeAlias = (
     | Started
     | Interrupted
     | RunAgain
+    | Checked
+    | CheckRefused
+    | CheckFailed
     | Injected
     | Expired
     | Stopped

@@ -30,6 +30,7 @@ class State(StrEnum):
     PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
     BACKOFF = "Backoff"  # waits for the time of the next attempt at the model
     TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
+    CHECKING = "Checking"  # waits for the check of an answer, `Agent.check`
     HANDED_OVER = "HandedOver"  # waits for the agent that has taken the dialog over
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -38,7 +39,7 @@ class State(StrEnum):
 TAKES_OVER = "to:"  # the beginning of the name of the call of an agent that has taken the dialog over
 ASKING = (State.CALLING, State.PARSE_EXCEPTION)
 SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, in a round those to agents inside
-ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT)  # live states before a handoff
+ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT, State.CHECKING)  # live states before a handoff
 LIVE = (*ITS_OWN, State.HANDED_OVER)
 FINAL = (State.COMPLETED, State.FAILED)
 FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of requests to a model that failed
@@ -47,11 +48,11 @@ FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of req
 class Reason(StrEnum):
     """The reason why an agent call ended."""
 
-    ANSWERED = "answered"  # with an output that the prompt's parser accepted
+    ANSWERED = "answered"  # with an output that the prompt's parser accepted, and the agent's check if it has one
     STOPPED = "stopped"  # by `stop_when`, or from outside
     TOO_DEEP = "too deep"  # agents inside functions of agents
     REFUSED = "refused"  # the model or its provider declined
-    UNPARSEABLE = "unparseable"  # no answer could be used, within `Limits.parse_retries`
+    UNPARSEABLE = "unparseable"  # no answer could be used, or passed the check, within `Limits.parse_retries`
     STUCK = "stuck"  # `Limits.identical_problems` answers in a row had the same problem
     MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
     ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
@@ -60,6 +61,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"  # `Limits.deadline_s`
     CANCELLED = "cancelled"
     FUNCTION_FAILED = "function failed"  # a function whose failure makes the call fail
+    CHECK_FAILED = "check failed"  # the check of an answer raised something else than `Retry`, or took too long
     HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog over more than `Limits.handoffs` times
 
 
@@ -69,12 +71,12 @@ class Ending(Value, frozen=True, kw_only=True):
     reason: Reason
     detail: str = ""  # for people
     error: ErrorReport | None = None  # the error of the provider or the parser, if that is the reason
-    function: str = ""  # the name of the function that was repeated or failed
+    function: str = ""  # the name of the function that was repeated or failed, or of the check
     # The limit that was reached, by the name of its field in `Limits`; empty: none.  It is "rounds" for an answer that
     # the model had to give because the rounds were used up.
     limit: str = ""
     count: int | float | None = None  # the count against it: rounds, answers, handoffs, seconds, tokens or dollars
-    output_json: str | None = None  # the output, if `stop_when` provided one
+    output_json: str | None = None  # the output, if `stop_when` provided one or the check changed the answer
 
 
 class Tally(Value, frozen=True):
@@ -167,7 +169,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     summary: HistorySummary | None = None  # of the beginning of the dialog
     requests: Vector[ContextUse] = Vector()  # those that were answered, if the call's context is looked after
     shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
-    shortened_at: int = -1  # the length of the dialog when it did
+    shortened_at: int = -1  # how many messages had been said then, those of branches included
     turn: int = 0  # the number of replies, failed requests and injections so far
     replies: int = 0  # the number of replies, usable or not
     runs: int = 0  # the number of settled function calls that were run
@@ -179,12 +181,13 @@ class CallRecord(Value, frozen=True, kw_only=True):
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
     once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
     is_drafted: bool = False  # the first of two stages (`Prompt.mode`) is over
+    is_checked: bool = False  # its answers are checked: it began with a check, `Agent.check`
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time
     wake_at_s: float = 0.0  # Unix time at which a Backoff ends
     usage: Usage = UNUSED  # of all replies, including pruned ones, and of agents inside that have ended
     reply: Reply | None = None  # the last reply
-    repairs: tuple[str, ...] = ()  # the repairs that the answer needed
+    repairs: tuple[str, ...] = ()  # the repairs that the answer needed, also while it is checked
     ending: Ending | None = None
     trace: Vector[Stepped] = Vector()
 

@@ -42,6 +42,7 @@ class Seed(Value, frozen=True, kw_only=True):
     limits: Limits = Limits()
     depth: int = 0
     is_attended: bool = False  # it has an approver
+    is_checked: bool = False  # it has a check of its answers
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
     parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -95,6 +96,7 @@ def header_of_call(
         limits=r.limits,
         depth=r.depth,
         is_attended=call.has_approver,
+        is_checked=r.is_checked,
         args=args or {},
         parser_args=r.parser_args,
         governed_by=r.governed_by,
@@ -159,6 +161,7 @@ _WORDS = {  # for fields, as a caller knows them
     "earlier": "place in its conversation",
     "is_system_own": "system message",
     "is_attended": "approve",
+    "is_checked": "check",
     "forked": "run that it is a fork of",
 }
 
@@ -193,7 +196,8 @@ def call_of(
     """Return the call as it was at its last rest, or as it began.
 
     A function that it waits for may have been removed since: the model then gets an error, unless the function was
-    approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.
+    approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
+    that began without a check goes on without, so that its journal can be read.
 
     Args:
         header: The header of its journal.
@@ -206,6 +210,8 @@ def call_of(
     Raises:
         JournalError: The document is damaged.
     """
+    if not seed.is_checked:
+        parts["check"] = None
     if document is None:
         dialog = with_earlier(seed.dialog, earlier, _start(seed.dialog))
         record = CallRecord.of(
@@ -216,7 +222,8 @@ def call_of(
             parser_args=seed.parser_args,
             governed_by=seed.governed_by,
         )
-        call = call_class(prompt)(record.changed(model=seed.model), prompt, **parts)
+        record = record.changed(model=seed.model, is_checked=seed.is_checked)
+        call = call_class(prompt)(record, prompt, **parts)
     else:
         try:
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)

@@ -103,7 +103,8 @@ def restore(
             without a key is refused, too, so that the key cannot be forgotten.
         on_change: What happens if the fingerprint of the prompt has changed: ``"report"`` sets the call's
             ``prompt_change``, and ``"error"`` raises.
-        options: ``settings``, ``args``, ``stop_when``, ``view``, ``deps`` and ``has_approver``, as they were.
+        options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``, as they
+            were.  A check that the call did not begin with judges its answers from now on.
 
     Raises:
         SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
@@ -115,9 +116,23 @@ def restore(
     check_change(call, on_change)
     if missing := sorted({f.name for f in call.record.pending} - call.prompt.by_name.keys()):
         raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
+    _check_the_check(call)
     if (problem := lost_approval(call)) is not None:
         raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
     return call
+
+
+def _check_the_check(call: AgentCall) -> None:
+    """Refuse a call whose check is missing; let a check that it did not begin with judge its answers.
+
+    Raises:
+        SnapshotError: Its answers are to be checked, and there is no check.
+    """
+    r = call.record
+    if r.ending is None and r.is_checked != (call.check is not None):
+        if r.is_checked:
+            raise SnapshotError("the snapshot is of a call whose answers are checked, and no check was given: check=…")
+        call.record = r.changed(is_checked=True)
 
 
 def restored(

@@ -29,6 +29,10 @@ An answer may come as the arguments of a function (`Output.function`).  A reply 
 reply: its parser reads the arguments, and the call gets a result, so that the dialog can be sent.  If the reply calls
 other functions as well, those run first, and the answer is not read.
 
+An answer that the parser accepts waits for the agent's check, if the call began with one.  A refusal by the check is a
+parse error, with its text for the model.  Until the verdict, the answer is in the record's reply alone.  What
+`stop_when` provides as output is no answer, and is not checked.
+
 A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
 dialog.  Its call is a child of this one.  When the child ends, this call ends in the same way, with the child's
 messages in its dialog.  A request or deadline that ends this call ends the child first.  A call whose dialog was handed
@@ -72,7 +76,16 @@ from fsm_agent.lifecycle.interpret import (
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Injected, ModelFailed, Slept, Stopped
+from fsm_agent.lifecycle.outcomes import (
+    Begun,
+    Cancelled,
+    CheckFailed,
+    Expired,
+    Injected,
+    ModelFailed,
+    Slept,
+    Stopped,
+)
 from fsm_agent.lifecycle.record import (
     ASKING,
     ITS_OWN,
@@ -140,6 +153,10 @@ def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
     return not is_within(r.rounds + 1, r.limits.rounds)
 
 
+def is_checked(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
+    return r.is_checked
+
+
 def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
     limit = r.limits.identical_problems
     return limit is not None and _identical_problems(r, answer) >= limit
@@ -156,7 +173,7 @@ def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
 
 
 def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
-    is_new = r.shortened_at != len(r.dialog) + len(r.branch)  # each request is shortened once
+    is_new = r.shortened_at != _said(r)  # each request is shortened once
     return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
 
 
@@ -198,7 +215,13 @@ def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     ending = _ANSWERED
     if r.rounds and not is_within(r.rounds, r.limits.rounds):
         ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
+    if answer.output_json is not None:
+        ending = ending.changed(output_json=answer.output_json)
     return _pruned(r, dialog=dialog, ending=ending, repairs=answer.repairs, problems=r.problems)  # as parsed
+
+
+def propose(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
+    return r.changed(repairs=answer.repairs, attempt=1)
 
 
 def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -314,7 +337,7 @@ def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     else:
         refused = _taken(message, len(r.dialog) + len(r.branch), text, is_error=True)
     branch, problems = (*r.branch, *refused), (*r.problems, answer.problem)
-    return r.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1)
+    return r.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1, repairs=())
 
 
 def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
@@ -329,6 +352,11 @@ def keep_repetition(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRe
     return _with_problem(r, answer, ending)
 
 
+def keep_failed_check(r: CallRecord, answer: CheckFailed, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.CHECK_FAILED, detail=f"{answer.name}: {answer.text}", function=answer.name)
+    return _ended(r, prompt, ending)
+
+
 def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
     return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
 
@@ -341,8 +369,8 @@ def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord
 
 
 def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
-    at = len(r.dialog) + len(r.branch)
-    return r.changed(recalls=r.recalls + 1, attempt=r.attempt + 1, shorten_to=answer.shorten_to, shortened_at=at)
+    recalls, attempt = r.recalls + 1, r.attempt + 1
+    return r.changed(recalls=recalls, attempt=attempt, shorten_to=answer.shorten_to, shortened_at=_said(r))
 
 
 def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:
@@ -402,6 +430,7 @@ ROWS: tuple[Row, ...] = (
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
     ("stopped",          ITS_OWN,               State.COMPLETED,       None,           keep_stopped),
     ("over_budget",      SPENDING,              State.FAILED,          None,           keep_overrun),
+    ("answered",         ASKING,                State.CHECKING,        is_checked,     propose),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
@@ -418,6 +447,11 @@ ROWS: tuple[Row, ...] = (
     ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       keep_repetition),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
     ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
+    ("checked",          State.CHECKING,        State.COMPLETED,       None,           keep_reply),
+    ("check_refused",    State.CHECKING,        State.FAILED,          is_stuck,       keep_repetition),
+    ("check_refused",    State.CHECKING,        State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
+    ("check_refused",    State.CHECKING,        State.FAILED,          None,           keep_problem),
+    ("check_failed",     State.CHECKING,        State.FAILED,          None,           keep_failed_check),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
     ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
     ("too_long",         ASKING,                None,                  may_shorten,    shorten),
@@ -474,6 +508,11 @@ def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
 
 
+def _said(r: CallRecord) -> int:
+    """Return how many messages have been said, which only grows: a branch that is pruned counts, too."""
+    return len(r.dialog) + len(r.branch) + len(r.pruned)
+
+
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
     """Return a message that calls the function for answers, followed by the results of its calls.
 
@@ -499,7 +538,7 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
 
 def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallRecord:
     """Return the record of a call that ends with an unusable answer."""
-    r = r.changed(branch=(*r.branch, answer.reply.message))
+    r = r.changed(branch=(*r.branch, answer.reply.message), repairs=())
     if is_cut_off(answer.reply):
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
     if answer.error is not None:
@@ -590,7 +629,7 @@ def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> Ca
         if begun := ", ".join([f.name for f in r.in_doubt]):
             ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
         r = _closed(r, settled, prompt)
-    return _pruned(r, ending=ending)
+    return _pruned(r, ending=ending, repairs=()) if r.repairs else _pruned(r, ending=ending)  # of no answer
 
 
 def _identical_rounds(r: CallRecord, answer: FunctionsRequested) -> int:

@@ -349,7 +349,10 @@ def _cause_text(process: Process, definition: str) -> str:
             f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
             " policies or its output"
         )
-    return "the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
+    return (
+        "the definition is the same: a parser, a check, a predicate, other code that it calls or an approver has"
+        " changed"
+    )
 
 
 def _shorten(line: str) -> str:

@@ -10,7 +10,7 @@ from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, cast, get_args, get_origin
 
-from fsm_agent._internal.lazy_import import pydantic, typing_extensions
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions.function import Function, described_errors
 from fsm_agent.functions.signature import undescribable
@@ -160,6 +160,23 @@ class Output:
     def bare_validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return the document, which is not wrapped, as a value of the type; see `validated`."""
         return cast("Any", self._adapter).validate_json(document, context=context)
+
+    def document(self, value: Any) -> str:
+        """Return a value of the type as JSON, which `bare_validated` reads.
+
+        Raises:
+            ValueError: It is not of the type, or JSON cannot hold it.
+        """
+        if self._adapter is None:
+            if not isinstance(value, str):
+                raise ValueError(f"{type(value).__name__} is no text")
+            return pydantic_core.to_json(value).decode()
+        written: bytes = self._writer.dump_json(value, round_trip=True, by_alias=True, warnings="error")
+        return written.decode()
+
+    @cached_property
+    def _writer(self) -> Any:
+        return pydantic.TypeAdapter(self.type)
 
     @cached_property
     def _wrapper(self) -> Any:

@@ -43,6 +43,10 @@ Approve: TypeAlias = (
     | Callable[[FunctionCall, Context[Deps]], Verdict | Awaitable[Verdict]]
 )
 
+Out = TypeVar("Out", default=Any)
+# Judges an answer: returns the output, or raises `Retry`; see `Agent`.
+Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Context[Deps]], Out | Awaitable[Out]]
+
 
 class Clock(Protocol):
     """The source of time; tests pass their own."""

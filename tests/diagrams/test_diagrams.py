@@ -197,7 +197,7 @@ def test_one_start_two_ends_and_a_branch_in_their_own_colors():
         "failure",
         "branch",
     )
-    assert tones == {"plain": 5, "success": 1, "failure": 1, "branch": 1}
+    assert tones == {"plain": 6, "success": 1, "failure": 1, "branch": 1}
 
 
 def asking_again() -> AgentCall:
@@ -294,6 +294,7 @@ def test_a_run_counts_visits_times_and_tokens():
         "ParseException": (1, ("1 visit", "400 ms", "1,300 + 0 tokens")),
         "Backoff": (1, ("1 visit", "2.0 s")),
         "ToolInterrupt": (2, ("2 visits", "1 min 6 s")),
+        "Checking": (0, ()),
         "HandedOver": (0, ()),
         "Completed": (1, ("1 visit",)),
         "Failed": (0, ()),
@@ -307,7 +308,7 @@ def test_a_run_counts_visits_times_and_tokens():
         ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [others_pending]",)),
         ("ToolInterrupt", "Calling"): (2, ("×2 returned [else]",)),  # noqa: RUF001
         ("Calling", "ParseException"): (1, ("parse_failed [may_retry]",)),
-        ("ParseException", "Completed"): (1, ("answered",)),
+        ("ParseException", "Completed"): (1, ("answered [else]",)),
     }
     assert diagram.caption == ("ended in Completed after 10 steps, 1 min 12 s, 4,655 tokens",)
 
@@ -323,7 +324,7 @@ def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     whole, path = trace_diagram(run()), trace_diagram(run(), shows_unvisited=False)
     assert set(nodes(whole)) == {str(state) for state in State}
     assert set(edges(whole)) == set(edges(lifecycle()))
-    assert set(nodes(path)) == {str(state) for state in State} - {"Failed", "HandedOver"}
+    assert set(nodes(path)) == {str(state) for state in State} - {"Failed", "HandedOver", "Checking"}
     assert set(edges(path)) == {(step.source, step.to) for step in run()}
     assert not any(edge.lines for edge in whole.edges if not edge.times)
     dot = render(whole, "dot")
@@ -331,9 +332,9 @@ def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     bold = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*penwidth=2.5", dot, re.M))
     assert gray == set(edges(whole)) - set(edges(path))
     assert bold == set(edges(path))
-    assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["HandedOver", "Failed"]
+    assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["Checking", "HandedOver", "Failed"]
     mermaid = render(whole, "mermaid")
-    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["HandedOver", "Failed"]
+    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["Checking", "HandedOver", "Failed"]
     numbers = [set(found.split(",")) for found in re.findall(r"linkStyle (\S+) .*stroke-width:3px", mermaid)]
     arrows = re.findall(r"^ +(\w+) -\S*>\S* ?.*?(\w+)$", mermaid, re.M)
     assert {arrows[int(number)] for number in set.union(*numbers)} == set(edges(path))

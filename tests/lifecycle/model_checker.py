@@ -10,9 +10,19 @@ import json
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from support.agent_calls import PROMPT, asked, assert_policies_hold, assert_sendable, function_call, seeded, stop_when
+from support.agent_calls import (
+    PROMPT,
+    asked,
+    assert_policies_hold,
+    assert_sendable,
+    function_call,
+    seeded,
+    stop_when,
+    unchanged,
+)
 
 from fsm_agent.context import Budget, summarize
 from fsm_agent.context.plan import ContextPlan
@@ -24,6 +34,7 @@ from fsm_agent.lifecycle.effects import (
     AskSummary,
     Begin,
     CallModel,
+    CheckOutput,
     FindOut,
     RunFunction,
     Sleep,
@@ -34,6 +45,9 @@ from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
+    Checked,
+    CheckFailed,
+    CheckRefused,
     Denied,
     Expired,
     FunctionFailed,
@@ -117,6 +131,7 @@ class Model:
         context: What is done with the requests; None: they show all.
         summaries: What the model may reply to the request for a summary, by their names in `SUMMARIES`.
         is_too_long: Whether the provider may refuse a request as too long.
+        is_checked: Whether answers are checked.
     """
 
     limits: Limits
@@ -128,6 +143,7 @@ class Model:
     context: ContextPlan | None = None
     summaries: tuple[str, ...] = ()
     is_too_long: bool = False
+    is_checked: bool = False
 
 
 @dataclass
@@ -149,7 +165,8 @@ class Explored:
 def explore(model: Model) -> Explored:
     """Take every step from every configuration, and check each."""
     explored = Explored()
-    first = seeded(model.limits, depth=model.depth, prompt=model.prompt)
+    check = unchanged if model.is_checked else None
+    first = seeded(model.limits, depth=model.depth, prompt=model.prompt, check=check)
     known, waiting = {_configuration(first.record)}, deque([first.record])
     ending, before = set[object](), dict[object, set[object]]()
     while waiting:
@@ -216,6 +233,9 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                 found += [(key, Approved()), (key, Denied()), (key, VALID), (key, Modified("{}"))]
             case StartFunction(key):
                 found.append((key, Started()))
+            case CheckOutput(key):
+                found += [(key, Checked()), (key, Checked(output_json="43")), (key, CheckFailed(text="no", name="odd"))]
+                found += [(key, CheckRefused("not even")), (key, CheckRefused("too low"))]
             case _:
                 if isinstance(effect, FindOut):
                     found.append((effect.key, RunAgain()))
@@ -257,7 +277,7 @@ def _configuration(r: CallRecord) -> object:
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
     once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
     ended = r.ending and r.ending.reason
-    shortened = r.shorten_to is not None, r.shortened_at == len(r.dialog) + len(r.branch)
+    shortened = r.shorten_to is not None, r.shortened_at == len(r.dialog) + len(r.branch) + len(r.pruned)
     summary = None
     if r.summary is not None:  # places from the end of the dialog, which is where the next summary is due
         here = len(r.dialog)
@@ -303,8 +323,9 @@ def _check_counters(r: CallRecord) -> None:
     """Each is what the trace and the messages say."""
     steps = [(step.trigger, step.to) for step in r.trace]
     refused = [m for m in (*r.pruned, *r.branch) if m.role == "assistant"]
-    assert len(refused) == sum(trigger == "parse_failed" for trigger, _ in steps), "no unusable answer is lost"
-    assert r.parse_errors == steps.count(("parse_failed", State.PARSE_EXCEPTION))
+    unusable = ("parse_failed", "check_refused")
+    assert len(refused) == sum(trigger in unusable for trigger, _ in steps), "no unusable answer is lost"
+    assert r.parse_errors == sum(steps.count((trigger, State.PARSE_EXCEPTION)) for trigger in unusable)
     shorter = [step for step in r.trace if step.trigger == "too_long" and step.to == step.source]
     waited = steps.count(("model_failed", State.BACKOFF)) + steps.count(("summary_failed", State.BACKOFF))
     assert r.recalls == waited + len(shorter)
@@ -385,6 +406,12 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -
             return next(State(step.source) for step in reversed(before.trace) if step.to == State.BACKOFF), None
         case Replied():
             return _read(before, outcome.reply, prompt)
+        case Checked():
+            return State.COMPLETED, Reason.ANSWERED
+        case CheckFailed():
+            return State.FAILED, Reason.CHECK_FAILED
+        case CheckRefused():
+            return _refused_again(before, _told(outcome.reason))
         case FunctionFailed() | Returned() if _is_over_budget(before, outcome.usage):
             return State.FAILED, Reason.OVER_BUDGET
         case FunctionFailed():
@@ -433,8 +460,12 @@ def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reas
     is_cut = reply.finish == "length" and limits.on_cut == "retry"
     said = str(calls[0].arguments["value"]) if calls else reply.message.text
     if said.isdigit() if prompt.parser or prompt.output is int else not is_cut:
-        return State.COMPLETED, Reason.ANSWERED
-    same = _same_rounds([*_refused(before), said])
+        return (State.CHECKING, None) if before.is_checked else (State.COMPLETED, Reason.ANSWERED)
+    return _refused_again(before, said)
+
+
+def _refused_again(before: CallRecord, mark: str) -> tuple[State, Reason | None]:
+    limits, same = before.limits, _same_rounds([*_refused(before), mark])
     if limits.identical_problems is not None and same >= limits.identical_problems:
         return State.FAILED, Reason.STUCK
     if limits.parse_retries is None or before.parse_errors < limits.parse_retries:
@@ -506,8 +537,17 @@ def _stands(r: CallRecord) -> tuple[str, dict[str, Any]] | None:
 
 
 def _refused(r: CallRecord) -> list[str]:
-    """The answers in the exception branch; unlike ones have unlike problems."""
-    return [m.text or str(m.function_calls[0].arguments["value"]) for m in r.branch if m.role == "assistant"]
+    """The answers in the exception branch; unlike ones have unlike problems, and refusals by a check are as told."""
+    marks = []
+    for answer, told in pairwise(r.branch):
+        if answer.role == "assistant":
+            said = answer.text or str(answer.function_calls[0].arguments["value"])
+            marks.append((told.text or told.parts[0].text) if said.isdigit() else said)
+    return marks
+
+
+def _told(reason: str) -> str:
+    return f"Your answer could not be used: {reason}\nPlease answer again with that put right."
 
 
 def _marks(r: CallRecord) -> list[str]:

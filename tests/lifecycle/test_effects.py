@@ -14,6 +14,7 @@ from fsm_agent.lifecycle.effects import (
     AskApproval,
     Begin,
     CallModel,
+    CheckOutput,
     FindOut,
     Request,
     RunFunction,
@@ -26,6 +27,9 @@ from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
+    Checked,
+    CheckFailed,
+    CheckRefused,
     Denied,
     Expired,
     FunctionFailed,
@@ -64,6 +68,9 @@ OUTCOMES = [
     Started(at_s=5.0),
     Interrupted(at_s=6.0),
     RunAgain(),
+    Checked(output_json="42"),
+    CheckRefused("not even"),
+    CheckFailed(text="KeyError: 'x'", name="verify"),
     Injected((Message.of("user", "Hurry."),)),
     Expired(at_s=4.0),
     Stopped(reason="enough"),
@@ -118,8 +125,9 @@ class TestEffects:
             StartFunction("start:1.0", CALL),
             RunFunction("run:1.0", CALL, function),
             FindOut("doubt:1.0", CALL, function),
+            CheckOutput("check:1"),
         ]
-        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "doubt:1.0"]
+        keys = ["begin", "model:0", "sleep:1", "ask:1.0", "start:1.0", "run:1.0", "doubt:1.0", "check:1"]
         assert [effect.key for effect in effects] == keys
         assert effects[0] == Begin("begin")
         with pytest.raises(AttributeError):

@@ -114,6 +114,29 @@ MODELS = {
     "functions that fail twice": Model(
         Limits(rounds=None, parse_retries=0, failures_per_function=2), ("answer", "login", "tick")
     ),
+    "answers that are checked": Model(
+        Limits(rounds=1, parse_retries=2, recalls=1, check_s=1.0),
+        ("answer", "wrong", "tick", "enough"),
+        delays_s=(1.0,),
+        is_checked=True,
+    ),
+    "the same refusal by the check": Model(
+        Limits(rounds=0, parse_retries=4, identical_problems=2, recalls=0),
+        ("answer", "wrong", "wrong otherwise"),
+        is_checked=True,
+    ),
+    "answers by a function that are checked": Model(
+        Limits(rounds=1, parse_retries=1, recalls=0),
+        ("answer", "final", "final, final", "final, tick"),
+        prompt=TYPED,
+        is_checked=True,
+    ),
+    "checked answers in two stages": Model(
+        Limits(rounds=1, parse_retries=None, recalls=0), ("answer", "wrong", "tick"), prompt=STAGED, is_checked=True
+    ),
+    "checked answers after the last round": Model(
+        Limits(rounds=1, on_limit="stop", parse_retries=0, tokens=30), ("answer", "tick", "costly"), is_checked=True
+    ),
     "tokens": Model(
         Limits(rounds=2, parse_retries=1, recalls=0, tokens=21),
         ("answer", "wrong", "tick", "erase, tick", "refusal", "enough", "costly, wrong"),
@@ -158,10 +181,10 @@ MODELS = {
         summaries=("summary", "costly summary"),
     ),
     "summaries within dollars": Model(
-        Limits(rounds=3, parse_retries=0, recalls=0, cost_usd=10e-12),
-        ("answer", "tick"),
+        Limits(rounds=3, parse_retries=0, recalls=0, cost_usd=30e-12),
+        ("costly", "costly tick"),
         context=SUMMARIZING,
-        summaries=("summary", "costly summary"),
+        summaries=("costly summary",),
     ),
     "a dialog that is too long": Model(
         Limits(rounds=2, parse_retries=1, recalls=2),
@@ -248,4 +271,4 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 88
+    assert len(taken) == len(rows) == 98

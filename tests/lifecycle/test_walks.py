@@ -16,9 +16,10 @@ from support.agent_calls import (
     outcome,
     seeded,
     stop_when,
+    unchanged,
 )
 
-from fsm_agent.context import Budget, compress, keep_last, mask, once, summarize
+from fsm_agent.context import Budget, TextTokenizer, compress, keep_last, mask, once, summarize
 from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.lifecycle.call import AgentCall
@@ -28,10 +29,18 @@ from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
-WALKS = 6000
+WALKS = 8000
 PLANS = (
     ContextPlan((summarize(keep=1, step=1),), Budget()),
     ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1), keep_last(1)))),
+    ContextPlan(  # too long in the exception branch alone
+        budget=Budget(
+            hard=999,
+            soft=50,
+            passes=(summarize(keep=1, step=1),),
+            tokenizer=TextTokenizer(lambda text: 60 * ("number" in text)),
+        )
+    ),
     ContextPlan((once(), mask(1, 0), compress(2), keep_last(3)), Budget(hard=400, soft=100)),
 )
 ENOUGH = 80  # steps; only unlimited rounds come near
@@ -41,7 +50,7 @@ taken: Counter[str] = Counter()
 
 def reborn(call: AgentCall) -> AgentCall:
     view = None if call.view is None else View(call.view.plan)
-    return restore(snapshot(call), call.prompt, stop_when=stop_when, view=view)
+    return restore(snapshot(call), call.prompt, stop_when=stop_when, check=call.check, view=view)
 
 
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
@@ -80,13 +89,9 @@ def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
         rng = Random(seed * 100 + number)
         budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
-        plan = rng.choice([None, None, *PLANS])
-        began = seeded(
-            budget,
-            depth=depth,
-            prompt=rng.choice([PROMPT, PROMPT, STAGED]),
-            view=None if plan is None else View(plan),
-        )
+        prompt, check = rng.choice([PROMPT, PROMPT, STAGED]), rng.choice([None, unchanged])
+        plan = rng.choice([None, None, *PLANS, PLANS[2]])
+        began = seeded(budget, depth=depth, prompt=prompt, check=check, view=plan and View(plan))
         call, journal = walk(rng, began, stored=number % 10 == 0)
         r = call.record
         taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)

@@ -270,7 +270,10 @@ def test_errors_name_the_entry_and_what_is_wrong():
 
 def test_a_replay_that_decides_otherwise_names_both_decisions_and_what_may_have_changed():
     _, header, lines = kept()
-    same = "; the definition is the same: a parser, a predicate, other code that it calls or an approver has changed"
+    same = (
+        "; the definition is the same: a parser, a check, a predicate, other code that it calls or an approver has"
+        " changed"
+    )
     other = sealed(header, [*lines[:6], changed(lines[6], key="model:7"), *lines[7:]])
     assert error_of(other).startswith("entry 7 (key 'model:7'): 'model_failed' was taken then; now: nothing was asked")
     assert error_of(other).endswith(same)

@@ -444,7 +444,9 @@ class TestSystem:
 
 class TestWindow:
     @pytest.mark.spec("4.39: what a conversation keeps is bounded", "4.39: nothing is torn")
-    @pytest.mark.parametrize("keep", [keep_last(7), [once(), shorten(60), compress(2), keep_last(4)], lambda messages: messages[-5:]])
+    @pytest.mark.parametrize(
+        "keep", [keep_last(7), [once(), shorten(60), compress(2), keep_last(4)], lambda messages: messages[-5:]]
+    )
     def test_1000_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, keep):
         """Whatever is read, sent or written is bounded, and each function result has its request."""
         store, rng = MemoryStore(), random.Random(1)

@@ -16,6 +16,7 @@ from fsm_agent.lifecycle.effects import (
     AskSummary,
     Begin,
     CallModel,
+    CheckOutput,
     FindOut,
     RunFunction,
     Sleep,
@@ -27,6 +28,9 @@ from fsm_agent.lifecycle.outcomes import (
     Approved,
     Begun,
     Cancelled,
+    Checked,
+    CheckFailed,
+    CheckRefused,
     Denied,
     Expired,
     FunctionFailed,
@@ -102,11 +106,21 @@ STAGED = PROMPT.extend(mode="two_stage")
 TYPED = Prompt("{{ task }}", path="typed", functions=(add, tick), output=int, mode="function")
 
 
+def unchanged(output: Any) -> Any:
+    """A check that takes every answer."""
+    return output
+
+
 def seeded(
-    limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT, view: View | None = None
+    limits: Limits = Limits(),
+    *,
+    depth: int = 0,
+    prompt: Prompt = PROMPT,
+    check: Any = None,
+    view: View | None = None,
 ) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, view=view)
+    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, check=check, view=view)
 
 
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
@@ -175,7 +189,7 @@ def reply(rng: Random) -> Reply:
         return Reply(message=Message.of("assistant", "…"), finish="content_filter", finish_raw="safety")
     if kind < 0.65:
         return Reply(message=Message.of("assistant", "…"), finish=rng.choice(["pause", "error"]), finish_raw="odd")
-    text = rng.choice(["42", "forty-two", "?", "?", "-1", "-1", "enough"])
+    text = rng.choice(["42", "42", "forty-two", "?", "?", "-1", "-1", "enough"])
     return asked(text=text).changed(finish=rng.choice(["stop", "stop", "length"]))
 
 
@@ -204,7 +218,7 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
         case CallModel():
             return effect.key, failure(rng) if rng.random() < 0.2 else Replied(reply=reply(rng))
         case AskSummary():
-            return effect.key, failure(rng) if rng.random() < 0.3 else Replied(reply=summary(rng))
+            return effect.key, failure(rng) if rng.random() < 0.4 else Replied(reply=summary(rng))
         case Sleep():
             return effect.key, Slept()
         case AskApproval():
@@ -212,6 +226,10 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
             return effect.key, rng.choice([Approved(), Denied(reason="too dangerous"), other])
         case StartFunction():
             return effect.key, Started()
+        case CheckOutput():
+            refused, passed = CheckRefused("not even"), [Checked(), Checked(output_json="43")]
+            others = [CheckRefused("too low"), CheckFailed(text="no", name="odd"), *passed]
+            return effect.key, refused if rng.random() < 0.6 else rng.choice(others)
         case FindOut():
             return effect.key, rng.choice([RunAgain(), Returned(text="paid"), FunctionFailed(text="refused")])
         case RunFunction() if effect.is_once and rng.random() < 0.3:

@@ -136,6 +136,7 @@ class SubAgentConfig(_Keys):
         default_factory=list, description="listeners to events, as module:name"
     )
     stop_when: Name | None = Field(default=None, description="ends a call at a reply, as module:name")
+    check: Name | None = Field(default=None, description="judges each answer, as module:name")
     context: Annotated[list[Name], LISTED] = Field(
         default_factory=list, description="passes, and perhaps a Budget at the end, as module:name"
     )

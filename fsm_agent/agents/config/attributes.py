@@ -25,7 +25,7 @@ from fsm_agent.messages.settings import Settings
 
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")
-METHODS = ("approve", "stop_when", "system")  # what may be defined in the body of a class, with a self
+METHODS = ("approve", "check", "stop_when", "system")  # what may be defined in the body of a class, with a self
 _CLOSENESS = 0.85  # the similarity from which a name counts as a misspelling: "aprove", and not "score" for "store"
 OVERRIDABLE = ("answer", "call", "close", "aclose", "as_function")  # methods of an agent that a class may have
 _MISSING: Any = object()

@@ -180,6 +180,7 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "output": _type,
     "approve": _object,
     "stop_when": _object,
+    "check": _object,
     "results": _object,
     "prices": _object,
     "hooks": _object,

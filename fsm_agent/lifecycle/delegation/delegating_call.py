@@ -18,15 +18,15 @@ from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.lifecycle.call import UNASKED, AgentCall
+from fsm_agent.lifecycle.call import OF_ANSWERS, UNASKED, AgentCall
 from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
 from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with_budget_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
-from fsm_agent.lifecycle.effects import CallModel, Effect, RunFunction
+from fsm_agent.lifecycle.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.lifecycle.interpret import output_text
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import SEPARATOR, Inner
@@ -58,8 +58,8 @@ class DelegatingCall(Parent, AgentCall[Any]):
         AgentCall.__init__(self, record, prompt, **parts)
         self.forget_children()
         self.inners: dict[str, tuple[Delegate, Any]] = {}
-        self._ahead = record  # the newest record that one of its own steps led to
-        self._parsed: Any = None  # the final reply of the present advance, if there is one
+        self._ahead: CallRecord = self.record  # the newest record that one of its own steps led to
+        self._parsed: Any = None  # the final reply of the present advance, or a refused one, if there is one
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     outcome = AgentCall.outcome
@@ -175,9 +175,10 @@ class DelegatingCall(Parent, AgentCall[Any]):
         """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
         about = self._subject(self._effects_alone(record), key, outcome)
         trigger, answer = self._read(record, about, outcome)
-        if type(outcome) is Replied and type(about) is CallModel:
+        if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._parsed = answer
-        return self._take(record, trigger, key, outcome, answer, steps, self._use(record, outcome, about))
+        use = self.view.use(record) if type(about) is CallModel and self.view is not None else None
+        return self._take(record, trigger, key, outcome, answer, steps, use)
 
     def _take(
         self,

@@ -38,6 +38,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     approvals_s: float = 0.0
     functions_s: float = 0.0
     backoff_s: float = 0.0
+    checks_s: float = 0.0  # how long the check of answers took
 
     @property
     def function_errors(self) -> tuple[FunctionCall, ...]:
@@ -93,7 +94,9 @@ def _closes(step: Stepped) -> bool:
 
 
 _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
-_KEPT = ("functions_asked", "answered", "stopped")  # triggers of replies that stand in the dialog
+# Triggers after which a reply stands in the dialog, or may come to stand there.
+_KEPT = ("functions_asked", "answered", "checked", "stopped")
+_REFUSED = ("parse_failed", "check_refused")
 
 
 class _Round:
@@ -113,7 +116,8 @@ class _Round:
     @property
     def has_reply(self) -> bool:
         """True if the reply of the record is its own."""
-        return any(step.trigger in _KEPT and step.key.startswith("model:") for step, _ in self.steps)
+        verdicts = [step.trigger for step, _ in self.steps if step.key.startswith(("model:", "check:"))]
+        return bool(verdicts) and verdicts[-1] in _KEPT
 
     def report(self, price: Tariff | None, has_ended: bool) -> RoundReport:
         usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
@@ -129,7 +133,7 @@ class _Round:
             text=self.text,
             requests=sum(step.key.startswith(("model:", "summary:")) for step in steps),
             function_calls=self.function_calls,
-            parse_errors=tuple([step.detail for step in steps if step.trigger == "parse_failed"]),
+            parse_errors=tuple([step.detail for step in steps if step.trigger in _REFUSED]),
             failures=tuple(self.failures),
             recalls=sum(
                 step.to == State.BACKOFF or (step.trigger == "too_long" and step.to == step.source) for step in steps
@@ -142,7 +146,7 @@ class _Round:
         )
 
 
-_WAITED = ("model_s", "approvals_s", "functions_s", "backoff_s")
+_WAITED = ("model_s", "approvals_s", "functions_s", "backoff_s", "checks_s")
 
 
 def _cost(usage: Usage, price: Tariff | None) -> int | None:
@@ -157,6 +161,8 @@ def _waited_for(step: Stepped) -> str | None:
         return "model_s"
     if step.source == State.BACKOFF:
         return "backoff_s"
+    if step.source == State.CHECKING:
+        return "checks_s"
     if step.source != State.TOOL_INTERRUPT:
         return None
     return "approvals_s" if step.key.startswith("ask:") else "functions_s"

@@ -62,7 +62,8 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
 def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
     if step.source == State.TOOL_INTERRUPT:
         return function is not None and function.error is not None and step.trigger != "approved"
-    return step.trigger in FAILURES or (step.trigger == "relayed" and step.to == State.FAILED)
+    has_failed = step.trigger in FAILURES or step.trigger == "check_failed"
+    return has_failed or (step.trigger == "relayed" and step.to == State.FAILED)
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
@@ -77,6 +78,8 @@ def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None
             return f"execute_tool {function}", INTERNAL, operation
         case "ask":
             return f"approve {function}", INTERNAL, {"gen_ai.tool.name": function}
+        case "check":
+            return "check", INTERNAL, {}
         case "sleep":
             return "backoff", INTERNAL, {}
         case "to":

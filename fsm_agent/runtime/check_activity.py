@@ -1,0 +1,206 @@
+"""The check of an answer, by a plain or async function of the user.
+
+An exception of the check is an outcome: `Retry` refuses the answer, any other makes the call fail.  An exception after
+the check was cancelled is none, as with functions; see `fsm_agent.runtime.run_function`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import Retry, UsageError
+from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.checking import Proposal
+from fsm_agent.lifecycle.effects import CheckOutput
+from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.outcomes import Checked, CheckFailed, CheckRefused
+from fsm_agent.messages.event import Event, FunctionProgress
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.logs.lines import words
+from fsm_agent.runtime.logs.log import log_error
+from fsm_agent.runtime.run_function import program_of
+from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
+
+if TYPE_CHECKING:
+    import asyncio
+    import logging
+else:
+    asyncio, logging = deferred("asyncio"), deferred("logging")
+
+_REFUSED = "the check refused it, and did not say why"
+
+
+@activity_of(CheckOutput)
+class CheckActivity(Activity):
+    """The run of a check; a plain function cannot be interrupted.
+
+    Attributes:
+        name: The name of the check.
+        ended: Its outcome, whether or not the driver has taken it.
+        raised: The exception that makes the call fail, until the driver takes it.
+        is_cancelled: True if its outcome is no longer wanted.
+    """
+
+    __slots__ = (
+        "_takes_context",
+        "ended",
+        "is_cancelled",
+        "may_run_inline",
+        "name",
+        "raised",
+        "since_s",
+        "takes_thread",
+        "timeout_s",
+    )
+
+    process: AgentCall
+    ended: Checked | CheckRefused | CheckFailed | None
+    raised: Exception | None
+
+    is_abortable = False
+
+    def prepare(self) -> bool:
+        check = self.process.check
+        if check is None:
+            what = f"{self.process} has an answer that waits for its check, and its agent has none by now"
+            raise UsageError(f"{what}: Agent(…, check=…), with the check that it began with, would be right")
+        self.name = getattr(check, "__name__", type(check).__name__)
+        self.timeout_s = self.process.record.limits.check_s
+        self._takes_context = accepts_context(check, "check", "output")
+        self.may_run_inline = not self._takes_context  # `Context.is_cancelled` needs a driver that is awake
+        self.takes_thread = not _is_async(check)
+        self.is_cancelled, self.ended, self.raised = False, None, None
+        return True
+
+    def begin(self) -> None:
+        self.since_s = time.monotonic()
+
+    def perform(self) -> Any:
+        wait = run_coroutine if self.handle is None else self.handle.run_coroutine
+        try:
+            proposal, value = self._asked()
+            if inspect.isawaitable(value):
+                value = wait(_await_value(value))
+        except BaseException as error:
+            return self._raised_outcome(error)
+        return self._verdict(proposal, value)
+
+    async def aperform(self) -> Any:
+        try:
+            if self.takes_thread:
+                proposal, value = await self._asked_in_thread()
+            else:
+                proposal, value = self._asked()
+            if inspect.isawaitable(value):
+                with program_of(self._context()):
+                    value = await value
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            return self._raised_outcome(error)
+        except Exception as error:
+            return self._raised_outcome(error)
+        return self._verdict(proposal, value)
+
+    async def _asked_in_thread(self) -> tuple[Proposal, Any]:
+        thread = ThreadTask[Any](lambda _: settle(self._asked))
+        try:
+            return (await asyncio.wrap_future(thread.start().future))()  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            thread.cancel()  # the thread cannot be ended, but its waits can
+            raise
+
+    def _asked(self) -> tuple[Proposal, Any]:
+        """Call the check; return what it judges, and its result or an awaitable of it."""
+        call = self.process
+        proposal = Proposal(call.record, call.prompt, call.proposed)
+        check: Any = call.check
+        context = self._context()
+        with program_of(context):
+            value = check(proposal.output, context) if self._takes_context else check(proposal.output)
+        return proposal, value
+
+    def _context(self) -> Context[Any]:
+        r = self.process.record
+        return Context(
+            deps=self.process.deps,
+            call=FunctionCall(name=self.name, arguments_json="{}", id=self.effect.key),
+            agent_call_id=r.id,
+            depth=r.depth,
+            attempt=r.parse_errors + 1,
+            emit=self._emit,
+            is_cancelled=lambda: self.is_cancelled,
+            release=_release,
+        )
+
+    def _emit(self, data: Any) -> None:
+        self.driver.report(self.key, FunctionProgress(self.effect.key, self.name, data))
+
+    def _verdict(self, proposal: Proposal, value: Any) -> Checked:
+        """Return the outcome of a check that took the answer.
+
+        Raises:
+            UsageError: What it returned is no output.
+        """
+        self._stop_if_cancelled()
+        changed = proposal.change(value, self.name)
+        ended = self.ended = Checked(output_json=changed, at_s=self.world.clock.now())
+        return ended
+
+    def _raised_outcome(self, error: BaseException) -> CheckRefused | CheckFailed:
+        self._stop_if_cancelled()
+        if isinstance(error, asyncio.CancelledError):  # of something that the check awaited
+            error = RuntimeError("what the check waited for was cancelled")
+        if not isinstance(error, Exception):
+            raise error
+        subject = f"call {words(self.process.record.id, 100)}: the check {self.name!r} ({self.effect.key})"
+        if isinstance(error, Retry):
+            log_error(logging.DEBUG, f"{subject} refused the answer", error)
+            refused = self.ended = CheckRefused(error_text(error) or _REFUSED, at_s=self.world.clock.now())
+            return refused
+        log_error(logging.WARNING, f"{subject} raised {type(error).__name__}", error)
+        self.raised = error
+        text = error_text(error)
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
+        return failed
+
+    def _stop_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise Aborted
+
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        if type(outcome) is CheckFailed:  # first, as a `CallFailed` needs it as its cause
+            self.process.problem, self.raised = self.raised, None
+        return self.driver.step(self.key, outcome)
+
+    def timeout_outcome(self) -> CheckFailed:
+        text = f"it did not return within {self.timeout_s:g} s"
+        self.raised = TimeoutError(f"the check {self.name!r}: {text}")
+        return CheckFailed(text=f"TimeoutError: {text}", name=self.name, at_s=self.world.clock.now())
+
+    def returned_outcome(self) -> Any:
+        return self.ended
+
+    def abandon(self) -> None:
+        self.is_cancelled = True
+        super().abandon()
+
+
+def _is_async(check: Any) -> bool:
+    return inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(type(check), "__call__", None))  # noqa: B004
+
+
+def _release(_: Any) -> NoReturn:
+    raise UsageError("a check releases no rounds: its call ends with the answer; Context.release is for functions")
+
+
+async def _await_value(value: Awaitable[Any]) -> Any:
+    return await value
