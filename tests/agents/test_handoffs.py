@@ -387,7 +387,7 @@ def test_tokens_are_counted_once_and_by_agent():
 
 def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
     other = billing()
-    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     model: Any = other.model
     assert [m.role for m in model.requests[0].messages] == ["system", "user", "assistant", "tool"]
@@ -397,7 +397,7 @@ def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
 
 def test_what_it_says_has_places_of_its_own_in_the_dialog():
     other = billing(call("look_up", order=1), "A lamp.", functions=[look_up])
-    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     assert [f.id for f in result.function_calls] == ["4.0", "6.0"]
     assert result.dialog[6].function_calls[0].id == "6.0"
@@ -456,7 +456,7 @@ def test_repairs_of_its_answer_are_repairs_of_the_call():
 
 def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_later_turns():
     other = billing("It is done.", "You are welcome.")
-    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     agent.call("Thank you.", after=result)
     model: Any = other.model

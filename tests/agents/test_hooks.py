@@ -231,7 +231,7 @@ def test_what_would_never_be_called_is_refused():
 @everyway
 def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
     seen: list[list[str]] = []
-    model = Script(call("add", a=1, b=2), "no number", "3")
+    model = Script(call("add", a=1, b=2), call("add", a=2, b=1), "no number", "3")
 
     class Prompts:
         def on_request_started(self, event: RequestStarted) -> None:
@@ -243,4 +243,4 @@ def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called)
 
     called(Agent(model, system="Add.", functions=[add], output=int, context=[last], hooks=[Prompts()]))
     assert seen == [[message.text for message in request.messages] for request in model.requests]
-    assert [len(texts) for texts in seen] == [2, 2, 4], "as the pass leaves them, and with the exception branch"
+    assert [len(texts) for texts in seen] == [2, 4, 4, 6], "as the pass leaves them, and with the exception branch"

@@ -531,7 +531,7 @@ def whole_rounds(keep: Any) -> Any:
         newest = list(keep(messages))
         while newest and newest[0].role != "user":
             newest.pop(0)
-        return newest or messages[:2]
+        return [messages[0], *(newest or messages[1:2])]
 
     return kept
 
