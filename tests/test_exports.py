@@ -112,12 +112,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("line", "home"),
         [
-            ("from fsm_agent import KeepLastN", "KeepLastN is in fsm_agent.context"),
+            ("from fsm_agent import keep_last", "keep_last is in fsm_agent.context"),
             ("from fsm_agent import Overloaded", "Overloaded is in fsm_agent.errors"),
             ("from fsm_agent import TerminalHook", "TerminalHook is in fsm_agent.cli"),
             ("from fsm_agent import call", "call is in fsm_agent.flows and fsm_agent.testing"),
             ("from fsm_agent.prompts import Agent", "Agent is in fsm_agent"),
-            ("from fsm_agent.prompts import KeepLastN", "KeepLastN is in fsm_agent.context"),
+            ("from fsm_agent.prompts import keep_last", "keep_last is in fsm_agent.context"),
             ("from fsm_agent.flows import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),
             ("from fsm_agent.prompts import Prompd", "did you mean 'Prompt'?"),
         ],

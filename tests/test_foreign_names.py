@@ -29,7 +29,7 @@ from fsm_agent import (
 )
 from fsm_agent._internal.values import field_names
 from fsm_agent.clients import Network
-from fsm_agent.context import Masking
+from fsm_agent.context import Budget
 from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
 from fsm_agent.messages import WebSearch
@@ -132,7 +132,7 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
         make()
 
 
-@pytest.mark.parametrize("kind", [Limits, Settings, Price, Masking, Retries, Network, WebSearch, FlowLimits])
+@pytest.mark.parametrize("kind", [Limits, Settings, Price, Budget, Retries, Network, WebSearch, FlowLimits])
 def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
     with pytest.raises(TypeError, match="'max_trns'"):
         kind(max_trns=3)

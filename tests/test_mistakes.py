@@ -33,6 +33,7 @@ from fsm_agent import (
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import Network
 from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.errors import Overloaded
 from fsm_agent.mistakes import shown
@@ -87,8 +88,10 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "limits dict": (lambda: agent(limits={"rounds": 3}), UsageError, ("is {'rounds': 3}", "Limits(rounds=3)")),
     "settings dict": (lambda: agent(settings={"temperature": 0}), UsageError, ("{'temperature': 0}", "Settings(")),
     "stop_when True": (lambda: agent(stop_when=True), UsageError, ("stop_when of an agent is True", "a function of")),
-    "masking True": (lambda: agent(masking=True), UsageError, ("masking of an agent is True", "Masking()")),
-    "processor alone": (lambda: agent(processors=len), UsageError, ("processors of an agent is <built-in", "a list")),
+    "context True": (lambda: agent(context=True), UsageError, ("context has True", "keep_last(8)")),
+    "context maker": (lambda: agent(context=keep_last), UsageError, ("<function keep_last", "keep_last(8)")),
+    "context text": (lambda: agent(context=["keep_last"]), UsageError, ("context has 'keep_last'", "keep_last(8)")),
+    "context budget": (lambda: agent(context=[Budget(hard=9), len]), UsageError, ("before other passes", "at the end")),
     "results True": (lambda: agent(results=True), UsageError, ("results of an agent is True", "a ResultPipeline")),
     "hook class": (lambda: agent(hooks=[Hook]), UsageError, ("Hook'> is a class", "Hook()")),
     "hook alone": (lambda: agent(hooks=Hook()), UsageError, ("hooks is <", "a list of objects")),

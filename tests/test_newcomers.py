@@ -38,7 +38,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import Metrics
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.context import KeepLastN
+from fsm_agent.context import Budget
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.flows import (
     Flow,
@@ -279,9 +279,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         wrong_role_of_a_client,
         "UsageError: .*client 'script' ended with .* role 'assistant'",
     ),
-    "a class among the processors": (
-        lambda: agent(processors=[KeepLastN]),
-        "UsageError: processors of an agent is .*KeepLastN.*: a list of functions of messages, [KeepLastN(20)], say,",
+    "a class among the passes": (
+        lambda: agent(context=[Budget]),
+        "UsageError: context has <class .*Budget'>: a function of messages, keep_last(8), say, would be right",
     ),
     # runs
     "a run that is not there": (lambda: agent(store=MemoryStore()).resume("r9"), "RunUnknown: there is no run 'r9'"),

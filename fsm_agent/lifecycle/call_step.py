@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger
 from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
-from fsm_agent.lifecycle.effects import CallModel
+from fsm_agent.lifecycle.effects import AskSummary, CallModel
 from fsm_agent.lifecycle.function_limits import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
@@ -29,7 +29,7 @@ else:
 
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _ROUND_LIMIT = at_round_limit.__name__
-_OF_SUMMARIES = ("summarized", "summary_failed")
+_OF_SUMMARIES = f"{AskSummary.prefix}:"
 
 
 def take_step(
@@ -73,7 +73,7 @@ def take_step(
     if kind is Replied:
         reply = outcome.reply
         usage, served_by = reply.usage, reply.served_by
-        _count_reply(before, trigger, reply, use, changes)
+        _count_reply(before, key, reply, use, changes)
         if reply.adapted or after.repairs:
             detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
     elif kind is CheckRefused:
@@ -91,13 +91,11 @@ def take_step(
     return after.changed(**changes), step
 
 
-def _count_reply(
-    before: CallRecord, trigger: str, reply: Reply, use: ContextUse | None, changes: dict[str, Any]
-) -> None:
+def _count_reply(before: CallRecord, key: str, reply: Reply, use: ContextUse | None, changes: dict[str, Any]) -> None:
     """Add the changes at a reply besides those of its row."""
     usage = reply.usage
     changes["usage"] = before.usage + usage
-    if trigger not in _OF_SUMMARIES:
+    if not key.startswith(_OF_SUMMARIES):  # those are no answers
         changes["replies"] = before.replies + 1
         changes["reply"] = reply
     if use is not None:

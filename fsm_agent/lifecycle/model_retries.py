@@ -26,11 +26,16 @@ def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallReco
 
 def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
     """Return whether a request that was too long is made again: once, and shorter."""
-    is_new = r.shortened_at != len(r.dialog) + len(r.branch)
+    is_new = r.shortened_at != _said(r)
     return is_new and is_within(r.recalls, r.limits.recalls)
 
 
 def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
     """Return the record of a call whose requests are shorter from now on."""
-    at = len(r.dialog) + len(r.branch)
-    return r.changed(recalls=r.recalls + 1, attempt=r.attempt + 1, shorten_to=answer.shorten_to, shortened_at=at)
+    recalls, attempt = r.recalls + 1, r.attempt + 1
+    return r.changed(recalls=recalls, attempt=attempt, shorten_to=answer.shorten_to, shortened_at=_said(r))
+
+
+def _said(r: CallRecord) -> int:
+    """Return how many messages have been said, which only grows: a branch that is pruned counts, too."""
+    return len(r.dialog) + len(r.branch) + len(r.pruned)

@@ -161,7 +161,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     summary: HistorySummary | None = None  # of the beginning of the dialog
     requests: Vector[ContextUse] = Vector()  # those that were answered, if the call's context is looked after
     shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
-    shortened_at: int = -1  # the length of the dialog when it did
+    shortened_at: int = -1  # how many messages had been said then, those of branches included
     turn: int = 0  # the number of replies, failed requests and injections so far
     replies: int = 0  # the number of replies, usable or not
     runs: int = 0  # the number of settled function calls that were run

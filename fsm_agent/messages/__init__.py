@@ -9,7 +9,7 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.messages.event import ArgumentsDelta as ArgumentsDelta
-    from fsm_agent.messages.event import ContextMeasured as ContextMeasured
+    from fsm_agent.messages.event import ContextShortened as ContextShortened
     from fsm_agent.messages.event import Delta as Delta
     from fsm_agent.messages.event import Done as Done
     from fsm_agent.messages.event import Event as Event
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.event import ResultExtracted as ResultExtracted
     from fsm_agent.messages.event import ResultProcessed as ResultProcessed
     from fsm_agent.messages.event import Stepped as Stepped
+    from fsm_agent.messages.event import Summarized as Summarized
     from fsm_agent.messages.event import Suspended as Suspended
     from fsm_agent.messages.event import TextDelta as TextDelta
     from fsm_agent.messages.event import UsageReported as UsageReported
@@ -58,10 +59,10 @@ else:
         __name__,
         {
             "event": (
-                "ArgumentsDelta ContextMeasured Delta Done Event FunctionCallCompleted FunctionCallStarted "
+                "ArgumentsDelta ContextShortened Delta Done Event FunctionCallCompleted FunctionCallStarted "
                 "FunctionEnded FunctionProgress FunctionStarted Inside LoopDetected ObservationsMasked "
                 "PartialOutput ReasoningDelta ReplyCompleted RequestStarted ResultCached ResultChanged "
-                "ResultExtracted ResultProcessed Stepped Suspended TextDelta UsageReported"
+                "ResultExtracted ResultProcessed Stepped Summarized Suspended TextDelta UsageReported"
             ),
             "hosted_tool": "CodeExecution ComputerUse HostedMCP UserLocation WebSearch",
             "message": (

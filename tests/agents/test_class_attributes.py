@@ -11,7 +11,7 @@ from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore
 from fsm_agent.agents.config.agent_config import AgentConfig, keys_of
 from fsm_agent.agents.config.attributes import KNOWN
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.context import KeepLastN, Masking
+from fsm_agent.context import keep_last, mask
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script, call
 
@@ -65,8 +65,7 @@ SAID: dict[str, Any] = {
     "settings": Settings(temperature=0.5),
     "stop_when": stop_at_once,
     "approve": refuse,
-    "masking": Masking(keep_rounds=7),
-    "processors": (KeepLastN(3),),
+    "context": (mask(keep_rounds=7), keep_last(3)),
     "results": ResultPipeline(),
     "prices": Price(input_micro_usd=1, output_micro_usd=2),
     "hooks": (Told(),),

@@ -35,7 +35,6 @@ from fsm_agent.agents.config.tables import PRESETS
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import register_client
 from fsm_agent.clients.registered import CLIENTS
-from fsm_agent.context import Masking
 from fsm_agent.functions import register_function
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.testing import Script, call
@@ -69,7 +68,7 @@ EXAMPLES = {  # of keys whose values name something
     "approve": "support.configured:approve",
     "hooks": ["support.configured:Steps"],
     "stop_when": "support.configured:stop",
-    "processors": ["support.configured:last_message"],
+    "context": ["support.configured:last_message"],
     "results": "support.configured:results",
     "prices": "support.configured:prices",
     "api_key": "${EDITOR_KEY}",
@@ -82,7 +81,6 @@ EXAMPLES = {  # of keys whose values name something
     "system_path": "paper/system",
     "prompts": "prompts",
     "$schema": "agent.schema.json",
-    "keep_rounds": 2,
     "identical_rounds": 2,
     "failures_per_function": 1,
     "parallel": 1,
@@ -247,7 +245,7 @@ def yaml_line(text: str, path: tuple[Any, ...]) -> int:
 def test_the_table_has_every_key():
     named = {path[-1] for _, path in ALL}
     assert len(ALL) > 150
-    assert {*Limits.__struct_fields__, *Settings.__struct_fields__, *Masking.__struct_fields__} <= named
+    assert {*Limits.__struct_fields__, *Settings.__struct_fields__} <= named
     assert {"api_key", "profile", "approve", "global", "agent_configs", "allowed_domains"} <= named
 
 
@@ -337,11 +335,11 @@ class TestLayers:
         near = editor(
             "model = 'x:y'",
             "limits = {rounds = 2, recalls = 1}",
-            "global = {limits = {rounds = 1, depth = 2}, masking = {keep_rounds = 4}}",
-            "agent_configs = {editor = {limits = {recalls = 0}, masking = {min_tokens = 9}}}",
+            "global = {limits = {rounds = 1, depth = 2}, settings = {seed = 4}}",
+            "agent_configs = {editor = {limits = {recalls = 0}, settings = {max_tokens = 9}}}",
         )
         assert near.limits == Limits(rounds=2, recalls=0, depth=2)
-        assert near.masking == Masking(keep_rounds=4, min_tokens=9)
+        assert near.settings == Settings(seed=4, max_tokens=9)
 
     @pytest.mark.spec("2.36: three presets become settings")
     @pytest.mark.parametrize("profile", PRESETS)

@@ -27,7 +27,7 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
-from fsm_agent.context import KeepLastN
+from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.lifecycle import Injected
 from fsm_agent.lifecycle.call import AgentCall
@@ -151,7 +151,7 @@ def test_a_conversation_in_a_store_stays_with_the_agent_though_the_handoff_is_fo
     for turn, answer in enumerate(answers):  # a process for each
         agent = triage(*[GO][turn:], to=billing(answer), store=store) if turn == 0 else None
         agent = agent or Agent(Script(), name="triage", functions=[look_up, handoff(billing(answer))], store=store)
-        result = agent.conversation("customer-17", keep=KeepLastN(1)).call(f"Turn {turn}?")
+        result = agent.conversation("customer-17", keep=keep_last(1)).call(f"Turn {turn}?")
         assert (result.output, result.record.governed_by) == (answer, "transfer_to_billing")
     assert "transfer_to_billing" not in str(agent.conversation("customer-17").read().overview())
 
@@ -385,9 +385,9 @@ def test_tokens_are_counted_once_and_by_agent():
     assert by_agent == {"": 1, over: 30, f"{over}/run:3.0": 100}
 
 
-def test_it_is_shown_what_processors_choose_and_the_dialog_keeps_all():
+def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
     other = billing()
-    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     model: Any = other.model
     assert [m.role for m in model.requests[0].messages] == ["system", "user", "assistant", "tool"]
@@ -397,7 +397,7 @@ def test_it_is_shown_what_processors_choose_and_the_dialog_keeps_all():
 
 def test_what_it_says_has_places_of_its_own_in_the_dialog():
     other = billing(call("look_up", order=1), "A lamp.", functions=[look_up])
-    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     assert [f.id for f in result.function_calls] == ["4.0", "6.0"]
     assert result.dialog[6].function_calls[0].id == "6.0"
@@ -454,9 +454,9 @@ def test_repairs_of_its_answer_are_repairs_of_the_call():
     assert (result.output, result.repairs) == ({"sum": 5}, ("the JSON was found inside the answer",))
 
 
-def test_processors_choose_at_the_handoff_and_not_again_in_later_turns():
+def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_later_turns():
     other = billing("It is done.", "You are welcome.")
-    agent = triage("Hello.", GO, functions=[handoff(other, processors=[lambda messages: messages[-3:]])])
+    agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     agent.call("Thank you.", after=result)
     model: Any = other.model

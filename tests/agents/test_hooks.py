@@ -231,7 +231,7 @@ def test_what_would_never_be_called_is_refused():
 @everyway
 def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
     seen: list[list[str]] = []
-    model = Script(call("add", a=1, b=2), "no number", "3")
+    model = Script(call("add", a=1, b=2), call("add", a=2, b=1), "no number", "3")
 
     class Prompts:
         def on_request_started(self, event: RequestStarted) -> None:
@@ -239,8 +239,8 @@ def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called)
             seen.append([message.text for message in event.shown])
 
     def last(messages: Any) -> Any:
-        return messages[-2:] if messages[-1].role == "tool" else messages
+        return [*messages[:2], *messages[-2:]] if messages[-1].role == "tool" else messages
 
-    called(Agent(model, system="Add.", functions=[add], output=int, processors=[last], hooks=[Prompts()]))
+    called(Agent(model, system="Add.", functions=[add], output=int, context=[last], hooks=[Prompts()]))
     assert seen == [[message.text for message in request.messages] for request in model.requests]
-    assert [len(texts) for texts in seen] == [2, 2, 4], "as the processor leaves them, and with the exception branch"
+    assert [len(texts) for texts in seen] == [2, 4, 4, 6], "as the pass leaves them, and with the exception branch"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from fsm_agent.context.masking import CONTEXT_RELEASE, NOTHING_MASKED, Masker, Masking, estimated_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
 from fsm_agent._internal.vector import Vector
-from fsm_agent.context.masking import CONTEXT_RELEASE, NOTHING_MASKED, Masker, Masking, estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.event import ObservationsMasked
 from fsm_agent.messages.message import FunctionResult, Message

@@ -1,15 +1,19 @@
-"""Are results shortened in requests alone, and told from one another?"""
+"""Are results and arguments shortened in requests alone, and told from one another?"""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from support.drivers import Driver, anyhow, seed
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
-from fsm_agent import Message, Prompt, UsageError, function
-from fsm_agent.context import SendOnce, TruncateResults
-from fsm_agent.context.shortening import REPEATED
+from fsm_agent import Agent, FunctionCall, Limits, Message, Prompt, UsageError, function
+from fsm_agent.context import compress, once, shorten
+from fsm_agent.context.passes import EARLIER, REPEATED, short_arguments, truncated
+from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.testing import Script, call
 
@@ -20,8 +24,12 @@ def results(messages) -> list[str]:
     return [message.text for message in messages if message.role == "tool"]
 
 
-class TestTruncated:
-    @pytest.mark.spec("4.9: the dialog keeps the whole text")
+def asks_with(arguments_json: str) -> Message:
+    return Message.of("assistant", FunctionCall(name="write", arguments_json=arguments_json, id="1.0"))
+
+
+class TestShortened:
+    @pytest.mark.spec("4.9: the dialog keeps the whole text", "4.9: head and tail stay")
     @anyhow
     def test_a_request_shows_head_and_tail_and_the_dialog_the_whole(self, driven: Driver):
         @function
@@ -29,37 +37,105 @@ class TestTruncated:
             """Read."""
             return LONG
 
-        one = seed(Prompt("x", functions=(read,)), view=View(None, (TruncateResults(100),)))
+        one = seed(Prompt("x", functions=(read,)), view=View(ContextPlan((shorten(100),))))
         script = Script(call("read"), "done")
         driven(one, script)
         (shown,) = results(script.requests[-1].messages)
         assert len(shown) == 100
         assert (shown[:7], shown[-8:]) == ("line 0\n", "line 39\n")
-        assert "characters left out" in shown
         assert results(one.record.dialog) == [LONG]
         assert one.result().function_calls[0].result == LONG
 
-    def test_only_results_are_shortened_and_nothing_is_copied_without_need(self):
+    def test_only_results_and_arguments_are_shortened_and_nothing_is_copied_without_need(self):
         messages = [SYSTEM, Message.of("user", LONG), *rounds("short"), Message.of("assistant", LONG)]
-        assert TruncateResults(100)(messages) is messages
+        assert shorten(100)(messages) is messages
 
     def test_each_result_of_a_message_by_itself(self):
         both = Message.of("tool", *told("1.0", LONG, images=1).parts, *told("1.1", "short").parts)
-        (shown,) = TruncateResults(100)([both])
+        (_, shown) = shorten(100)([asks("1.0", "1.1"), both])
         assert [len(part.text) for part in shown.parts] == [100, 5]
         assert shown.parts[0].attachments == both.parts[0].attachments
 
+    @pytest.mark.spec("4.9: the marker counts what is gone", "4.9: head and tail stay")
+    @given(st.text(max_size=400), st.integers(50, 300))
+    def test_head_and_tail_and_how_much_is_left_out(self, text, characters):
+        shown = truncated(text, characters)
+        if len(text) <= characters:
+            assert shown == text
+            return
+        assert len(shown) <= characters
+        head, _, rest = shown.partition("\n[… ")
+        count, _, tail = rest.partition(" characters left out …]\n")
+        if "\n[… " not in text:
+            assert text.startswith(head)
+            assert text.endswith(tail)
+            assert len(head) + int(count) + len(tail) == len(text)
+
+    @pytest.mark.spec("4.9: no character is split")
+    @given(st.integers(0, 3), st.integers(50, 60))
+    def test_no_pair_of_surrogates_is_cut_in_two(self, offset, characters):
+        text = "x" * offset + "\ud83d\ude00" * 100 + "x"
+        shown = truncated(text, characters)
+        shown.encode("utf-16", "surrogatepass").decode("utf-16")
+
     @pytest.mark.parametrize("value", [49, 0, -1, True, 60.0, "60"])
     def test_nonsense_is_named(self, value):
-        with pytest.raises(UsageError, match=f"max_chars is {value!r}: a whole number from 50 on"):
-            TruncateResults(value)
+        with pytest.raises(UsageError, match=rf"shorten\(characters={value!r}\): a whole number from 50 on"):
+            shorten(value)
 
 
-class TestSentOnce:
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=200),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+class TestArguments:
+    @given(st.dictionaries(st.text(max_size=9), JSON, max_size=5), st.integers(50, 400))
+    def test_they_stay_json_and_an_object(self, arguments, characters):
+        text = json.dumps(arguments)
+        (shown,) = shorten(characters)([asks_with(text)])[:1]
+        short = shown.function_calls[0].arguments_json
+        assert isinstance(json.loads(short), dict)
+        assert len(short) <= max(characters, 50)
+        assert short == text or len(text) > characters
+
+    def test_long_texts_in_them_are_shortened_and_the_rest_stays(self):
+        short = json.loads(short_arguments(json.dumps({"path": "a.txt", "text": LONG, "lines": [1, LONG]}), 300))
+        assert (short["path"], short["lines"][0]) == ("a.txt", 1)
+        assert "characters left out" in short["text"]
+        assert short["text"].startswith("line 0\n")
+
+    def test_many_short_ones_are_counted(self):
+        short = short_arguments(json.dumps({"n": list(range(1000))}), 100)
+        assert json.loads(short) == {"…": "4898 characters left out"} or "left out" in short
+
+    def test_what_is_no_json_is_cut_as_text(self):
+        assert "characters left out" in short_arguments("{" * 500, 100)
+
+    def test_a_call_whose_arguments_are_shortened_was_run_with_the_whole(self):
+        seen: list[int] = []
+
+        @function
+        def write(text: str) -> str:
+            """Write."""
+            seen.append(len(text))
+            return "written"
+
+        script = Script(call("write", text=LONG), "done")
+        result = Agent(script, functions=[write], context=shorten(100)).call("?")
+        assert seen == [len(LONG)]
+        (shown,) = [f for m in script.requests[-1].messages for f in m.function_calls]
+        assert len(shown.arguments_json) <= 100
+        assert result.function_calls[0].arguments == {"text": LONG}
+
+
+class TestOnce:
     @pytest.mark.spec("4.28: equal results are sent once")
     def test_a_later_equal_result_is_a_note(self):
         messages = [SYSTEM, TASK, *rounds(LONG, "other", LONG, LONG + "!")]
-        shown = SendOnce()(messages)
+        shown = once()(messages)
         note = REPEATED.format(name="search", start=LONG[:60])
         assert results(shown) == [LONG, "other", note, LONG + "!"]
         assert results(messages) == [LONG, "other", LONG, LONG + "!"]
@@ -68,25 +144,68 @@ class TestSentOnce:
     def test_of_the_same_function_and_kind(self):
         calls = Message.of("assistant", *asks("1.0").parts, *asks("1.1", name="find").parts, *asks("1.2").parts)
         messages = [calls, told("1.0", LONG), told("1.1", LONG, name="find"), told("1.2", LONG, is_error=True)]
-        assert SendOnce()(messages) is messages
+        assert once()(messages) == messages
 
     def test_not_where_a_note_would_be_longer_or_a_picture_be_lost(self):
         pictures = [[asks(id), told(id, LONG, images=1)] for id in ("9.0", "9.1")]
         messages = [*rounds("same", "same"), *pictures[0], *pictures[1]]
-        assert SendOnce()(messages) is messages
+        assert once()(messages) == messages
 
     def test_what_is_shown_stays_the_same_as_the_dialog_grows(self):
         messages = [TASK, *rounds(LONG, LONG, LONG, LONG)]
-        whole = SendOnce()(messages)
-        assert [list(SendOnce()(messages[:end])) for end in range(len(messages))] == [
+        whole = once()(messages)
+        assert [list(once()(messages[:end])) for end in range(len(messages))] == [
             list(whole[:end]) for end in range(len(messages))
         ]
 
 
+class TestCompressed:
+    @pytest.mark.spec("4.28: old calls are compressed")
+    def test_older_calls_are_one_line_each(self):
+        first = Message.of(
+            "assistant",
+            "Let me look.",
+            FunctionCall(name="search", arguments_json='{"q": "' + "cats " * 30 + '"}', id="1.0"),
+            FunctionCall(name="count", arguments_json="{}", id="1.1"),
+        )
+        old = [first, told("1.0", "Three cats.\nAnd a dog."), told("1.1", "9" * 500, name="count")]
+        messages = [SYSTEM, TASK, *old, *rounds("b", first=2)]
+        shown = compress(1)(messages)
+        assert [m.role for m in shown] == ["system", "user", "assistant", "user", "assistant", "tool"]
+        assert shown[2].text == "Let me look."
+        assert shown[2].function_calls == ()
+        arguments = first.function_calls[0].arguments_json[:80]
+        assert shown[3].text == EARLIER + f"search({arguments}) → Three cats.\ncount({{}}) → {'9' * 200}"
+        assert list(shown[4:]) == messages[-2:]
+
+    def test_a_message_without_text_leaves_its_line_alone(self):
+        shown = compress(1)([TASK, *rounds("a", "b")])
+        assert [m.text for m in shown[:2]] == ["Find out.", EARLIER + "search({}) → a"]
+
+    def test_what_is_not_old_is_shown_as_it_is(self):
+        messages = [SYSTEM, TASK, *rounds("a", "b")]
+        assert compress(2)(messages) is messages
+
+    def test_it_moves_in_steps(self):
+        script = Script(*[call("tick", n=n) for n in range(60)], "done")
+
+        @function
+        def tick(n: int) -> str:
+            """Count."""
+            return f"{n}"
+
+        agent = Agent(script, functions=[tick], context=compress(12), limits=Limits(rounds=None))
+        uses = agent.call("?").record.requests
+        assert sum(use.extends for use in uses) / len(uses) > 0.8
+        assert len(script.requests[-1].messages) < 122 - 30
+
+
 @given(dialogs())
 def test_messages_and_calls_stay_in_place(messages):
-    for processor in (TruncateResults(50), SendOnce()):
-        shown = processor(messages)
+    for one in (shorten(50), once()):
+        shown = one(messages)
         assert torn(shown) == ""
-        assert [(m.role, m.function_calls) for m in shown] == [(m.role, m.function_calls) for m in messages]
+        assert [(m.role, [f.id for f in m.function_calls]) for m in shown] == [
+            (m.role, [f.id for f in m.function_calls]) for m in messages
+        ]
         assert all(len(new.text) <= len(old.text) for new, old in zip(shown, messages, strict=True))

@@ -24,10 +24,14 @@ from support.agent_calls import (
     unchanged,
 )
 
+from fsm_agent.context import Budget, summarize
+from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import (
     AskApproval,
+    AskSummary,
     Begin,
     CallModel,
     CheckOutput,
@@ -61,13 +65,25 @@ from fsm_agent.lifecycle.outcomes import (
 )
 from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.prompts.prompt import Prompt
 
 USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')
+TOO_LONG = ErrorReport(kind="ContextTooLong", message="too many tokens", status=400)
+SUMMARIZING = ContextPlan((summarize(keep=1, step=1, max_tokens=50),), Budget())
+SUMMARIZING_IF_TOO_LONG = ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1, max_tokens=50),)))
+NEVER_SHORTER = ContextPlan(is_off=True)
+SUMMARIES: dict[str, Reply] = {
+    "summary": asked(text="They count."),
+    "empty summary": asked(text=" "),
+    "summary that asks": asked(function_call("tick"), text="They count."),
+    "refused summary": Reply(message=Message.of("assistant"), refusal="no"),
+    "cut summary": Reply(message=Message.of("assistant", "They"), finish="length"),
+    "costly summary": asked(text="They count.").changed(usage=Usage(input_tokens=9, cost_pico_usd=9)),
+}
 REPLIES: dict[str, Reply] = {
     "answer": asked(text="42"),
     "wrong": asked(text="forty-two"),
@@ -112,6 +128,9 @@ class Model:
         depth: How many calls this one is inside of.
         delays_s: How long may have to be waited before a recall; empty: the transport never fails.
         is_injected: Whether somebody may inject a message, once.
+        context: What is done with the requests; None: they show all.
+        summaries: What the model may reply to the request for a summary, by their names in `SUMMARIES`.
+        is_too_long: Whether the provider may refuse a request as too long.
         is_checked: Whether answers are checked.
     """
 
@@ -121,6 +140,9 @@ class Model:
     depth: int = 0
     delays_s: tuple[float, ...] = ()
     is_injected: bool = False
+    context: ContextPlan | None = None
+    summaries: tuple[str, ...] = ()
+    is_too_long: bool = False
     is_checked: bool = False
 
 
@@ -181,7 +203,8 @@ def _check_that_all_can_end(known: set[object], ending: set[object], before: dic
 
 
 def _call(record: CallRecord, model: Model) -> AgentCall:
-    return AgentCall(record, model.prompt, stop_when=stop_when)
+    view = None if model.context is None else View(model.context)
+    return AgentCall(record, model.prompt, stop_when=stop_when, view=view)
 
 
 def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
@@ -196,10 +219,14 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                 found.append((key, Begun(at_s=BEGUN_S)))
             case CallModel(key):
                 found += [(key, Replied(reply=REPLIES[name])) for name in model.replies]
-                for delay_s in model.delays_s:
-                    for retryable in (True, False):
-                        error = ErrorReport(message="busy", retryable=retryable)
-                        found.append((key, ModelFailed(error=error, delay_s=delay_s, at_s=BEGUN_S)))
+                found += _failures(model, key)
+                if model.is_too_long:
+                    found.append((key, ModelFailed(error=TOO_LONG, at_s=BEGUN_S)))
+            case AskSummary():
+                found += [(effect.key, Replied(reply=SUMMARIES[name])) for name in model.summaries]
+                found += _failures(model, effect.key)
+                if model.is_too_long:  # which nothing can be done about: it is quoted no shorter
+                    found.append((effect.key, ModelFailed(error=TOO_LONG, at_s=BEGUN_S)))
             case Sleep(key):
                 found.append((key, Slept()))
             case AskApproval(key):
@@ -223,6 +250,15 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
     return found
 
 
+def _failures(model: Model, key: str) -> list[tuple[str, Outcome]]:
+    """The ways in which the transport may fail a request."""
+    return [
+        (key, ModelFailed(error=ErrorReport(message="busy", retryable=retryable), delay_s=delay_s, at_s=BEGUN_S))
+        for delay_s in model.delays_s
+        for retryable in (True, False)
+    ]
+
+
 def _configuration(r: CallRecord) -> object:
     """All that decides what may happen next; counters only where something is counted down."""
     limits, loop = r.limits, r.limits.identical_rounds
@@ -241,7 +277,14 @@ def _configuration(r: CallRecord) -> object:
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
     once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
     ended = r.ending and r.ending.reason
-    return r.state, counted, waiting, once, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended
+    shortened = r.shorten_to is not None, r.shortened_at == len(r.dialog) + len(r.branch) + len(r.pruned)
+    summary = None
+    if r.summary is not None:  # places from the end of the dialog, which is where the next summary is due
+        here = len(r.dialog)
+        summary = (r.summary.covers - here, r.summary.made_at == here, here - r.summary.failed_at, r.summary.text)
+        summary = (*summary[:2], summary[2] if r.summary.failed_at >= 0 else None, bool(summary[3]))
+    context = shortened, summary
+    return r.state, counted, waiting, once, succeeded, tallies, bool(r.branch), r.is_drafted, injected, ended, context
 
 
 # What has to become of a step, by the words of the documentation and not by those of the table
@@ -249,7 +292,7 @@ def _configuration(r: CallRecord) -> object:
 
 def _check_step(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -> None:
     r = call.record
-    expected = _expected(before, key, outcome, call.prompt)
+    expected = _expected(before, key, outcome, call)
     assert (r.state, r.ending and r.ending.reason) == expected, f"{outcome} in {before.state}: {expected} expected"
     assert (call.step, call.step.source, call.step.to) == (r.trace[-1], before.state, r.state)
     _check_counters(r)
@@ -264,8 +307,14 @@ def _check_step(before: CallRecord, key: str, outcome: Outcome, call: AgentCall)
         if isinstance(effect, CallModel):
             assert_sendable(effect.request.messages)
             assert effect.attempt == r.attempt
-            _check_words_behind_the_dialog(effect.request.messages[len(r.dialog) :], r, call.prompt)
+            told = _told_behind_the_dialog(call)
+            assert tuple(effect.request.messages[len(effect.request.messages) - len(told) :]) == told
+            _check_words_behind_the_dialog(told, r, call.prompt)
             assert (effect.request.functions == ()) == (_is_final(r, call.prompt) or not call.prompt.by_name)
+        if isinstance(effect, AskSummary):
+            assert (effect.attempt, effect.request.functions, effect.request.tool_choice) == (r.attempt, (), "none")
+            assert not _since_the_last_reply(r, "summarized"), "one summary for each request"
+            assert 0 < effect.covers < len(r.dialog)
         if isinstance(effect, Sleep):
             assert effect.until_s == (outcome.at_s + outcome.delay_s if isinstance(outcome, ModelFailed) else 0.0)
 
@@ -277,16 +326,21 @@ def _check_counters(r: CallRecord) -> None:
     unusable = ("parse_failed", "check_refused")
     assert len(refused) == sum(trigger in unusable for trigger, _ in steps), "no unusable answer is lost"
     assert r.parse_errors == sum(steps.count((trigger, State.PARSE_EXCEPTION)) for trigger in unusable)
-    assert r.recalls == steps.count(("model_failed", State.BACKOFF))
+    shorter = [step for step in r.trace if step.trigger == "too_long" and step.to == step.source]
+    waited = steps.count(("model_failed", State.BACKOFF)) + steps.count(("summary_failed", State.BACKOFF))
+    assert r.recalls == waited + len(shorter)
+    assert len(r.failures) == sum(trigger in ("model_failed", "summary_failed", "too_long") for trigger, _ in steps)
+    if r.limits.tokens is None:  # under which functions use tokens, too
+        assert r.usage == sum([step.usage for step in r.trace if step.usage is not None], UNUSED)
     closed = {f.id.partition(".")[0] for f in r.function_calls}
     assert r.rounds == len(closed) + steps.count(("paused", State.CALLING))
     assert r.runs == sum(f.was_run for f in r.function_calls)
     assert r.replies == sum(step.usage is not None and step.key.startswith("model:") for step in r.trace)
     failures = 0
     for step in reversed(r.trace):
-        if step.trigger not in ("model_failed", "slept", "injected"):
-            break
-        failures += step.trigger == "slept"
+        if step.trigger not in ("model_failed", "slept", "injected", "too_long") and step.to != State.BACKOFF:
+            break  # a summary, or a reply
+        failures += step.trigger in ("slept", "too_long")
     assert r.attempt == 1 + (0 if r.state in FINAL else failures)
 
 
@@ -308,9 +362,28 @@ def _check_words_behind_the_dialog(told: Sequence[Message], r: CallRecord, promp
     assert tuple(told[len(told) - len(r.branch) :]) == r.branch
 
 
-def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) -> tuple[State, Reason | None]:
+def _told_behind_the_dialog(call: AgentCall) -> tuple[Message, ...]:
+    """What a request has behind the dialog, which no context changes."""
+    (effect,) = AgentCall(call.record, call.prompt).effects
+    assert isinstance(effect, CallModel)
+    return tuple(effect.request.messages[len(call.record.dialog) :])
+
+
+def _since_the_last_reply(r: CallRecord, trigger: str) -> bool:
+    """Whether this has happened for the request that is made now."""
+    for step in reversed(r.trace):
+        if step.trigger == trigger and step.to == step.source:
+            return True
+        if step.trigger not in ("model_failed", "slept", "too_long", "summarized", "summary_failed"):
+            return False
+    return False
+
+
+def _expected(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -> tuple[State, Reason | None]:
     """The state that follows, and why the call ends if it does."""
-    limits, about = before.limits, [*key.split(":"), ""][1]
+    limits, about, prompt = before.limits, [*key.split(":"), ""][1], call.prompt
+    if key.startswith("summary:"):
+        return _summarized(before, outcome)
     match outcome:
         case Expired():
             return State.FAILED, Reason.EXPIRED
@@ -323,6 +396,10 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
         case Begun():
             is_deep = limits.depth is not None and before.depth >= limits.depth
             return (State.FAILED, Reason.TOO_DEEP) if is_deep else (State.CALLING, None)
+        case ModelFailed() if outcome.error == TOO_LONG and call.view is not None:
+            is_off = call.view.plan.is_off or _since_the_last_reply(before, "too_long")
+            may = not is_off and (limits.recalls is None or before.recalls < limits.recalls)
+            return (before.state, None) if may else (State.FAILED, Reason.MODEL_FAILED)
         case ModelFailed():
             return _recalled(before, outcome.error.retryable, outcome.delay_s, outcome.at_s)
         case Slept():
@@ -346,6 +423,16 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, prompt: Prompt) ->
     if pending.pop(about) == "login" and failed and not _succeeded(before, "login"):
         pending = {id: name for id, name in pending.items() if name != "fetch"}  # which waits for a login
     return (State.TOOL_INTERRUPT, None) if pending else _closed(before)
+
+
+def _summarized(before: CallRecord, outcome: Outcome) -> tuple[State, Reason | None]:
+    """The call goes on, with a summary or without: only its budget ends it."""
+    if isinstance(outcome, Replied):
+        over = _is_over_budget(before, outcome.reply.usage)
+        return (State.FAILED, Reason.OVER_BUDGET) if over else (before.state, None)
+    assert isinstance(outcome, ModelFailed)
+    state, _ = _recalled(before, outcome.error.retryable, outcome.delay_s, outcome.at_s)
+    return (before.state if state == State.FAILED else state), None
 
 
 def _read(before: CallRecord, reply: Reply, prompt: Prompt) -> tuple[State, Reason | None]:

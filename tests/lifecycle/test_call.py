@@ -113,7 +113,7 @@ def test_a_round_of_functions_then_an_answer():
     "3.12: function results stay in the dialog",
     "4.3: what each step appends, in order",
     "4.15: the exact messages after each step",
-    "4.18: steps, processors and functions are tested alone",
+    "4.18: steps, passes and functions are tested alone",
 )
 def test_each_step_adds_what_it_stands_for():
     def roles() -> str:

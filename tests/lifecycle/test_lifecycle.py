@@ -8,9 +8,19 @@ from typing import get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from handoff_checker import Found, explore_handoffs
-from model_checker import Explored, Model, explore
+from model_checker import (
+    NEVER_SHORTER,
+    SUMMARIES,
+    SUMMARIZING,
+    SUMMARIZING_IF_TOO_LONG,
+    Explored,
+    Model,
+    explore,
+)
 from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
+from fsm_agent.context import Budget
+from fsm_agent.context.plan import ContextPlan
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.prompts.prompt import Prompt
@@ -150,6 +160,60 @@ MODELS = {
     "words that may be cut": Model(
         Limits(rounds=0, parse_retries=1, on_cut="accept"), ("answer", "cut"), prompt=Prompt("x")
     ),
+    "summaries": Model(
+        Limits(rounds=4, parse_retries=0, recalls=1),
+        ("answer", "tick", "pause"),
+        delays_s=(1.0,),
+        context=SUMMARIZING,
+        summaries=tuple(name for name in SUMMARIES if "costly" not in name),
+    ),
+    "summaries of a dialog that grows otherwise": Model(
+        Limits(rounds=3, parse_retries=0, recalls=0),
+        ("answer", "tick"),
+        context=SUMMARIZING,
+        summaries=("summary", "empty summary"),
+        is_injected=True,
+    ),
+    "summaries within tokens": Model(
+        Limits(rounds=3, parse_retries=1, recalls=0, tokens=40),
+        ("answer", "tick", "wrong"),
+        context=SUMMARIZING,
+        summaries=("summary", "costly summary"),
+    ),
+    "summaries within dollars": Model(
+        Limits(rounds=3, parse_retries=0, recalls=0, cost_usd=30e-12),
+        ("costly", "costly tick"),
+        context=SUMMARIZING,
+        summaries=("costly summary",),
+    ),
+    "a dialog that is too long": Model(
+        Limits(rounds=2, parse_retries=1, recalls=2),
+        ("answer", "tick", "wrong"),
+        delays_s=(1.0,),
+        context=ContextPlan(budget=Budget()),
+        is_too_long=True,
+    ),
+    "a dialog that is too long and is summarized": Model(
+        Limits(rounds=2, parse_retries=1, recalls=3),
+        ("answer", "tick", "wrong"),
+        delays_s=(1.0,),
+        context=SUMMARIZING_IF_TOO_LONG,
+        summaries=("summary", "empty summary"),
+        is_too_long=True,
+    ),
+    "a dialog that is too long and summarized within tokens": Model(
+        Limits(rounds=2, parse_retries=1, recalls=2, tokens=40),
+        ("answer", "tick", "wrong"),
+        context=SUMMARIZING_IF_TOO_LONG,
+        summaries=("summary", "costly summary"),
+        is_too_long=True,
+    ),
+    "a dialog that must not be shortened": Model(
+        Limits(rounds=1, parse_retries=1, recalls=2),
+        ("answer", "tick", "wrong"),
+        context=NEVER_SHORTER,
+        is_too_long=True,
+    ),
     "a parser that is given what is cut": Model(Limits(rounds=0, parse_retries=1, on_cut="retry"), ("wrong", "cut")),
 }
 
@@ -207,4 +271,4 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
     with capsys.disabled():
         print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
-    assert len(taken) == len(rows) == 88
+    assert len(taken) == len(rows) == 98

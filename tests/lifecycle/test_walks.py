@@ -19,6 +19,9 @@ from support.agent_calls import (
     unchanged,
 )
 
+from fsm_agent.context import Budget, TextTokenizer, compress, keep_last, mask, once, summarize
+from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context.view import View
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
@@ -27,13 +30,27 @@ from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _named, _rows
 
 WALKS = 8000
+PLANS = (
+    ContextPlan((summarize(keep=1, step=1),), Budget()),
+    ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1), keep_last(1)))),
+    ContextPlan(  # too long in the exception branch alone
+        budget=Budget(
+            hard=999,
+            soft=50,
+            passes=(summarize(keep=1, step=1),),
+            tokenizer=TextTokenizer(lambda text: 60 * ("number" in text)),
+        )
+    ),
+    ContextPlan((once(), mask(1, 0), compress(2), keep_last(3)), Budget(hard=400, soft=100)),
+)
 ENOUGH = 80  # steps; only unlimited rounds come near
 
 taken: Counter[str] = Counter()
 
 
 def reborn(call: AgentCall) -> AgentCall:
-    return restore(snapshot(call), call.prompt, stop_when=stop_when, check=call.check)
+    view = None if call.view is None else View(call.view.plan)
+    return restore(snapshot(call), call.prompt, stop_when=stop_when, check=call.check, view=view)
 
 
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
@@ -73,7 +90,11 @@ def test_every_walk_keeps_the_promises(seed):
         rng = Random(seed * 100 + number)
         budget, depth = limits(rng), rng.choice([0, 0, 0, 1, 2])
         prompt, check = rng.choice([PROMPT, PROMPT, STAGED]), rng.choice([None, unchanged])
-        call, journal = walk(rng, seeded(budget, depth=depth, prompt=prompt, check=check), stored=number % 10 == 0)
+        plan = rng.choice([None, None, *PLANS, PLANS[2]])
+        if plan is PLANS[2]:  # else a failed summary in the exception branch is rare
+            budget = budget.changed(rounds=4, parse_retries=3, recalls=2, wait_s=None)
+        began = seeded(budget, depth=depth, prompt=prompt, check=check, view=plan and View(plan))
+        call, journal = walk(rng, began, stored=number % 10 == 0)
         r = call.record
         taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
         assert len(r.trace) == len(journal)
@@ -97,11 +118,11 @@ def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
     replayed = 0
     for number in range(50):
         rng = Random(seed * 1000 + number)
-        budget = limits(rng)
-        call, journal = walk(rng, seeded(budget), stored=False)
+        budget, plan = limits(rng), rng.choice([None, *PLANS])
+        call, journal = walk(rng, seeded(budget, view=plan and View(plan)), stored=False)
         if call.effects or any(key == "" or isinstance(said, FunctionFailed) for key, said in journal):
             continue
-        again, rest = seeded(budget), dict(journal)
+        again, rest = seeded(budget, view=plan and View(plan)), dict(journal)
         while again.effects:
             effect = rng.choice(again.effects)
             again.advance(effect.key, rest.pop(effect.key))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent import Agent, Dialog, Document, Image, Message, UsageError
-from fsm_agent.context.window import broken_round
+from fsm_agent.context.rounds import broken_round
 from fsm_agent.messages.chat_dicts import messages_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Reasoning, Text
 from fsm_agent.testing import Script

@@ -134,7 +134,7 @@ def test_what_is_raised_is_told_by_type_and_text(raised, text):
 
 @pytest.mark.spec(
     "3.17: by default the result as text or JSON",
-    "4.18: steps, processors and functions are tested alone",
+    "4.18: steps, passes and functions are tested alone",
 )
 def test_results_are_told_as_json_unless_they_are_text():
     effect = RunFunction("run:1.0", FunctionCall(name="add", arguments_json='{"a": 17, "b": 25}'), add)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import multiprocessing
 import random
@@ -32,8 +33,8 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.agents.conversation import Conversation
-from fsm_agent.context import KeepLastN, TokenWindow
-from fsm_agent.context.window import broken_round
+from fsm_agent.context import compress, keep_last, once, shorten
+from fsm_agent.context.rounds import broken_round
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.lifecycle import stop_on
 from fsm_agent.lifecycle.limits import Limits
@@ -229,7 +230,7 @@ class TestTurns:
 
     def test_what_keeps_all_writes_no_dialog_of_its_own(self, store):
         agent = agent_of(store, *"123456")
-        for name, keep in (("plain", None), ("whole", KeepLastN(99))):
+        for name, keep in (("plain", None), ("whole", keep_last(99))):
             for text in "abc":
                 agent.conversation(name, keep=keep).call(text)
         plain, whole = (
@@ -274,7 +275,7 @@ class TestTurns:
             for n, text in enumerate("abc", 1)
         ]
         agent = agent_of(store, replies[0], Overloaded("busy", status=503), *replies[1:])
-        conversation = agent.conversation("c", keep=KeepLastN(2))
+        conversation = agent.conversation("c", keep=keep_last(1))
         for text in "1234":
             try:
                 conversation.call(text)
@@ -443,11 +444,13 @@ class TestSystem:
 
 class TestWindow:
     @pytest.mark.spec("4.39: what a conversation keeps is bounded", "4.39: nothing is torn")
-    @pytest.mark.parametrize("keep", [KeepLastN(7), TokenWindow(60), lambda messages: messages[-5:]])
+    @pytest.mark.parametrize(
+        "keep", [keep_last(7), [once(), shorten(60), compress(2), keep_last(4)], lambda messages: messages[-5:]]
+    )
     def test_1000_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, keep):
         """Whatever is read, sent or written is bounded, and each function result has its request."""
         store, rng = MemoryStore(), random.Random(1)
-        if not isinstance(keep, KeepLastN | TokenWindow):
+        if inspect.isfunction(keep):
             keep = whole_rounds(keep)
         replies: list[Any] = []
         for n in range(1000):
@@ -476,14 +479,14 @@ class TestWindow:
             with pytest.raises(UsageError, match=r"left (no message|the (result|call) '2\.0')"):
                 agent.conversation("c", keep=torn).call("and?")
         assert len(agent.conversation("c").turns()) == 1
-        with pytest.raises(UsageError, match="keep is 5: KeepLastN"):
+        with pytest.raises(UsageError, match=r"keep has 5: .* keep_last\(8\)"):
             agent.conversation("c", keep=5)
 
     def test_what_it_left_out_is_decided_and_in_the_journal(self, store):
         """Another policy, or none, keeps of what was kept; nothing comes back, and no code is asked again."""
         agent = agent_of(store, *"12345")
         for n in range(4):
-            agent.conversation("c", keep=KeepLastN(2) if n == 3 else None).call(f"{n}")
+            agent.conversation("c", keep=keep_last(1) if n == 3 else None).call(f"{n}")
         (newest, *_) = agent.conversation("c").turns()
         seed = json.loads(store.load(newest.id).header)["seed"]
         assert (seed.get("is_continued"), seed["earlier"], len(seed["dialog"])) == (None, 3, 5)
@@ -528,7 +531,7 @@ def whole_rounds(keep: Any) -> Any:
         newest = list(keep(messages))
         while newest and newest[0].role != "user":
             newest.pop(0)
-        return newest or messages[:2]
+        return [messages[0], *(newest or messages[1:2])]
 
     return kept
 
@@ -544,7 +547,7 @@ class TestUpkeep:
         agent = talk(store, "1", "2", "3")
         windowed = agent_of(store, "4", "5")
         for text in ("4", "5"):
-            windowed.conversation("c", keep=KeepLastN(2)).call(text)
+            windowed.conversation("c", keep=keep_last(1)).call(text)
         before = agent.conversation("c").read()
         assert len(agent.runs.prune(keep=0)) == 4
         assert agent.conversation("c").read() == before

@@ -7,11 +7,13 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import (
     AskApproval,
+    AskSummary,
     Begin,
     CallModel,
     CheckOutput,
@@ -109,9 +111,16 @@ def unchanged(output: Any) -> Any:
     return output
 
 
-def seeded(limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT, check: Any = None) -> AgentCall:
+def seeded(
+    limits: Limits = Limits(),
+    *,
+    depth: int = 0,
+    prompt: Prompt = PROMPT,
+    check: Any = None,
+    view: View | None = None,
+) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
-    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, check=check)
+    return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, check=check, view=view)
 
 
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
@@ -184,7 +193,15 @@ def reply(rng: Random) -> Reply:
     return asked(text=text).changed(finish=rng.choice(["stop", "stop", "length"]))
 
 
+def summary(rng: Random) -> Reply:
+    if rng.random() < 0.8:
+        return asked(text="So far it has counted.")
+    return rng.choice([asked(text=" "), asked(some_call(rng)), reply(rng)])
+
+
 def failure(rng: Random) -> ModelFailed:
+    if rng.random() < 0.3:
+        return ModelFailed(error=ErrorReport(kind="ContextTooLong", message="too many tokens", status=400), at_s=1.0)
     error = ErrorReport(message="overloaded", status=529, retryable=rng.random() < 0.8)
     return ModelFailed(error=error, delay_s=rng.choice([0.5, 0.5, 61.0]), at_s=1.0)
 
@@ -200,6 +217,8 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
             return effect.key, Begun(at_s=0.0, id="walk-1")
         case CallModel():
             return effect.key, failure(rng) if rng.random() < 0.2 else Replied(reply=reply(rng))
+        case AskSummary():
+            return effect.key, failure(rng) if rng.random() < 0.4 else Replied(reply=summary(rng))
         case Sleep():
             return effect.key, Slept()
         case AskApproval():

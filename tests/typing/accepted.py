@@ -35,7 +35,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
-from fsm_agent.context import KeepLastN
+from fsm_agent.context import keep_last
 from fsm_agent.flows import Flow, end, execute, gather, race, wait
 from fsm_agent.flows import call as ask
 from fsm_agent.flows import call_chosen as ask_chosen
@@ -255,7 +255,7 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(typed.call([{"role": "user", "content": "Who?"}]).output, Any)
     assert_type(typed.call("Who?", after=[{"role": "user", "content": "I am Ada."}], keep_system=True).output, Person)
     assert_type(typed.conversation("c"), Conversation[object, Person])
-    assert_type(typed.conversation("c", keep=KeepLastN(40)).call("Who?").output, Person)
+    assert_type(typed.conversation("c", keep=keep_last(40)).call("Who?").output, Person)
     assert_type(typed.conversation("c").call(Prompt("{{ x }}", output=int)(x=1)).output, int)
     assert_type(typed.conversation("c").read(), Dialog)
     greeting = Agent[Person, str]("openai:gpt-5", system=lambda person: f"You talk to {person.name}.")

@@ -38,7 +38,7 @@ from fsm_agent import (
     build_agent,
     function,
 )
-from fsm_agent.context import KeepLastN
+from fsm_agent.context import keep_last
 from fsm_agent.lifecycle import StopContext
 from fsm_agent.testing import Script
 
@@ -163,7 +163,7 @@ support = Agent[Bank, Advice](
     limits=Limits(rounds=3, deadline_s=60.0),
     settings=Settings(temperature=0.0),
     stop_when=says_enough,
-    processors=[KeepLastN(20)],
+    context=[keep_last(20)],
 )
 summarizer = Agent(MODEL, output=Summary, name="summarizer")
 manager = Agent[Bank, str](MODEL, functions=[support, summarizer, Toolset([balance])])
