@@ -45,6 +45,10 @@ def stop_at_once(context: Any) -> str:
     return "enough"
 
 
+def judge(output: Any) -> Any:
+    return output
+
+
 def system_of(deps: Any) -> str:
     return f"You serve {deps}."
 
@@ -64,6 +68,7 @@ SAID: dict[str, Any] = {
     "limits": Limits(rounds=2, deadline_s=9),
     "settings": Settings(temperature=0.5),
     "stop_when": stop_at_once,
+    "check": judge,
     "approve": refuse,
     "masking": Masking(keep_rounds=7),
     "processors": (KeepLastN(3),),

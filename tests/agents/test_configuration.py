@@ -69,6 +69,7 @@ EXAMPLES = {  # of keys whose values name something
     "approve": "support.configured:approve",
     "hooks": ["support.configured:Steps"],
     "stop_when": "support.configured:stop",
+    "check": "support.configured:judge",
     "processors": ["support.configured:last_message"],
     "results": "support.configured:results",
     "prices": "support.configured:prices",
