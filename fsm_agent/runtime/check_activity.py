@@ -26,7 +26,7 @@ from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error
 from fsm_agent.runtime.log_lines import words
 from fsm_agent.runtime.run_function import program_of
-from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
+from fsm_agent.runtime.thread_task import Settled, ThreadTask, run_coroutine, settle
 
 if TYPE_CHECKING:
     import asyncio
@@ -87,7 +87,8 @@ class CheckActivity(Activity):
         try:
             proposal, value = self._asked()
             if inspect.isawaitable(value):
-                value = wait(_await_value(value))
+                with program_of(self._context()):
+                    value = wait(_await_value(value))
         except BaseException as error:
             return self._raised_outcome(error)
         return self._verdict(proposal, value)
@@ -95,7 +96,7 @@ class CheckActivity(Activity):
     async def aperform(self) -> Any:
         try:
             if self.takes_thread:
-                proposal, value = await self._asked_in_thread()
+                proposal, value = (await self._asked_in_thread())()
             else:
                 proposal, value = self._asked()
             if inspect.isawaitable(value):
@@ -109,10 +110,11 @@ class CheckActivity(Activity):
             return self._raised_outcome(error)
         return self._verdict(proposal, value)
 
-    async def _asked_in_thread(self) -> tuple[Proposal, Any]:
-        thread = ThreadTask[Any](lambda _: settle(self._asked))
+    async def _asked_in_thread(self) -> Settled[tuple[Proposal, Any]]:
+        """Call the check in a thread; return the settled result, as its exception may be a `StopIteration`."""
+        thread: ThreadTask[Settled[tuple[Proposal, Any]]] = ThreadTask(lambda _: settle(self._asked))
         try:
-            return (await asyncio.wrap_future(thread.start().future))()  # type: ignore[no-any-return]
+            return await asyncio.wrap_future(thread.start().future)
         except asyncio.CancelledError:
             thread.cancel()  # the thread cannot be ended, but its waits can
             raise

@@ -45,6 +45,10 @@ def stop_at_once(context: Any) -> str:
     return "enough"
 
 
+def judge(output: Any) -> Any:
+    return output
+
+
 def system_of(deps: Any) -> str:
     return f"You serve {deps}."
 
@@ -64,7 +68,10 @@ SAID: dict[str, Any] = {
     "limits": Limits(rounds=2, deadline_s=9),
     "settings": Settings(temperature=0.5),
     "stop_when": stop_at_once,
+    "check": judge,
     "approve": refuse,
+    "finalizer": "In short: {{ answer }}",
+    "keep": (keep_last(9),),
     "context": (mask(keep_rounds=7), keep_last(3)),
     "results": ResultPipeline(),
     "prices": Price(input_micro_usd=1, output_micro_usd=2),

@@ -42,6 +42,10 @@ def stop(context: StopContext) -> Any:
     return None
 
 
+def judge(output: Any) -> Any:
+    return output
+
+
 def last_message(messages: Sequence[Message]) -> Sequence[Message]:
     return messages[-1:]
 

@@ -135,6 +135,7 @@ class SubAgentConfig(_Keys):
     hooks: Annotated[list[Name], LISTED] = Field(
         default_factory=list, description="listeners to events, as module:name"
     )
+    finalizer: str = Field(default="", description="words the answer once more, with {{ answer }} in it")
     stop_when: Name | None = Field(default=None, description="ends a call at a reply, as module:name")
     check: Name | None = Field(default=None, description="judges each answer, as module:name")
     context: Annotated[list[Name], LISTED] = Field(

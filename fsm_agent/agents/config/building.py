@@ -65,6 +65,8 @@ class SubAgent:
                 options[key] = self._objects(keys, value, make)
         if (system := self._system()) is not None:
             options["system"] = system
+        if finalizer := self._text("finalizer"):
+            options["finalizer"] = finalizer
         if found := self._find("store"):
             options["store"] = self._config.folder / filled(found[1])
         options["model"] = client or self._model(owner)

@@ -158,7 +158,7 @@ class TestClassify:
             return a + b
 
         with Script("a") as script:
-            agent = Agent(script, functions=[add], output=int, stop_when=lambda context: True)
+            agent = Agent(script, functions=[add], output=int, stop_when=lambda context: True, check=lambda output: 7)
             assert agent.classify("Which?", AB).label == "a"
         assert script.requests[0].functions == ()
 
