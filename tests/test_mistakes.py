@@ -89,7 +89,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "settings dict": (lambda: agent(settings={"temperature": 0}), UsageError, ("{'temperature': 0}", "Settings(")),
     "stop_when True": (lambda: agent(stop_when=True), UsageError, ("stop_when of an agent is True", "a function of")),
     "context True": (lambda: agent(context=True), UsageError, ("context has True", "keep_last(8)")),
-    "context maker": (lambda: agent(context=keep_last), UsageError, ("makes a pass", "keep_last(8)")),
+    "context maker": (lambda: agent(context=keep_last), UsageError, ("makes a pass", "keep_last(…)")),
     "context text": (lambda: agent(context=["keep_last"]), UsageError, ("context has 'keep_last'", "keep_last(8)")),
     "context budget": (lambda: agent(context=[Budget(hard=9), len]), UsageError, ("before other passes", "at the end")),
     "results True": (lambda: agent(results=True), UsageError, ("results of an agent is True", "a ResultPipeline")),

@@ -341,8 +341,10 @@ class View:
         """Return what the latest request of a record showed; None: it was not counted."""
         return self._last[2].use if self._last is not None and self._last[0] is r.trace else None
 
-    def tightened(self, r: CallRecord, request: Request) -> int:
-        """Return the most tokens of the next attempt at a request that was too long: less than it had."""
+    def tightened(self, r: CallRecord, request: Request) -> int | None:
+        """Return the most tokens of the next attempt at a request that was too long; None: nothing may be left out."""
+        if self.plan.is_off:
+            return None
         budget = self.plan.budget or Budget()
         sent = self._tokens_beside(request, budget) + self._tokens(request.messages, budget)
         return int(sent * self._factor(r, budget) * _TIGHTENED)

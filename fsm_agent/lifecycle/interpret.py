@@ -93,7 +93,7 @@ class TooLong(Value, frozen=True):
     """A request that the provider refused as too long."""
 
     error: ErrorReport
-    shorten_to: int  # tokens that the next attempt may have
+    shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
     at_s: float = 0.0
     delay_s: float = 0.0
 

@@ -27,7 +27,7 @@ def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallReco
 def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
     """Return whether a request that was too long is made again: once, and shorter."""
     is_new = r.shortened_at != _said(r)
-    return is_new and is_within(r.recalls, r.limits.recalls)
+    return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
 
 
 def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:

@@ -897,7 +897,9 @@ def test_a_loop_at_the_end_is_seen_once():
 @pytest.mark.spec("1.1: the defaults, one by one", "1.1: nothing callable is set by default")
 def test_the_defaults_of_an_agent():
     agent = Agent("openai:gpt-5-mini")
-    given = {name: getattr(agent, name) for name in ("stop_when", "check", "approve", "context", "finalizer", "results")}
+    given = {
+        name: getattr(agent, name) for name in ("stop_when", "check", "approve", "context", "finalizer", "results")
+    }
     assert given == dict.fromkeys(given)
     assert (agent.functions, agent.hooks, agent.world) == ((), (), {})
     assert (agent.system, agent.output, agent.name) == ("", str, "agent")
