@@ -115,7 +115,8 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
             return one.apply(messages, record, memo, *one.options)
         if "takes_record" not in memo:
             memo["takes_record"] = takes_record(one)
-        shown: Any = one(list(messages), record) if memo["takes_record"] else one(list(messages))  # type: ignore
+        run: Callable[..., Any] = one
+        shown = run(list(messages), record) if memo["takes_record"] else run(list(messages))
     except UsageError:
         raise
     except Exception as error:
@@ -236,7 +237,8 @@ def _relevant(
         known = memo.get(id(message))
         if known is None or known[0] is not message or known[2] != query:
             memo[id(message)] = known = (message, _score(score, query, message), query)
-        return known[1]  # type: ignore[no-any-return]
+        value: float = known[1]
+        return value
 
     groups = [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
     best = sorted(groups[-2::-1], key=lambda group: max([value_of(messages[i]) for i in group]), reverse=True)

@@ -7,11 +7,9 @@ that is restored elsewhere shows the same.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.lazy_import import first_use
 from fsm_agent._internal.values import quick_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.context.budget import RESERVE, Budget, default_passes
@@ -26,7 +24,6 @@ from fsm_agent.lifecycle.record import CallRecord, ContextUse
 from fsm_agent.messages.event import ContextShortened, ObservationsMasked, Stepped
 from fsm_agent.messages.message import FunctionResult, Message
 
-LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
 _BRANCH_CHARACTERS = 4_000  # that a message of the exception branch is taken to have
@@ -56,6 +53,9 @@ class View:
 
     Args:
         plan: What is done with each request.
+
+    Attributes:
+        warning: What the driver is to log; empty: nothing.
     """
 
     __slots__ = (
@@ -68,13 +68,14 @@ class View:
         "_reported",
         "_room",
         "_seen",
-        "_shown",
         "plan",
+        "warning",
     )
 
     def __init__(self, plan: ContextPlan) -> None:
         self.plan = plan
         self._is_warned = False
+        self.warning = ""
         self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # by the trace: a step makes another
         self._seen: tuple[int, Message | None] = (0, None)
         self._reported = (0, 0)
@@ -261,13 +262,14 @@ class View:
         if summary is None or not summary.covers:
             return r.dialog
         memo = self._memos.setdefault("summary", {})
+        covers = summary.covers
         if memo.get("summary") is not summary:
             systems, task = system_messages(r.dialog), task_of(r)
             head = list(r.dialog[:systems])
-            if task is not None and any(task is m for m in r.dialog[systems : summary.covers]):
+            if task is not None and any(task is m for m in r.dialog[systems:covers]):
                 head.append(task)
             memo.update(summary=summary, head=[*head, summary_message(summary.text, self._role())])
-        return [*memo["head"], *r.dialog[summary.covers :]]
+        return [*memo["head"], *r.dialog[covers:]]
 
     def _role(self) -> str:
         passes = (*self.plan.passes, *((self.plan.budget and self.plan.budget.passes) or ()))
@@ -332,7 +334,7 @@ class View:
                 problem = f"raised {type(error).__name__}"
             if not self._is_warned:
                 self._is_warned = True
-                LOG.warning("the tokenizer %.80r %s: tokens are estimated instead", budget.tokenizer, problem)
+                self.warning = f"the tokenizer {budget.tokenizer!r:.80} {problem}: tokens are estimated instead"
         return ESTIMATE.count(request)
 
     # For the call and its driver

@@ -123,6 +123,7 @@ Answer: TypeAlias = (
 )
 
 _COMPOUND = (dict, list)
+_OF_CHECK = (Checked, CheckRefused)
 _NO_ARGS: Mapping[str, Any] = {}
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
@@ -137,7 +138,7 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         prompt: The task's prompt.
     """
     if call is None:
-        return outcome.kind, _of_check(r, outcome)
+        return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(r, outcome)
     if type(outcome) is Returned and not outcome.is_error:
         call = _returned(call, outcome)
         return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
@@ -154,7 +155,7 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
 
 
 def _of_check(r: CallRecord, outcome: Outcome) -> Answer:
-    """Return the verdict of a check together with the reply that it is about; another outcome as it is."""
+    """Return the verdict of a check together with the reply that it is about."""
     if r.reply is None or not isinstance(outcome, Checked | CheckRefused):
         return outcome
     call = first_call(r.reply.message)
@@ -240,11 +241,12 @@ def read_reply(
     if reply.finish == "error":
         report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
-    if drafts(r, prompt):
+    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(r, prompt):
         return "drafted", FinalReply(reply)
     try:
         parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
-        return "answered", FinalReply(reply, parsed.value, parsed.repairs, call=call)
+        answer = FinalReply(reply, parsed.value, parsed.repairs, call=call)
+        return "proposed" if r.is_checked else "answered", answer
     except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
 

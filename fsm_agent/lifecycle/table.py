@@ -153,10 +153,6 @@ def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
     return not is_within(r.rounds + 1, r.limits.rounds)
 
 
-def is_checked(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
-    return r.is_checked
-
-
 def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
     limit = r.limits.identical_problems
     return limit is not None and _identical_problems(r, answer) >= limit
@@ -412,8 +408,8 @@ ROWS: tuple[Row, ...] = (
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
     ("stopped",          ITS_OWN,               State.COMPLETED,       None,           keep_stopped),
     ("over_budget",      SPENDING,              State.FAILED,          None,           keep_overrun),
-    ("answered",         ASKING,                State.CHECKING,        is_checked,     propose),
     ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
+    ("proposed",         ASKING,                State.CHECKING,        None,           propose),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
     ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),

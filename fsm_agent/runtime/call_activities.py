@@ -42,7 +42,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.ask_approval import AskActivity
-from fsm_agent.runtime.log import log_error
+from fsm_agent.runtime.log import LOG, log_error
 from fsm_agent.runtime.log_lines import words
 from fsm_agent.runtime.model_request import (
     ask_model,
@@ -105,6 +105,10 @@ class ModelActivity(Activity):
         if (limit_s := self.process.record.limits.request_s) is not None:
             self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
             self.since_s = time.monotonic()
+        view = self.process.view
+        if view is not None and view.warning:
+            LOG.warning("%s", words(view.warning))
+            view.warning = ""
 
     def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:
         effect = self.effect

@@ -165,6 +165,7 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
         "paused [after_final]",
         "parse_failed [else]",
         "model_failed [else]",
+        "too_long [else]",
         "expired",
         "cancelled",
     )
@@ -308,7 +309,7 @@ def test_a_run_counts_visits_times_and_tokens():
         ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [others_pending]",)),
         ("ToolInterrupt", "Calling"): (2, ("×2 returned [else]",)),  # noqa: RUF001
         ("Calling", "ParseException"): (1, ("parse_failed [may_retry]",)),
-        ("ParseException", "Completed"): (1, ("answered [else]",)),
+        ("ParseException", "Completed"): (1, ("answered",)),
     }
     assert diagram.caption == ("ended in Completed after 10 steps, 1 min 12 s, 4,655 tokens",)
 

@@ -121,9 +121,9 @@ def test_a_refused_answer_is_given_again(way: Way, check: Any):
     one, heard = driven(way, checked(check, model), deps=Shop(12))
     assert one.output == 12
     assert steps(one)[1:] == [
-        "answered Checking",
+        "proposed Checking",
         "check_refused ParseException",
-        "answered Checking",
+        "proposed Checking",
         "checked Completed",
     ]
     told = model.requests[1].messages[-1].text
