@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from fsm_agent.context.masking import context_release
+from fsm_agent.context.window import Processor
 from support.agent_calls import assert_sendable, begun, function_call, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 
 from fsm_agent import Agent, Limits, Reply, Usage, function, snapshot
 from fsm_agent.context import ByRecord, KeepLastN, Masking
-from fsm_agent.context.masking import context_release
 from fsm_agent.context.view import View
-from fsm_agent.context.window import Processor
 from fsm_agent.errors import Overloaded, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle import PhaseDetector, PhaseRule

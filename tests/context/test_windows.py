@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -115,7 +116,7 @@ class TestKeepLast:
         agent = Agent(script, functions=[read], context=keep_last(window), limits=Limits(rounds=None))
         uses = agent.call("?").record.requests
         sent = [request.messages for request in script.requests]
-        extends = [tuple(b[: len(a)]) == tuple(a) for a, b in zip(sent, sent[1:], strict=False)]
+        extends = [tuple(b[: len(a)]) == tuple(a) for a, b in pairwise(sent)]
         assert [use.extends for use in uses] == [False, *extends]
         assert [use.messages for use in uses] == list(map(len, sent))
         assert sum(extends) / 60 >= 1 - 2 / window
@@ -181,7 +182,9 @@ class TestRelevant:
         Agent(script, functions=[read], context=relevant(3, score), limits=Limits(rounds=None)).call("?")
         assert len(scored) == len(set(scored)) <= 80
 
-    @pytest.mark.parametrize(("n", "score"), [(0, shared_words), (True, shared_words), (1.5, shared_words), (1, "cats")])
+    @pytest.mark.parametrize(
+        ("n", "score"), [(0, shared_words), (True, shared_words), (1.5, shared_words), (1, "cats")]
+    )
     def test_nonsense_is_named(self, n, score):
         with pytest.raises(UsageError, match=r"relevant\("):
             relevant(n, score)
