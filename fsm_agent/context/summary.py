@@ -135,7 +135,7 @@ def summarize(
         if prompt.variables:
             names = ", ".join(sorted(prompt.variables))
             raise UsageError(f"summarize(prompt=…) has the variables {names}: a prompt without any would be right")
-        prompt = prompt.render()
+        prompt = prompt.render().text
     if prompt is not None and not (isinstance(prompt, str) and prompt):
         raise UsageError(f"summarize(prompt={prompt!r:.80}): a text, a Prompt or None would be right")
     return Summarize(keep=keep, by=by, max_tokens=max_tokens, prompt=prompt or "", role=role, step=step)
