@@ -270,11 +270,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def _plan(self) -> ContextPlan:
         """What is done with its requests, by the context window of its model."""
         plan = ContextPlan.of(self.context)
-        budget = plan.budget
-        if budget is None or budget.hard is not None:
-            return plan
-        window = context_window(self.model)
-        if window is None and self.context is not None:
+        budget, window = plan.budget, context_window(self.model)  # by which a summary is measured, too
+        if window is None and self.context is not None and budget is not None and budget.hard is None:
             model = self.model if isinstance(self.model, str) else self.model.name
             raise UsageError(
                 f"context of the agent {self.name!r} has a Budget without hard=…, and the context window of"

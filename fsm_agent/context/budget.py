@@ -55,7 +55,8 @@ class Budget(Value, frozen=True, kw_only=True):
                 raise UsageError(f"Budget(passes={self.passes!r:.80}): a list of passes would be right")
             for one in self.passes:
                 check_pass(one, "Budget(passes=…)")
-        if self.tokenizer is not None and not callable(getattr(self.tokenizer, "count", None)):
+        counts = callable(getattr(self.tokenizer, "count", None)) and not isinstance(self.tokenizer, Sequence | type)
+        if self.tokenizer is not None and not counts:  # a text has a method of this name, too
             raise UsageError(
                 f"Budget(tokenizer={self.tokenizer!r:.80}): an object with count(request) would be right, such as"
                 " TextTokenizer(lambda text: len(encoding.encode(text)))"

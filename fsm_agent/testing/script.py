@@ -20,7 +20,7 @@ from tenacity import wait_exponential
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json
 from fsm_agent.errors import TimedOut, UsageError
-from fsm_agent.lifecycle.effects import CallModel, Request
+from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.machine.journal import Journal, line_of
 from fsm_agent.machine.process import prefix_of
@@ -157,7 +157,7 @@ class Script:
 
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
-        """Return a script that repeats what the model said in a run, its failures included.
+        """Return a script that repeats what the model said in a run, its failures and summaries included.
 
         Args:
             journal: That of a call, or the entries of a run in a store: ``agent.runs.store.load("order-17").lines``.
@@ -173,7 +173,7 @@ class Script:
             taken = [(line.key, bytes(line.outcome)) for line in map(line_of, journal)]
         entries = list[ScriptEntry]()
         for key, document in taken:
-            if prefix_of(key) == CallModel.prefix:
+            if prefix_of(key) in (CallModel.prefix, AskSummary.prefix):
                 outcome: Replied | ModelFailed = from_json(document, Replied | ModelFailed)
                 entries.append(outcome.reply if isinstance(outcome, Replied) else outcome.error.exception())
         return cls(*entries, name=name, clock=clock)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
-from fsm_agent.context.masking import CONTEXT_RELEASE, NOTHING_MASKED, Masker, Masking, estimated_tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from support.agent_calls import begun, function_call, request, returned, say
+from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
+from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function, snapshot
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import UsageError
-from fsm_agent.messages.event import ObservationsMasked
-from fsm_agent.messages.message import FunctionResult, Message
+from fsm_agent.context import context_release, mask
+from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context.release import CONTEXT_RELEASE
+from fsm_agent.context.tokens import estimated_tokens
+from fsm_agent.context.view import View
+from fsm_agent.errors import Overloaded
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.messages.event import ObservationsMasked, Stepped
+from fsm_agent.messages.message import FunctionResult
+from fsm_agent.runtime.drivers import adrive, drive
+from fsm_agent.testing import Script, call
 
-DEFAULT = Masking()
 LARGE = "x" * 2004  # 501 tokens
 NOTE = "[Masked — {} result from iteration {}, {} tokens. Use result_cache tool if available, or re-invoke tool.]"
 
 
-def shown(messages, released=frozenset(), *, seeded_with=2, masking=DEFAULT) -> list[str]:
-    """What a first request shows of each result."""
-    view = Masker(masking, seeded_with).view(messages, released)
-    return [message.text for message in view.messages if message.role == "tool"]
+def texts(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages if message.role == "tool"]
 
 
-def is_masked(messages, released=frozenset(), **options) -> list[bool]:
-    return [text.startswith("[Masked — ") for text in shown(messages, released, **options)]
+def is_masked(messages: Sequence[Message], **options: int) -> list[bool]:
+    return [text.startswith("[Masked — ") for text in texts(mask(**options)(messages))]
 
 
 @pytest.mark.spec("1.16: four characters are a token, rounded up")
@@ -36,21 +48,21 @@ def test_a_token_has_four_characters(text, tokens):
     assert estimated_tokens(text) == tokens
 
 
-class TestMasking:
+class TestOptions:
     @pytest.mark.spec("1.1: the defaults, one by one", "1.17: 2 rounds and 500 tokens by default")
     def test_the_defaults(self):
-        assert Masking() == Masking(keep_rounds=2, min_tokens=500)
+        assert mask() == mask(keep_rounds=2, min_tokens=500)
 
     @pytest.mark.parametrize("value", [-1, "3", True, 2.0, None])
     @pytest.mark.parametrize("name", ["keep_rounds", "min_tokens"])
     def test_nonsense_is_named(self, name, value):
-        with pytest.raises(UsageError, match=f"masking.{name} is {value!r}: a whole number from"):
-            Masking(**{name: value})
+        with pytest.raises(UsageError, match=rf"mask\({name}={value!r}\): a whole number from"):
+            mask(**{name: value})
 
     def test_the_newest_round_is_always_kept(self):
-        with pytest.raises(UsageError, match=r"masking\.keep_rounds is 0: a whole number from 1 on"):
-            Masking(keep_rounds=0)
-        assert Masking(min_tokens=0).min_tokens == 0
+        with pytest.raises(UsageError, match=r"mask\(keep_rounds=0\): a whole number from 1 on"):
+            mask(keep_rounds=0)
+        assert mask(min_tokens=0)([]) == []
 
 
 class TestWhatIsMasked:
@@ -68,17 +80,17 @@ class TestWhatIsMasked:
     )
     def test_so_many_rounds_are_kept(self, keep, expected):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
-        assert is_masked(messages, masking=Masking(keep_rounds=keep)) == expected
+        assert is_masked(messages, keep_rounds=keep) == expected
 
     @pytest.mark.spec("1.17: only results larger than the least size")
     def test_a_result_of_just_the_size_is_kept(self):
-        assert is_masked([SYSTEM, TASK, *rounds("x" * 2000, LARGE, "", "")]) == [False, True, False, False]
+        messages = [SYSTEM, TASK, *rounds("x" * 2000, LARGE, "", "")]
+        assert is_masked(messages) == [False, True, False, False]
 
     @pytest.mark.spec("1.17: errors are never masked", "1.20: small results and errors stay exempt")
     def test_an_error_is_kept(self):
         messages = [SYSTEM, TASK, asks("2.0"), told("2.0", LARGE, is_error=True), *rounds("", "", first=3)]
         assert not any(is_masked(messages))
-        assert not any(is_masked(messages, {1}))
 
     def test_a_round_of_several_calls_is_one(self):
         together = [asks("1.0", "1.1"), told("1.0", LARGE), told("1.1", LARGE)]
@@ -88,33 +100,23 @@ class TestWhatIsMasked:
     def test_several_results_in_one_message_are_masked_one_by_one(self):
         parts = [told(f"1.{i}", text).parts[0] for i, text in enumerate([LARGE, "small", LARGE])]
         messages = [asks("1.0", "1.1", "1.2"), Message.of("tool", *parts), *rounds("", "", first=2)]
-        view = Masker(Masking()).view(messages)
-        assert [part.text[:5] for part in view.messages[1].parts] == ["[Mask", "small", "[Mask"]
-        assert (view.calls, view.masked.count) == ({"1.0", "1.2"}, 2)
-
-    def test_what_was_there_before_the_call_is_of_no_round(self):
-        earlier = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)]
-        messages = [*earlier, Message.of("user", "More."), *rounds(LARGE, LARGE, LARGE, first=9)]
-        expected = [False] * 3 + [True, False, False]
-        assert is_masked(messages, seeded_with=len(earlier) + 1) == expected
-        assert is_masked(messages, {1}, seeded_with=len(earlier) + 1) == expected
-        assert is_masked([told("0.0", LARGE), *rounds("", "", "")], {0}, seeded_with=0)[0] is False
+        assert [part.text[:5] for part in mask()(messages)[1].parts] == ["[Mask", "small", "[Mask"]
 
     def test_messages_without_calls_are_no_rounds(self):
         pause = Message.of("assistant", "Let me think.")
         messages = [SYSTEM, TASK, pause, *rounds(LARGE, LARGE), pause, Message.of("user", "Go on."), pause]
         assert is_masked(messages) == [False, False]
 
-    @pytest.mark.spec("1.20: a released round is masked whatever its age", "1.20: small results and errors stay exempt")
-    def test_a_released_round_is_masked_whatever_its_age(self):
-        messages = [SYSTEM, TASK, *rounds(LARGE)]
-        assert is_masked(messages) == [False]
-        assert is_masked(messages, {1}) == [True]
-        assert is_masked([SYSTEM, TASK, *rounds("x" * 2000)], {1}) == [False]
-        assert is_masked([SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)], {4, 99}) == [True, True, False, True]
-
     def test_the_model_is_told_what_a_round_is(self):
         assert "round 1" in CONTEXT_RELEASE
+
+    @given(dialogs())
+    @pytest.mark.spec("1.17: calls and results keep their structure")
+    def test_the_shape_stays(self, messages):
+        shown = mask(1, 5)(messages)
+        assert torn(shown) == torn(messages) == ""
+        for seen, said in zip(shown, messages, strict=True):
+            assert seen == said or (seen.role, seen.parts[0].id) == ("tool", said.parts[0].id)
 
 
 class TestTheNote:
@@ -122,7 +124,7 @@ class TestTheNote:
     def test_its_text(self):
         result = FunctionResult(id="2.0", name="read_file", text=LARGE, provider_id="call_7")
         messages = [SYSTEM, TASK, asks("2.0"), Message.of("tool", result), *rounds("", "", first=3)]
-        (masked,) = Masker(Masking(), 2).view(messages).messages[3].parts
+        (masked,) = mask()(messages)[3].parts
         text = (
             "[Masked — read_file result from iteration 1, 501 tokens. "
             "Use result_cache tool if available, or re-invoke tool.]"
@@ -131,70 +133,211 @@ class TestTheNote:
 
     def test_what_was_attached_is_gone_too(self):
         messages = [asks("1.0"), told("1.0", LARGE, images=2), *rounds("", "", first=2)]
-        view = Masker(Masking()).view(messages)
-        assert view.messages[1].parts[0].attachments == ()
+        assert mask()(messages)[1].parts[0].attachments == ()
         assert len(messages[1].parts[0].attachments) == 2
 
     def test_a_name_is_no_template(self):
         messages = [asks("1.0"), told("1.0", LARGE, name="{tokens}"), *rounds("", "", first=2)]
-        assert shown(messages, seeded_with=0)[0] == NOTE.format("{tokens}", 1, 501)
+        assert texts(mask()(messages))[0] == NOTE.format("{tokens}", 1, 501)
 
 
-class TestWhatIsNew:
-    @pytest.mark.spec("1.19: count and tokens of what a pass masked", "1.19: a second pass does not count it again")
-    def test_each_pass_counts_what_it_adds(self):
-        messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)]
-        masker, saved = Masker(Masking(), 2), 501 - estimated_tokens(NOTE.format("search", 1, 501))
-        first = masker.view(messages)
-        assert first.since() == ObservationsMasked(count=1, tokens_saved=saved)
-        assert masker.view(messages).since(first.masked) is None
-        second = masker.view([*messages, *rounds(LARGE, first=4)])
-        assert second.since(first.masked) == ObservationsMasked(count=1, tokens_saved=saved)
-        assert second.masked == ObservationsMasked(count=2, tokens_saved=2 * saved)
-        assert second.calls == {"1.0", "2.0"}
-
-    def test_nothing_masked_is_the_dialog_itself(self):
-        messages = Vector([SYSTEM, TASK, *rounds(LARGE)])
-        view = Masker(Masking(), 2).view(messages)
-        assert view.messages is messages
-        assert (view.masked, view.calls, view.since()) == (NOTHING_MASKED, frozenset(), None)
+@function
+def read(n: int, size: int = 2004) -> str:
+    """Read a page."""
+    return str(n) * size
 
 
-class TestMemory:
-    def test_a_masked_message_is_one_object_in_all_requests(self):
-        messages, masker = Vector([SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)]), Masker(Masking(), 2)
-        first = masker.view(messages).messages
-        second = masker.view(messages.append(*rounds(LARGE, LARGE, first=4)), {5}).messages
-        assert second[3] is first[3] is not messages[3]
-        assert all(one is other for one, other in zip(second[:4], first, strict=False))
+@function
+def release(context: Context, rounds: list[int]) -> str:
+    """Let go of rounds."""
+    context.release(rounds)
+    return "released"
 
-    @pytest.mark.parametrize(
-        ("then", "released"),
-        [
-            ([SYSTEM, TASK, *rounds(LARGE)], set()),
-            ([SYSTEM, TASK, *rounds("other", LARGE, LARGE, LARGE)], {3}),
-            ([SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)], {2}),
-            ([], set()),
-        ],
-        ids=["shorter", "another", "less released", "empty"],
+
+PROMPT = Prompt("x", path="p", functions=(read, release))
+
+
+def shown(messages: Sequence[Message]) -> list[str]:
+    """What is shown of each result: its first character, or the whole note."""
+    return [text if text.startswith("[") else text[:1] for text in texts(messages)]
+
+
+def masking(**options: int) -> View:
+    return View(ContextPlan((mask(**options),)))
+
+
+def started(view: View | None = None) -> Any:
+    return seed(PROMPT, limits=Limits(rounds=None), view=view)
+
+
+class TestInCalls:
+    @pytest.mark.spec(
+        "1.17: results of older rounds are masked",
+        "1.17: the dialog stays complete",
+        "1.17: it is applied to every request",
+        "1.18: the exact text, with function, round and tokens",
+        "1.19: count and tokens of what a pass masked",
+        "1.19: a second pass does not count it again",
+        "4.28: old calls are compressed",
     )
-    def test_it_may_go_back(self, then, released):
-        masker = Masker(Masking(), 2)
-        masker.view([SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE)], {3})
-        assert masker.view(then, released) == Masker(Masking(), 2).view(then, released)
+    @anyhow
+    def test_old_results_are_masked_in_requests_and_each_is_told_once(self, driven: Driver):
+        one = started(masking())
+        script = Script(*[call("read", n=n) for n in (1, 2, 3, 4)], "done")
+        events = driven(one, script)
+        notes = [NOTE.format("read", n, 501) for n in (1, 2)]
+        assert [shown(r.messages) for r in script.requests] == [
+            [],
+            ["1"],
+            ["1", "2"],
+            [notes[0], "2", "3"],
+            [*notes, "3", "4"],
+        ]
+        assert shown(one.record.dialog) == ["1", "2", "3", "4"]
+        saved = 501 - -(-len(notes[0]) // 4)
+        masked = [e for e in events if isinstance(e, ObservationsMasked)]
+        assert masked == ([ObservationsMasked(1, saved)] * 2 if events else [])
 
-    @given(dialogs(), st.lists(st.tuples(st.integers(0, 30), st.frozensets(st.integers(1, 6))), max_size=6))
-    def test_a_view_depends_on_its_arguments_alone(self, messages, passes):
-        masking = Masking(keep_rounds=1, min_tokens=5)
-        masker = Masker(masking, 2)
-        for length, released in passes:
-            fresh = Masker(masking, 2).view(messages[:length], released)
-            assert masker.view(messages[:length], released) == fresh
+    @pytest.mark.spec("1.19: it is told before the request", "1.23: observations masked")
+    @everywhere
+    def test_what_is_masked_is_told_before_the_request(self, driven: Driver):
+        events = driven(
+            started(masking(keep_rounds=1)),
+            Script([call("read", n=1), call("read", n=2)], call("read", n=3), "done"),
+        )
+        place = next(i for i, e in enumerate(events) if isinstance(e, ObservationsMasked))
+        assert events[place].count == 2
+        before, after = events[place - 1], events[place + 1 :]
+        assert isinstance(before, Stepped)
+        assert (before.trigger, before.to) == ("returned", "Calling")
+        assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
 
-    @given(dialogs(), st.integers(0, 6), st.frozensets(st.integers(1, 6)))
-    @pytest.mark.spec("1.17: calls and results keep their structure")
-    def test_the_shape_stays(self, messages, seeded_with, released):
-        view = Masker(Masking(keep_rounds=1, min_tokens=5), seeded_with).view(messages, released)
-        assert torn(view.messages) == torn(messages) == ""
-        for seen, said in zip(view.messages, messages, strict=True):
-            assert seen == said or (seen.role, seen.parts[0].id) == ("tool", said.parts[0].id)
+    @pytest.mark.spec("1.17: only results larger than the least size", "1.17: errors are never masked")
+    @anyhow
+    def test_errors_and_short_results_are_shown(self, driven: Driver):
+        script = Script(
+            [call("read", n=1, size=2000), call("read", n=2, size=2001), call("read", n="x" * 2000)],
+            call("read", n=4),
+            "ok",
+        )
+        driven(started(masking(keep_rounds=1)), script)
+        first, second, third, _ = texts(script.requests[-1].messages)
+        assert (first, second) == ("1" * 2000, NOTE.format("read", 1, 501))
+        assert third.startswith("The arguments of read are not valid")
+
+    def test_what_was_there_before_the_call_is_of_no_round(self):
+        script = Script(*[call("read", n=n) for n in (1, 2)], "one", *[call("read", n=n) for n in (3, 4, 5)], "two")
+        agent = Agent(script, functions=[read], context=mask(keep_rounds=2), limits=Limits(rounds=None))
+        first = agent.call("?")
+        agent.call("And?", after=first)
+        assert shown(script.requests[-1].messages) == ["1", "2", NOTE.format("read", 1, 501), "4", "5"]
+
+    @pytest.mark.spec("1.20: a function releases rounds", "1.20: a released round is masked whatever its age")
+    @anyhow
+    def test_what_a_function_releases_is_masked_in_the_next_request(self, driven: Driver):
+        one = started(masking(keep_rounds=9))
+        script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[1]), "done")
+        driven(one, script)
+        assert shown(script.requests[2].messages) == ["1", "2"]
+        assert shown(script.requests[3].messages) == [NOTE.format("read", 1, 501), "2", "r"]
+        assert one.record.released == (1,)
+
+    @pytest.mark.spec("1.20: small results and errors stay exempt")
+    def test_what_is_released_and_small_is_shown(self):
+        script = Script(call("read", n=1, size=9), call("release", rounds=[1]), "done")
+        Agent(script, functions=[read, release], context=mask(keep_rounds=9)).call("?")
+        assert shown(script.requests[-1].messages) == ["1", "r"]
+
+    @pytest.mark.spec("1.20: without masking nothing is masked")
+    @anyhow
+    def test_without_masking_nothing_is_masked_whatever_is_released(self, driven: Driver):
+        script = Script(call("read", n=1), call("release", rounds=[1]), "done")
+        driven(started(View(ContextPlan())), script)
+        assert shown(script.requests[-1].messages) == ["1", "r"]
+
+    @pytest.mark.spec("1.20: a ready function for the model releases them")
+    def test_a_model_lets_go_of_rounds_itself(self):
+        script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
+        Agent(script, functions=[read, context_release()], context=[mask(keep_rounds=9)]).call("?")
+        assert shown(script.requests[1].messages) == ["1"]
+        assert shown(script.requests[2].messages) == [NOTE.format("read", 1, 501), "R"]
+
+    def test_a_masked_call_may_be_made_again(self):
+        call = begun(Limits(rounds=None), PROMPT, view=masking(keep_rounds=1))
+        returned(say(call, function_call("read", n=1)), "1" * 2004)
+        say(call, function_call("read", n=1))
+        assert call.record.function_calls[-1].is_repeated, "its result stands above"
+        say(call, function_call("read", n=1))
+        assert [effect.key for effect in call.effects] == ["run:6.0"], "by now only a note stands above"
+
+    @everywhere
+    def test_a_request_that_is_made_again_masks_the_same_and_tells_nothing_new(self, driven: Driver):
+        script = Script(call("read", n=1), call("read", n=2), Overloaded("busy"), "done")
+        events = driven(started(masking(keep_rounds=1)), script)
+        assert [e.count for e in events if isinstance(e, ObservationsMasked)] == [1]
+        assert script.requests[2].messages == script.requests[3].messages
+
+    def test_a_restored_call_shows_the_same(self):
+        agent = Agent(Script(), functions=[read], context=mask(keep_rounds=1), limits=Limits(rounds=None))
+        one = agent.seed("?")
+        one.advance("begin", Begun(at_s=0.0))
+        for n in (1, 2):
+            returned(say(one, function_call("read", n=n)), str(n) * 2004)
+        again = agent.restore(snapshot(one))
+        assert request(again).messages == request(one).messages
+        assert shown(request(again).messages) == [NOTE.format("read", 1, 501), "2"]
+
+    def test_a_masked_message_is_one_object_in_all_requests(self):
+        script = Script(*[call("read", n=n) for n in range(5)], "done")
+        Agent(script, functions=[read], context=mask(keep_rounds=1), limits=Limits(rounds=None)).call("?")
+        masked = [request.messages[2] for request in script.requests[2:]]
+        assert masked[0].text.startswith("[Masked")
+        assert all(one is masked[0] for one in masked)
+
+    @given(st.lists(st.integers(0, 4), max_size=4))
+    def test_a_view_depends_on_the_record_alone(self, lengths):
+        """A call that goes back and forth between its records shows at each what a fresh one shows."""
+        records, plan = [], ContextPlan((mask(1, 5),))
+        call = begun(Limits(rounds=None), PROMPT, view=View(plan))
+        records.append(call.record)
+        for n in range(4):
+            returned(say(call, function_call("read", n=n)), str(n) * 99)
+            records.append(call.record)
+        for length in lengths:
+            call.record, call._effects = records[length], None
+            fresh = begun(Limits(rounds=None), PROMPT, view=View(plan))
+            fresh.record, fresh._effects = records[length], None
+            assert request(call).messages == request(fresh).messages
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    @pytest.mark.parametrize("asynchronous", [True, False])
+    @pytest.mark.parametrize("word", [Cancelled(reason="enough"), Injected((Message.of("user", "Hurry."),))])
+    def test_a_listener_may_speak_up_when_he_hears_what_is_masked(self, streaming: bool, asynchronous: bool, word: Any):
+        one = started(masking(keep_rounds=1))
+        script = Script(call("read", n=1), call("read", n=2), "done")
+
+        def listen(event: Any) -> None:
+            if isinstance(event, ObservationsMasked):
+                one.advance("", word)
+
+        async def main() -> None:
+            async for event in adrive(one, world(script), streaming=streaming):
+                listen(event)
+
+        if asynchronous:
+            asyncio.run(main())
+        else:
+            for event in drive(one, world(script), streaming=streaming):
+                listen(event)
+        if isinstance(word, Cancelled):
+            assert one.record.ending.reason is Reason.CANCELLED
+            assert len(script.requests) == 2, "nobody asks a model for a call that has ended"
+        else:
+            assert one.result().output == "done"
+            assert script.requests[-1].messages[-1].text == "Hurry."
+
+
+def test_nothing_masked_is_the_dialog_itself():
+    messages = Vector([SYSTEM, TASK, *rounds(LARGE)])
+    assert list(mask()(messages)) == list(messages)
+    assert all(one is other for one, other in zip(mask()(messages), messages, strict=True))

@@ -1,276 +1,95 @@
-"""Is a request shown what it should be, while the dialog stays whole?"""
+"""Is a request shown what it should be, while the dialog stays whole, and is a pass that breaks the rules named?"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx
 import pytest
-from fsm_agent.context.masking import context_release
-from fsm_agent.context.window import Processor
-from support.agent_calls import assert_sendable, begun, function_call, request, returned, say
-from support.drivers import Driver, anyhow, everywhere, seed, world
+from support.agent_calls import assert_sendable
+from support.drivers import Driver, anyhow, everywhere, seed
+from support.long_dialogs import asks, torn
+from support.recordings import RECORDED, needs_recorded
 
-from fsm_agent import Agent, Limits, Reply, Usage, function, snapshot
-from fsm_agent.context import ByRecord, KeepLastN, Masking
+from fsm_agent import (
+    Agent,
+    CallFailed,
+    Limits,
+    Message,
+    Prompt,
+    Reply,
+    Usage,
+    UsageError,
+    client_for,
+    function,
+    snapshot,
+)
+from fsm_agent.clients import Network
+from fsm_agent.context import Budget, keep_last, mask, shorten
+from fsm_agent.context.passes import takes_record
+from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
-from fsm_agent.errors import Overloaded, UsageError
-from fsm_agent.functions.context import Context
+from fsm_agent.errors import BudgetExceeded, ContextTooLong, Overloaded
 from fsm_agent.lifecycle import PhaseDetector, PhaseRule
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
 from fsm_agent.lifecycle.record import CallRecord, Reason
-from fsm_agent.messages.event import ObservationsMasked, Stepped
-from fsm_agent.messages.message import Message
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drivers import adrive, drive
+from fsm_agent.messages.event import RequestStarted
 from fsm_agent.testing import Script, call
 
-NOTE = "[Masked — {} result from iteration {}, {} tokens. Use result_cache tool if available, or re-invoke tool.]"
-LARGE = 4 * 501
+Messages = Sequence[Message]
 
 
-@function
-def read(n: int, size: int = LARGE) -> str:
+@function(repeatable=True)
+def read(n: int, size: int = 2004) -> str:
     """Read a page."""
     return str(n) * size
 
 
-@function
-def release(context: Context, rounds: list[int]) -> str:
-    """Let go of rounds."""
-    context.release(rounds)
-    return "released"
+PROMPT = Prompt("x", path="p", functions=(read,))
+TOO_LONG = ContextTooLong("too many tokens", status=400)
 
 
-PROMPT = Prompt("x", path="p", functions=(read, release))
+def started(*passes: Any, prompt: Prompt = PROMPT, **options: Any) -> Any:
+    return seed(prompt, limits=Limits(rounds=None), view=View(ContextPlan(passes, **options)))
 
 
-def shown(messages: Sequence[Message]) -> list[str]:
-    """What is shown of each result: its first character, or the whole note."""
-    return [m.text if m.text.startswith("[") else m.text[:1] for m in messages if m.role == "tool"]
-
-
-def masking(**options: int) -> View:
-    return View(Masking(**options))
-
-
-@pytest.mark.spec(
-    "1.17: results of older rounds are masked",
-    "1.17: the dialog stays complete",
-    "1.17: it is applied to every request",
-    "1.18: the exact text, with function, round and tokens",
-    "1.19: count and tokens of what a pass masked",
-    "1.19: a second pass does not count it again",
-    "4.28: old calls are compressed",
-)
-@anyhow
-def test_old_results_are_masked_in_requests_and_each_is_told_once(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking())
-    script = Script(*[call("read", n=n) for n in (1, 2, 3, 4)], "done")
-    events = driven(one, script)
-    notes = [NOTE.format("read", n, 501) for n in (1, 2)]
-    assert [shown(r.messages) for r in script.requests] == [
-        [],
-        ["1"],
-        ["1", "2"],
-        [notes[0], "2", "3"],
-        [*notes, "3", "4"],
-    ]
-    assert shown(one.record.dialog) == ["1", "2", "3", "4"]
-    saved = 501 - -(-len(notes[0]) // 4)
-    masked = [e for e in events if isinstance(e, ObservationsMasked)]
-    assert masked == ([ObservationsMasked(1, saved)] * 2 if events else [])
-
-
-@pytest.mark.spec("1.19: it is told before the request", "1.23: observations masked")
-@everywhere
-def test_what_is_masked_is_told_before_the_request(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1))
-    events = driven(one, Script([call("read", n=1), call("read", n=2)], call("read", n=3), "done"))
-    place = next(i for i, e in enumerate(events) if isinstance(e, ObservationsMasked))
-    assert events[place].count == 2
-    before, after = events[place - 1], events[place + 1 :]
-    assert isinstance(before, Stepped)
-    assert (before.trigger, before.to) == ("returned", "Calling")
-    assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
-
-
-@pytest.mark.spec("1.17: only results larger than the least size", "1.17: errors are never masked")
-@anyhow
-def test_errors_and_short_results_are_shown(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1, min_tokens=500))
-    script = Script(
-        [call("read", n=1, size=2000), call("read", n=2, size=2001), call("read", n="x" * 2000)],
-        call("read", n=4),
-        "ok",
+class TestPasses:
+    @pytest.mark.spec(
+        "0.11: the dialog keeps them all",
+        "3.31: a view for every request",
+        "3.31: the dialog is never changed",
+        "4.7: processors are applied in order",
+        "4.7: the dialog is untouched",
+        "4.17: a processor of one's own",
     )
-    driven(one, script)
-    first, second, third, _ = [m.text for m in script.requests[-1].messages if m.role == "tool"]
-    assert (first, second) == ("1" * 2000, NOTE.format("read", 1, 501))
-    assert third.startswith("The arguments of read are not valid")
+    @anyhow
+    def test_they_are_applied_to_every_request_from_left_to_right(self, driven: Driver):
+        seen: list[int] = []
 
+        def look(messages: Messages) -> Messages:
+            seen.append(len(messages))
+            return messages
 
-@pytest.mark.spec("1.20: a function releases rounds", "1.20: a released round is masked whatever its age")
-@anyhow
-def test_what_a_function_releases_is_masked_in_the_next_request(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=9))
-    script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[1]), "done")
-    driven(one, script)
-    assert shown(script.requests[2].messages) == ["1", "2"]
-    assert shown(script.requests[3].messages) == [NOTE.format("read", 1, 501), "2", "r"]
-    assert one.record.released == (1,)
+        one = started(look, keep_last(1), look)
+        script = Script(*[call("read", n=n) for n in (1, 2, 3)], "done")
+        driven(one, script)
+        assert seen[-2:] == [8, 4]
+        assert [len(request.messages) for request in script.requests] == [2, 4, 4, 4]
+        assert len(one.record.dialog) == 2 + 2 * 3 + 1
+        for request in script.requests:
+            assert_sendable(request.messages)
 
+    def test_a_pass_sees_a_copy(self):
+        def clearing(messages: Any) -> Messages:
+            kept = list(messages)
+            messages.clear()
+            return kept
 
-@pytest.mark.spec("1.20: without masking nothing is masked")
-@anyhow
-def test_without_masking_nothing_is_masked_whatever_is_released(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=View(None))
-    script = Script(call("read", n=1), call("release", rounds=[1]), "done")
-    driven(one, script)
-    assert shown(script.requests[-1].messages) == ["1", "r"]
+        result = Agent(Script(call("read", n=1), "done"), functions=[read], context=clearing).call("?")
+        assert len(result.dialog) == 4
 
-
-@pytest.mark.spec("1.20: a ready function for the model releases them")
-def test_a_model_lets_go_of_rounds_itself():
-    script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
-    Agent(script, functions=[read, context_release()], masking=Masking(keep_rounds=9)).call("?")
-    assert shown(script.requests[1].messages) == ["1"]
-    assert shown(script.requests[2].messages) == [NOTE.format("read", 1, 501), "R"]
-
-
-def test_a_masked_call_may_be_made_again():
-    call = begun(Limits(rounds=None), PROMPT, view=masking(keep_rounds=1))
-    returned(say(call, function_call("read", n=1)), "1" * LARGE)
-    say(call, function_call("read", n=1))
-    assert call.record.function_calls[-1].is_repeated, "its result stands above"
-    say(call, function_call("read", n=1))
-    assert [effect.key for effect in call.effects] == ["run:6.0"], "by now only a note stands above"
-
-
-@everywhere
-def test_a_request_that_is_made_again_masks_the_same_and_tells_nothing_new(driven: Driver):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1))
-    script = Script(call("read", n=1), call("read", n=2), Overloaded("busy"), "done")
-    events = driven(one, script)
-    assert [e.count for e in events if isinstance(e, ObservationsMasked)] == [1]
-    assert script.requests[2].messages == script.requests[3].messages
-
-
-def test_a_restored_call_shows_the_same():
-    agent = Agent(Script(), functions=[read], masking=Masking(keep_rounds=1), limits=Limits(rounds=None))
-    one = agent.seed("?")
-    one.advance("begin", Begun(at_s=0.0))
-    for n in (1, 2):
-        returned(say(one, function_call("read", n=n)), str(n) * LARGE)
-    again = agent.restore(snapshot(one))
-    assert request(again).messages == request(one).messages
-    assert shown(request(again).messages) == [NOTE.format("read", 1, 501), "2"]
-
-
-@pytest.mark.spec(
-    "0.11: at most n messages are sent",
-    "0.11: the dialog keeps them all",
-    "3.31: a view for every request",
-    "3.31: the dialog is never changed",
-    "4.7: processors are applied in order",
-    "4.7: the dialog is untouched",
-    "4.17: a processor of one's own",
-)
-@anyhow
-def test_processors_choose_behind_the_masking_one_after_another(driven: Driver):
-    seen: list[list[str]] = []
-
-    def look(messages: Sequence[Message]) -> Sequence[Message]:
-        seen.append(shown(messages))
-        return messages
-
-    view = View(Masking(keep_rounds=1), (look, KeepLastN(4), look))
-    one = seed(PROMPT, limits=Limits(rounds=None), view=view)
-    script = Script(*[call("read", n=n) for n in (1, 2, 3)], "done")
-    driven(one, script)
-    note = NOTE.format("read", 2, 501)
-    assert seen[-2:] == [[NOTE.format("read", 1, 501), note, "3"], [note, "3"]]
-    assert [m.role for m in script.requests[-1].messages] == ["system", "user", *["assistant", "tool"] * 2]
-    assert len(one.record.dialog) == 2 + 2 * 3 + 1
-    for one_request in script.requests:
-        assert_sendable(one_request.messages)
-
-
-@anyhow
-def test_the_exception_branch_is_always_shown(driven: Driver):
-    one = seed(Prompt("x", functions=(read,), output=int), view=View(None, (KeepLastN(1),)))
-    script = Script("no number", "42")
-    driven(one, script)
-    assert [m.role for m in script.requests[1].messages][-2:] == ["assistant", "user"]
-    assert one.result().output == 42
-
-
-@pytest.mark.spec("1.17: it is applied in the exception branch too")
-@anyhow
-def test_the_dialog_is_masked_and_windowed_in_the_exception_branch_too(driven: Driver):
-    view = View(Masking(keep_rounds=1), (KeepLastN(5),))
-    one = seed(Prompt("x", functions=(read,), output=int), limits=Limits(rounds=None), view=view)
-    script = Script(*[call("read", n=n) for n in range(1, 7)], "no number", "42")
-    driven(one, script)
-    plain, in_branch = script.requests[-2:]
-    assert in_branch.messages[:-2] == plain.messages
-    assert shown(in_branch.messages) == [NOTE.format("read", 5, 501), "6"]
-    assert len(one.record.dialog) == 2 + 2 * 6 + 1
-
-
-@anyhow
-def test_a_processor_that_parts_a_round_is_the_callers_mistake(driven: Driver):
-    one = seed(PROMPT, view=View(None, (lambda messages: messages[-1:],)))
-    with pytest.raises(UsageError, match=r"left the result '2\.0' of 'read' without the message that asks for it"):
-        driven(one, Script(call("read", n=1)))
-
-
-@pytest.mark.parametrize("streaming", [True, False])
-@pytest.mark.parametrize("asynchronous", [True, False])
-@pytest.mark.parametrize("word", [Cancelled(reason="enough"), Injected((Message.of("user", "Hurry."),))])
-def test_a_listener_may_speak_up_when_he_hears_what_is_masked(streaming: bool, asynchronous: bool, word: Any):
-    one = seed(PROMPT, limits=Limits(rounds=None), view=masking(keep_rounds=1))
-    script = Script(call("read", n=1), call("read", n=2), "done")
-
-    def listen(event: Any) -> None:
-        if isinstance(event, ObservationsMasked):
-            one.advance("", word)
-
-    async def main() -> None:
-        async for event in adrive(one, world(script), streaming=streaming):
-            listen(event)
-
-    if asynchronous:
-        asyncio.run(main())
-    else:
-        for event in drive(one, world(script), streaming=streaming):
-            listen(event)
-    if isinstance(word, Cancelled):
-        assert one.record.ending.reason is Reason.CANCELLED
-        assert len(script.requests) == 2, "nobody asks a model for a call that has ended"
-    else:
-        assert one.result().output == "done"
-        assert script.requests[-1].messages[-1].text == "Hurry."
-
-
-@pytest.mark.spec("1.17: the dialog stays complete", "1.20: a function releases rounds")
-def test_an_agent_masks_and_windows_as_it_is_told():
-    script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[2]), "done")
-    agent = Agent(
-        script,
-        functions=[read, release],
-        masking=Masking(keep_rounds=2),
-        processors=[lambda messages: messages],
-        limits=Limits(rounds=None),
-    )
-    result = agent.call("?")
-    assert shown(script.requests[-1].messages) == [NOTE.format("read", n, 501) for n in (1, 2)] + ["r"]
-    assert [f.result[:1] for f in result.function_calls] == ["1", "2", "r"]
-    assert shown(result.dialog.messages) == ["1", "2", "r"]
-
-
-class TestProcessorsThatAreChosen:
     @pytest.mark.spec(
         "4.7: they see the state",
         "4.27: processors are chosen for each call",
@@ -278,58 +97,316 @@ class TestProcessorsThatAreChosen:
         "4.3: a phase is found first",
     )
     @anyhow
-    def test_for_each_request_by_the_record_of_the_call(self, driven: Driver):
+    def test_one_that_takes_the_record_chooses_by_it(self, driven: Driver):
         detector = PhaseDetector([PhaseRule("reading", ("read",))], default="planning")
         seen: list[tuple[str, int, int | None]] = []
 
-        def choose(r: CallRecord) -> list[Processor]:
-            seen.append((detector.phase(r), r.rounds, r.usage.input_tokens))
-            return [] if detector.phase(r) == "planning" else [KeepLastN(2), lambda messages: marked(messages, r.state)]
+        def by_phase(messages: Messages, record: CallRecord) -> Messages:
+            seen.append((detector.phase(record), record.rounds, record.usage.input_tokens))
+            return messages if detector.phase(record) == "planning" else keep_last(1)(messages, record)
 
-        def marked(messages: Sequence[Message], state: str) -> Sequence[Message]:
-            return [*messages, Message.of("system", f"in {state}, round {len(seen)}")]
-
-        one = seed(PROMPT, limits=Limits(rounds=None), view=View(None, (ByRecord(choose), KeepLastN(9))))
+        one = started(by_phase)
         asked = [Reply.of(call("read", n=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
         script = Script(*asked, "done")
         driven(one, script)
         assert seen == [("planning", 0, None), ("reading", 1, 10), ("reading", 2, 20)]
-        assert [len(request.messages) for request in script.requests] == [2, 2 + 2 + 1, 2 + 2 + 1]
-        assert script.requests[-1].messages[-1].text == "in Calling, round 3"
-        assert len(one.record.dialog) == 2 + 2 * 2 + 1
+        assert [len(request.messages) for request in script.requests] == [2, 4, 4]
 
-    def test_an_agent_chooses_among_others(self):
-        script = Script(*[call("read", n=n) for n in (1, 2)], "done")
-        Agent(script, functions=[read], processors=[ByRecord(lambda r: [KeepLastN(2)] if r.rounds > 1 else [])]).call(
-            "?"
-        )
-        assert [len(request.messages) for request in script.requests] == [1, 3, 3]
+    @pytest.mark.parametrize(
+        ("one", "takes"),
+        [
+            (lambda messages: messages, False),
+            (lambda messages, record: messages, True),
+            (lambda messages, record=None: messages, True),
+            (lambda messages, keep=3: messages, False),
+            (lambda *messages: messages[0], False),
+            (list.copy, False),
+            (sorted, False),
+            (keep_last(1), True),
+        ],
+    )
+    def test_the_two_kinds_are_told_apart(self, one: Any, takes: bool):
+        assert takes_record(one) is takes
+        assert Agent(Script("done"), context=None if one is sorted else one).call("?").output == "done"
 
-    def test_what_is_no_list_of_processors_is_named(self):
-        for chosen in (KeepLastN(2), None, [1], "ab"):
-            with pytest.raises(UsageError, match=r"<function .* of ByRecord returned .*: a list of processors"):
-                Agent(Script("no"), processors=[ByRecord(lambda r, chosen=chosen: chosen)]).call("?")
-        with pytest.raises(UsageError, match=r"ByRecord\(5\): a function of a CallRecord"):
-            ByRecord(5)
-        with pytest.raises(UsageError, match=r"there is no record of a call here"):
-            ByRecord(lambda r: [])([Message.of("user", "?")])
+    @pytest.mark.parametrize("wrong", [lambda: [], lambda a, b, c: a, lambda *, messages: messages])
+    def test_what_takes_other_arguments_is_no_pass(self, wrong: Any):
+        with pytest.raises(UsageError, match=r"a function of \(messages\) or of \(messages, record\) is right"):
+            Agent(Script(), context=[wrong])
 
-
-@pytest.mark.spec("4.7: an error ends it")
-@anyhow
-def test_what_a_processor_raises_ends_the_driver_before_the_request_and_the_call_can_be_driven_on(driven: Driver):
-    is_broken = True
-
-    def breaking(messages: Sequence[Message]) -> Sequence[Message]:
-        if len(messages) > 2 and is_broken:
-            raise LookupError("no such page")
-        return messages
-
-    one = seed(PROMPT, view=View(None, (breaking,)))
-    script = Script(call("read", n=1), "done")
-    with pytest.raises(LookupError, match="no such page"):
+    @anyhow
+    def test_the_exception_branch_is_always_shown(self, driven: Driver):
+        one = started(mask(keep_rounds=1), keep_last(2), prompt=Prompt("x", functions=(read,), output=int))
+        script = Script(*[call("read", n=n) for n in range(1, 7)], "no number", "42")
         driven(one, script)
-    assert (len(script.requests), one.record.ending, one.state) == (1, None, "Calling")
-    is_broken = False
-    driven(one, script)
-    assert one.result().text == "done"
+        plain, in_branch = script.requests[-2:]
+        assert list(in_branch.messages[:-2]) == list(plain.messages)
+        assert [m.role for m in in_branch.messages][-2:] == ["assistant", "user"]
+        assert len(one.record.dialog) == 2 + 2 * 6 + 1
+        assert one.result().output == 42
+
+    @everywhere
+    def test_hooks_see_what_is_sent(self, driven: Driver):
+        one, script = started(keep_last(1)), Script(*[call("read", n=n) for n in (1, 2)], "done")
+        events = driven(one, script)
+        asked = [event for event in events if isinstance(event, RequestStarted)]
+        assert [event.messages for event in asked] == [2, 4, 4]
+        assert [tuple(event.shown) for event in asked] == [tuple(request.messages) for request in script.requests]
+
+
+def torn_round(messages: Messages) -> Messages:
+    return messages[:-1]
+
+
+def orphan(messages: Messages) -> Messages:
+    return [*messages[:2], messages[-1]]
+
+
+def no_system(messages: Messages) -> Messages:
+    return messages[1:]
+
+
+def moved_system(messages: Messages) -> Messages:
+    return [messages[1], messages[0], *messages[2:]]
+
+
+def no_task(messages: Messages) -> Messages:
+    return [messages[0], *messages[2:]]
+
+
+def nothing(messages: Messages) -> Messages:
+    return []
+
+
+def no_list(messages: Messages) -> Any:
+    return None
+
+
+def generator(messages: Messages) -> Any:
+    return (message for message in messages)
+
+
+def texts(messages: Messages) -> Any:
+    return [message.text for message in messages]
+
+
+def text(messages: Messages) -> Any:
+    return "messages"
+
+
+def raising(messages: Messages) -> Messages:
+    raise LookupError("no such page")
+
+
+def raising_by_record(messages: Messages, record: CallRecord) -> Messages:
+    raise KeyError(record.id)
+
+
+RULES: dict[Callable[..., Any], str] = {
+    torn_round: "left the call '2.0' of 'read' without its result",
+    orphan: "left the result '2.0' of 'read' without the message that asks for it",
+    no_system: "lost the system prompt, which every request begins with",
+    moved_system: "lost the system prompt",
+    no_task: "lost the task, 'What is 17 + 25?', which every request has",
+    nothing: "left no message",
+    no_list: "returned None: a list of messages would be right",
+    generator: "returned <generator",
+    texts: "returned ['You add.'",
+    text: "returned 'messages'",
+    raising: "raised LookupError: no such page",
+    raising_by_record: "raised KeyError: 'call-1'",
+}
+
+
+class TestPassesThatBreakTheRules:
+    @pytest.mark.spec("4.7: an error ends it")
+    @pytest.mark.parametrize("wrong", RULES, ids=lambda one: one.__name__)
+    @anyhow
+    def test_it_is_named_before_anything_is_sent(self, driven: Driver, wrong: Any):
+        def later(messages: Messages, record: CallRecord) -> Messages:
+            if not record.rounds:
+                return messages
+            return wrong(messages, record) if wrong is raising_by_record else wrong(messages)
+
+        later.__name__ = wrong.__name__
+        script = Script(call("read", n=1), "done")
+        one = started(later)
+        with pytest.raises(UsageError) as caught:
+            driven(one, script)
+        assert str(caught.value).startswith(f"the pass {wrong.__name__} {RULES[wrong]}")
+        assert (len(script.requests), one.record.ending, one.state) == (1, None, "Calling")
+
+    @pytest.mark.parametrize("way", ["call", "acall", "stream", "resume"])
+    def test_the_call_is_driven_on_by_an_agent_with_another(self, way: str):
+        def later(messages: Messages, record: CallRecord) -> Messages:
+            return torn_round(messages) if record.rounds else messages
+
+        script = Script(call("read", n=1), "done")
+        agent = Agent(script, system="Be terse.", functions=[read], context=later, limits=Limits(rounds=None))
+        one = agent.seed("?")
+        with pytest.raises(UsageError, match=r"the pass later left the call '2\.0'"):
+            agent.run(one)
+        assert len(script.requests) == 1
+        other = agent.changed(context=[keep_last(1)])
+        again = other.restore(snapshot(one))
+        match way:
+            case "call" | "resume":
+                other.run(again)
+            case "acall":
+                asyncio.run(other.arun(again))
+            case "stream":
+                assert list(other.stream(again))
+        assert again.result().output == "done"
+        assert [len(request.messages) for request in script.requests] == [2, 4]
+
+    def test_one_in_a_budget_is_named_too(self):
+        script = Script()
+        with pytest.raises(UsageError, match="the pass no_list returned None"):
+            Agent(script, context=Budget(hard=99, soft=1, passes=[no_list])).call("?")
+        assert script.requests == []
+
+    def test_what_was_torn_before_is_not_its_fault(self):
+        before = [Message.of("user", "?"), asks("1.0")]
+        assert torn(before)
+        script = Script("done")
+        seen = Agent(script, context=lambda messages: messages)
+        with pytest.raises(UsageError) as caught:
+            seen.call("!", after=before)
+        assert "the pass" not in str(caught.value)
+
+
+class TestTooLong:
+    """A provider refuses a request as too long, whatever was counted."""
+
+    @anyhow
+    def test_it_is_asked_once_more_and_shorter(self, driven: Driver):
+        one = started(budget=Budget())
+        script = Script(call("read", n=1, size=9_000), TOO_LONG, "done")
+        driven(one, script)
+        r = one.record
+        assert one.result().output == "done"
+        first, second = script.requests[1:]
+        assert len(first.messages[-1].text) == 9_000
+        assert len(second.messages[-1].text) <= 4_000
+        assert (r.recalls, len(r.failures)) == (1, 1)
+        assert [(step.trigger, step.source, step.to) for step in r.trace][-2] == ("too_long", "Calling", "Calling")
+        assert r.failures[0].report.kind == "ContextTooLong"
+        assert len(r.dialog[3].text) == 9_000
+
+    @anyhow
+    def test_a_second_refusal_is_the_error(self, driven: Driver):
+        one = started(budget=Budget())
+        script = Script(call("read", n=1), TOO_LONG, TOO_LONG)
+        driven(one, script)
+        assert len(script.requests) == 3
+        with pytest.raises(CallFailed) as failed:
+            one.result()
+        assert type(failed.value.__cause__) is ContextTooLong
+        assert len(one.record.failures) == 2
+
+    @pytest.mark.parametrize("context", [None, [keep_last(9)], Budget(hard=99_999)], ids=["None", "list", "Budget"])
+    def test_each_agent_asks_again(self, context: Any):
+        script = Script(call("read", n=1, size=9_000), TOO_LONG, "done")
+        assert Agent(script, functions=[read], context=context).call("?").output == "done"
+        assert len(script.requests) == 3
+        if not isinstance(context, list):
+            assert len(script.requests[2].messages[-1].text) < 9_000
+
+    def test_but_not_one_that_leaves_nothing_out(self):
+        script = Script(call("read", n=1), TOO_LONG)
+        with pytest.raises(CallFailed):
+            Agent(script, functions=[read], context=[]).call("?")
+        assert len(script.requests) == 2
+
+    def test_nor_one_without_recalls(self):
+        script = Script(TOO_LONG)
+        with pytest.raises(CallFailed):
+            Agent(script, limits=Limits(recalls=0)).call("?")
+        assert len(script.requests) == 1
+
+    def test_nor_one_that_was_never_sent(self):
+        script = Script()
+        with pytest.raises(CallFailed) as failed:
+            Agent(script, context=Budget(hard=20)).call("word " * 200)
+        assert isinstance(failed.value.__cause__, BudgetExceeded)
+        assert script.requests == []
+
+    def test_later_requests_stay_within_what_was_accepted(self):
+        script = Script(
+            call("read", n=1, size=9_000), TOO_LONG, *[call("read", n=n, size=9_000) for n in range(2, 6)], "done"
+        )
+        agent = Agent(script, functions=[read], limits=Limits(rounds=None))
+        assert agent.call("?").output == "done"
+        most = max(sum(len(m.text) for m in request.messages) for request in script.requests[2:])
+        assert most < 9_000
+
+    def test_each_request_may_be_refused_once(self):
+        script = Script(call("read", n=1, size=9_000), TOO_LONG, call("read", n=2, size=9_000), TOO_LONG, "done")
+        result = Agent(script, functions=[read], limits=Limits(recalls=2)).call("?")
+        assert (result.output, result.record.recalls) == ("done", 2)
+
+    def test_a_restored_call_knows_that_it_was_refused(self):
+        script = Script(call("read", n=1, size=9_000), TOO_LONG, Overloaded("busy"), "done")
+        agent = Agent(script, functions=[read], limits=Limits(recalls=2))
+        one = agent.seed("?")
+        records = []
+        for _ in agent.stream(one):
+            if not records and one.record.shorten_to is not None:
+                records.append(snapshot(one))
+        again = agent.changed(model=Script("done")).restore(records[0])
+        agent.changed(model=(second := Script("done"))).run(again)
+        assert second.requests[0].messages == script.requests[2].messages
+        assert again.record.shorten_to == one.record.shorten_to
+
+    @needs_recorded
+    @pytest.mark.parametrize(
+        ("model", "file"),
+        [
+            ("openai:gpt-5-mini", "openai/quoted-openai-400-context.json"),
+            ("vllm:m", "vllm/quoted-vllm-400-context.json"),
+            (
+                "anthropic:claude-haiku-4-5",
+                "anthropic/rllm-chat-real-error-scenarios-anthropic-claude-haiku-4-5-handles-context-length-exce-0-9de04a"
+                ".json",
+            ),
+            (
+                "gemini:gemini-2.5-flash",
+                "vertex/rllm-chat-real-error-scenarios-vertexai-gemini-2-5-flash-handles-context-length-excee-1-1c8915.json",
+            ),
+            (
+                "azure:grok",
+                "azure/rllm-chat-real-error-scenarios-azure-grok-4-1-fast-non-reasoning-handles-context-leng-0-d850c4.json",
+            ),
+        ],
+        ids=lambda value: value.partition("/")[0] if "/" in value else value,
+    )
+    def test_the_recorded_errors_of_providers_are_such_refusals(self, model: str, file: str):
+        recorded = json.loads((RECORDED / file).read_text())["response"]
+        lengths: list[int] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            lengths.append(len(request.content))
+            headers = {"content-type": "application/json"}
+            return httpx.Response(recorded["status"], headers=headers, json=recorded.get("json"), text=None)
+
+        network = Network(client=httpx.Client(transport=httpx.MockTransport(answer)))
+        provider = model.partition(":")[0]
+        options = {"base_url": "https://example.invalid/v1"} if provider in ("azure", "vllm") else {}
+        long = [Message.of("user", "x" * 90_000), Message.of("assistant", "y" * 90_000)]
+        with client_for(model, api_key="k", network=network, **options) as client:
+            agent = Agent(client)
+            with pytest.raises(CallFailed) as failed:
+                agent.call("?", after=long)
+        assert type(failed.value.__cause__) is ContextTooLong, failed.value
+        assert len(lengths) == 2, "once, and once more"
+
+
+def test_two_calls_of_an_agent_share_nothing():
+    def answered(text: str) -> list[Any]:
+        return [call("read", n=int(text)), call("read", n=int(text) + 1), text]
+
+    agent = Agent(Script(*answered("3"), *answered("5")), functions=[read], context=[mask(keep_rounds=1), shorten(60)])
+    first, second = agent.call("3?"), agent.call("5?")
+    assert [m.text[:1] for m in first.dialog if m.role == "tool"] == ["3", "4"]
+    assert [m.text[:1] for m in second.dialog if m.role == "tool"] == ["5", "6"]
+    assert first.record.ending.reason is Reason.ANSWERED

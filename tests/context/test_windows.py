@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -115,7 +116,7 @@ class TestKeepLast:
         agent = Agent(script, functions=[read], context=keep_last(window), limits=Limits(rounds=None))
         uses = agent.call("?").record.requests
         sent = [request.messages for request in script.requests]
-        extends = [tuple(b[: len(a)]) == tuple(a) for a, b in zip(sent, sent[1:], strict=False)]
+        extends = [tuple(b[: len(a)]) == tuple(a) for a, b in pairwise(sent)]
         assert [use.extends for use in uses] == [False, *extends]
         assert [use.messages for use in uses] == list(map(len, sent))
         assert sum(extends) / 60 >= 1 - 2 / window

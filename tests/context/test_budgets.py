@@ -1,0 +1,403 @@
+"""Does a request fit its budget, by the passes that it takes, and is it not sent when it cannot?"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.drivers import Driver, anyhow, everywhere, seed
+from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, torn
+
+from fsm_agent import (
+    Agent,
+    CallFailed,
+    Limits,
+    Message,
+    Prompt,
+    Reason,
+    Reply,
+    Settings,
+    Usage,
+    UsageError,
+    function,
+    snapshot,
+)
+from fsm_agent._internal.vector import Vector
+from fsm_agent.context import (
+    Budget,
+    TextTokenizer,
+    compress,
+    default_passes,
+    keep_last,
+    once,
+    shorten,
+    summarize,
+    tiktoken_of,
+)
+from fsm_agent.context.plan import DEFAULT, ContextPlan
+from fsm_agent.context.tokens import ESTIMATE, estimate
+from fsm_agent.context.view import View
+from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages import WebSearch
+from fsm_agent.messages.event import ContextShortened, RequestStarted
+from fsm_agent.prompts.output import Output
+from fsm_agent.testing import Script, call
+
+WORDS = TextTokenizer(lambda text: len(text.split()))
+MESSAGES = [SYSTEM, TASK, *rounds("one two three four", "five six", "seven eight")]
+
+
+@function(repeatable=True)
+def read(words: int) -> str:
+    """Read."""
+    return "word " * words
+
+
+PROMPT = Prompt("x", functions=(read,))
+
+
+def budgeted(**options: Any) -> View:
+    return View(ContextPlan(budget=Budget(**options)))
+
+
+def known(window: int, *entries: Any) -> Script:
+    """A model with a context window."""
+    script = Script(*entries)
+    script.context_window = window  # type: ignore[attr-defined]
+    return script
+
+
+def size(request: Request) -> int:
+    return WORDS.count(request)
+
+
+def fitted(messages: Sequence[Message], budget: Budget) -> Any:
+    """What a request would show of these messages."""
+    record = CallRecord.of(Vector(messages))
+    return View(ContextPlan(budget=budget)).show(record, Request(messages=()))
+
+
+class TestOptions:
+    def test_its_defaults(self):
+        assert default_passes() == (shorten(4_000), summarize(keep=8), keep_last(4), keep_last(1))
+        assert Budget() == Budget(hard=None, soft=None, reserve=None, passes=None, tokenizer=None)
+        assert ContextPlan.of(None) is DEFAULT
+        assert DEFAULT.budget == Budget()
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"hard": 0},
+            {"hard": 1.5},
+            {"soft": -1},
+            *[{"hard": 9, **wrong} for wrong in ({"reserve": 9}, {"reserve": -1}, {"soft": 9}, {"soft": True})],
+            *[{"hard": 9, **wrong} for wrong in ({"passes": keep_last(1)}, {"passes": [1]}, {"tokenizer": "gpt"})],
+        ],
+    )
+    def test_nonsense_is_named(self, options):
+        with pytest.raises(UsageError, match=rf"Budget\({list(options)[-1]}="):
+            Budget(**options)
+
+    def test_one_without_a_limit_needs_a_known_window(self):
+        with pytest.raises(UsageError, match=r"without hard=…, and the context window of 'script' is not known"):
+            Agent(Script(), context=Budget())
+        assert Agent(known(1_000), context=Budget()).context == Budget()
+
+    def test_it_stands_at_the_end(self):
+        with pytest.raises(UsageError, match="a Budget before other passes: at the end of the list"):
+            Agent(Script(), context=[Budget(hard=9), keep_last(1)])
+        assert ContextPlan.of([keep_last(1), Budget(hard=9)]) == ContextPlan((keep_last(1),), Budget(hard=9))
+
+
+class TestFit:
+    @pytest.mark.spec("4.26: passes in order, each once", "4.26: a real tokenizer")
+    def test_passes_are_applied_in_order_each_once_until_it_is_short(self):
+        applied: list[str] = []
+
+        def recorded(name, one):
+            def run(messages):
+                applied.append(name)
+                return one(messages)
+
+            run.__name__ = name
+            return run
+
+        passes = [
+            recorded("none", lambda m: m),
+            recorded("two", keep_last(2)),
+            recorded("one", keep_last(1)),
+            recorded("never", keep_last(1)),
+        ]
+        whole = size(Request(messages=MESSAGES))
+        two, one = (size(Request(messages=keep_last(n)(MESSAGES))) for n in (2, 1))
+        assert whole > two > one
+        for soft, ran, kept, tokens in (
+            (whole, [], (), whole),
+            (whole - 1, ["none", "two"], ("two",), two),
+            (two - 1, ["none", "two", "one"], ("two", "one"), one),
+        ):
+            applied.clear()
+            shown = fitted(MESSAGES, Budget(hard=999, soft=soft, passes=passes, tokenizer=WORDS))
+            assert (applied, shown.use.passes, shown.refusal) == (ran, kept, None)
+            assert (shown.use.before, shown.use.estimated) == (whole, tokens)
+            assert size(shown.request) == tokens
+
+    def test_a_pass_that_makes_it_longer_is_not_kept(self):
+        longer = lambda messages: [*messages, TASK]  # noqa: E731
+        shown = fitted(MESSAGES, Budget(hard=99, soft=20, passes=[longer, keep_last(1)], tokenizer=WORDS))
+        assert shown.use.passes == ("keep_last(1)",)
+        assert TASK not in shown.request.messages[2:]
+
+    def test_passes_before_it_are_applied_to_every_request(self):
+        script = Script(call("read", words=200), call("read", words=1), "done")
+        context = [shorten(100), Budget(hard=9_999, passes=[keep_last(1)], tokenizer=WORDS)]
+        record = Agent(script, functions=[read], context=context).call("?").record
+        assert [use.passes for use in record.requests] == [(), ("shorten(100)",), ("shorten(100)",)]
+        assert 90 < len(script.requests[-1].messages[2].text) <= 100
+
+    @given(dialogs(), st.integers(1, 400))
+    def test_it_fits_or_says_that_it_does_not_and_tears_no_round(self, messages, hard):
+        passes = [shorten(50), once(), compress(2), keep_last(2), keep_last(1)]
+        shown = fitted(messages, Budget(hard=hard, reserve=0, passes=passes))
+        assert torn(shown.request.messages) == ""
+        assert (shown.refusal is None) is (ESTIMATE.count(shown.request) <= hard)
+        assert bool(shown.request.messages) is bool(messages)
+
+    @pytest.mark.spec("4.26: the system prompt is never dropped")
+    def test_a_pass_that_drops_the_system_prompt_is_refused(self):
+        def dropping(messages):
+            return messages[1:]
+
+        with pytest.raises(UsageError, match=r"the pass dropping lost the system prompt"):
+            fitted(MESSAGES, Budget(hard=9, soft=1, passes=[dropping], tokenizer=WORDS))
+
+
+class TestWhatIsCounted:
+    def tokens(self, request: Request, tail: Sequence[Message] = ()) -> int:
+        record = CallRecord.of(Vector([TASK]))
+        shown = View(ContextPlan(budget=Budget(hard=99_999, tokenizer=WORDS))).show(record, request, tail)
+        return shown.use.estimated
+
+    def test_all_that_is_sent(self):
+        bare = self.tokens(Request(messages=()))
+        assert bare == size(Request(messages=(TASK,)))
+        assert self.tokens(Request(messages=(), functions=(read,))) >= bare + 3
+        assert self.tokens(Request(messages=(), output=Output(list[int]))) > bare
+        hosted = Settings(hosted_tools=(WebSearch(),))
+        assert self.tokens(Request(messages=(), settings=hosted)) == bare + 300
+        assert self.tokens(Request(messages=()), [Message.of("user", "one two three")]) == bare + 3 + 4
+
+    @anyhow
+    def test_the_exception_branch_and_what_is_injected(self, driven: Driver):
+        one = seed(Prompt("x", output=int), view=budgeted(hard=9_999, tokenizer=WORDS))
+        script = Script("no number at all", "42")
+        driven(one, script)
+        counted = [use.counted for use in one.record.requests]
+        assert counted == [size(request) for request in script.requests]
+        assert counted[1] > counted[0] + 8
+
+    @pytest.mark.parametrize("count", [50, 100, 200])
+    def test_each_message_is_counted_once(self, count):
+        class Counting:
+            calls = messages = 0
+
+            def count(self, request: Request) -> int:
+                self.calls += 1
+                self.messages += len(request.messages)
+                return ESTIMATE.count(request)
+
+        tokenizer = Counting()
+        script = Script(*[call("read", words=n) for n in range(count)], "done")
+        agent = Agent(
+            script,
+            functions=[read],
+            context=Budget(hard=500_000, tokenizer=tokenizer, passes=[shorten(50)]),
+            limits=Limits(rounds=None),
+        )
+        agent.call("?")
+        assert tokenizer.messages <= 2 * count + 2
+        assert tokenizer.calls <= 2 * count + 10
+
+    @pytest.mark.parametrize("count", [50, 100, 200])
+    def test_shortened_messages_are_counted_once_too(self, count):
+        calls = [0]
+
+        class Counting:
+            def count(self, request: Request) -> int:
+                calls[0] += 1
+                return ESTIMATE.count(request)
+
+        script = Script(*[call("read", words=100 + n) for n in range(count)], "done")
+        budget = Budget(hard=500_000, soft=0, tokenizer=Counting(), passes=[shorten(50), once()])
+        Agent(script, functions=[read], context=budget, limits=Limits(rounds=None)).call("?")
+        assert calls[0] <= 4 * count + 10
+
+    @pytest.mark.parametrize("wrong", [ValueError("no table"), None, -1, 2.5, "9", True])
+    def test_a_tokenizer_that_fails_is_replaced_by_the_estimate_with_one_warning(self, wrong, caplog):
+        class Broken:
+            def count(self, request: Request) -> Any:
+                if isinstance(wrong, Exception):
+                    raise wrong
+                return wrong
+
+        script = Script(*[call("read", words=n) for n in range(3)], "done")
+        with caplog.at_level(logging.WARNING, "fsm_agent"):
+            record = Agent(script, functions=[read], context=Budget(hard=9_999, tokenizer=Broken())).call("?").record
+        assert [use.counted for use in record.requests] == [ESTIMATE.count(request) for request in script.requests]
+        assert len([r for r in caplog.records if "tokens are estimated instead" in r.getMessage()]) == 1
+
+    def test_the_estimate_is_corrected_by_what_the_provider_reported(self):
+        def replied(entry: Any, tokens: int) -> Reply:
+            return Reply.of(entry).changed(usage=Usage(input_tokens=tokens))
+
+        script = Script(replied(call("read", words=50), 50), replied(call("read", words=60), 200), "done")
+        record = Agent(script, functions=[read], context=Budget(hard=99_999)).call("?").record
+        first, second, third = record.requests
+        assert (first.estimated, first.reported) == (first.counted, 50)
+        assert second.estimated == pytest.approx(second.counted * 50 / first.counted, abs=1)
+        assert third.estimated == pytest.approx(third.counted * 200 / second.counted, abs=1)
+        assert [use.counted for use in record.requests] == [ESTIMATE.count(request) for request in script.requests]
+
+    def test_a_tokenizer_of_ones_own_is_not_corrected(self):
+        script = Script(Reply.of(call("read", words=50)).changed(usage=Usage(input_tokens=900)), "done")
+        context = Budget(hard=99_999, tokenizer=WORDS)
+        record = Agent(script, functions=[read], context=context).call("?").record
+        assert record.requests[1].estimated == size(script.requests[1])
+
+    @pytest.mark.parametrize(
+        "text", ["The quick brown fox jumps over the lazy dog. " * 20, "def f(x):\n    return x\n" * 30]
+    )
+    def test_the_estimate_is_seldom_too_low(self, text):
+        assert len(text) / 5 < estimate(text) < len(text) / 2
+
+    def test_without_tiktoken_the_extra_is_named(self, monkeypatch):
+        tiktoken_of.cache_clear()
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        with pytest.raises(ConfigError, match=r"pip install 'fsm-agent\[tiktoken\]'"):
+            tiktoken_of("gpt-5-mini")
+
+
+class TestSoft:
+    @pytest.mark.spec("4.26: soft: it is told", "4.14: over budget it is shortened, and never fails")
+    @everywhere
+    def test_from_the_soft_limit_on_each_request_is_shortened_and_told(self, driven: Driver):
+        one = seed(PROMPT, view=budgeted(hard=1000, soft=80, tokenizer=WORDS, passes=[shorten(60)]))
+        script = Script(call("read", words=10), call("read", words=90), "done")
+        events = driven(one, script)
+        (told,) = [e for e in events if isinstance(e, ContextShortened)]
+        assert told.before == size(script.requests[-1].changed(messages=tuple(one.record.dialog[:-1])))
+        assert (told.after, told.passes) == (size(script.requests[-1]), ("shorten(60)",))
+        following = events[events.index(told) + 1]
+        assert isinstance(following, RequestStarted)
+        assert (following.number, following.messages) == (3, 6)
+
+    @anyhow
+    def test_it_never_fails_a_call(self, driven: Driver):
+        one = seed(PROMPT, view=budgeted(hard=9_999, soft=0, tokenizer=WORDS, passes=[keep_last(1)]))
+        script = Script(call("read", words=500), call("read", words=400), "done")
+        driven(one, script)
+        assert one.result().output == "done"
+
+
+class TestHard:
+    @pytest.mark.spec("4.26: hard: it is enforced", "1.37: a context window says when to compact and forces a fit")
+    @anyhow
+    def test_no_request_is_larger_than_the_hard_limit_and_the_dialog_stays_whole(self, driven: Driver):
+        passes = [shorten(100), keep_last(1)]
+        one = seed(PROMPT, view=budgeted(hard=110, reserve=20, tokenizer=WORDS, passes=passes))
+        script = Script(*[call("read", words=n) for n in (70, 71, 72)], "done")
+        events = driven(one, script)
+        assert [size(request) <= 90 for request in script.requests] == [True] * 4
+        assert len(one.record.dialog) == 2 + 2 * 3 + 1
+        assert all("left out" not in m.text for m in one.record.dialog)
+        told = [event for event in events if isinstance(event, ContextShortened)]
+        assert all(event.before > 82 >= event.after and event.passes for event in told)
+        assert bool(told) is bool(events)
+
+    @pytest.mark.spec("4.26: what cannot fit fails without a request")
+    @anyhow
+    def test_what_cannot_fit_fails_without_a_request(self, driven: Driver):
+        passes = [shorten(2_000), keep_last(1)]
+        one = seed(PROMPT, view=budgeted(hard=200, reserve=50, tokenizer=WORDS, passes=passes))
+        script = Script(call("read", words=300))
+        events = driven(one, script)
+        assert (len(script.requests), one.record.ending.reason) == (1, Reason.MODEL_FAILED)
+        with pytest.raises(
+            CallFailed, match=r"150 of hard=200 are left beside reserve=50, after .*nothing was"
+        ) as failed:
+            one.result()
+        error = failed.value.__cause__
+        assert isinstance(error, BudgetExceeded)
+        assert isinstance(error, ContextTooLong)
+        assert (error.hard, error.tried) == (200, ("shorten(2000)", "keep_last(1)"))
+        assert error.required > 300
+        assert torn(one.record.dialog) == ""
+        (failure,) = one.record.failures
+        assert failure.report.kind == "BudgetExceeded"
+        if events:
+            assert [e.number for e in events if isinstance(e, RequestStarted)] == [1], "no request was sent"
+
+    def test_an_agent_fails_before_its_first_request(self):
+        script = Script()
+        agent = Agent(script, context=Budget(hard=60))
+        with pytest.raises(CallFailed, match=r"after shorten\(4000\), .*keep_last\(1\); nothing was sent") as failed:
+            agent.call("a long question " * 100)
+        assert isinstance(failed.value.__cause__, BudgetExceeded)
+        assert failed.value.__cause__.tried[-1] == "keep_last(1)"
+        assert script.requests == []
+
+    def test_a_restored_call_fails_in_the_same_way(self):
+        agent = Agent(Script(), context=Budget(hard=60))
+        one = agent.seed("a long question " * 100)
+        with pytest.raises(CallFailed):
+            agent.run(one).result()
+        again = agent.restore(snapshot(one))
+        with pytest.raises(CallFailed) as failed:
+            again.result()
+        error = failed.value.__cause__
+        assert isinstance(error, BudgetExceeded)
+        assert (error.required > 300, error.hard) == (True, 60)
+
+    def test_the_reserve_is_that_of_the_settings(self):
+        for settings, left in ((Settings(), 3_000), (Settings(max_tokens=100), 3_900)):
+            agent = Agent(Script(), context=Budget(hard=4_000, passes=[]), settings=settings)
+            with pytest.raises(CallFailed, match=f"and {left} of hard=4000 are left beside reserve={4_000 - left}"):
+                agent.call("word " * 5_000)
+
+
+class TestByDefault:
+    """An agent that says nothing of its context, with a model whose window is known."""
+
+    def test_a_short_call_is_sent_as_it_is(self):
+        script = known(100_000, call("read", words=2), "done")
+        record = Agent(script, functions=[read]).call("?").record
+        assert [len(request.messages) for request in script.requests] == [1, 3]
+        assert all(not use.passes for use in record.requests)
+
+    @pytest.mark.spec("4.11: a default pipeline of the three")
+    def test_a_call_that_outgrows_the_window_goes_on(self):
+        script = known(4_000, *[call("read", words=2_000 + n) for n in range(12)], "done")
+        agent = Agent(script, functions=[read], limits=Limits(rounds=None))
+        result = agent.call("?")
+        assert result.output == "done"
+        assert all(ESTIMATE.count(request) <= 3_000 for request in script.requests)
+        assert max(use.before for use in result.record.requests if use.before) > 4_000
+        assert len(result.dialog) == 2 * 12 + 2
+
+    def test_an_unknown_window_means_no_budget(self):
+        script = Script(call("read", words=9_000), "done")
+        result = Agent(script, functions=[read]).call("?")
+        assert len(script.requests[-1].messages[-1].text) == 45_000
+        assert all(use.estimated is None for use in result.record.requests)
+
+    def test_an_empty_list_means_everything(self):
+        script = known(100, call("read", words=900), "done")
+        assert Agent(script, functions=[read], context=[]).call("?").output == "done"
+        assert len(script.requests[-1].messages[-1].text) == 4_500
