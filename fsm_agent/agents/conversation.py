@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -130,6 +130,9 @@ class Conversation(CallVerbs[Deps, Out]):
 
     def world_of(self, process: AgentCall[Any]) -> World:
         return self.agent.world_of(process)
+
+    def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
+        return self.agent.listener_to(process)
 
     @with_options_shown(ResumeOptions, without=("by", "sink"))
     def definition(self, **options: Any) -> Definition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import hint
 from fsm_agent.messages.event import (
@@ -20,6 +20,9 @@ from fsm_agent.messages.event import (
     Suspended,
 )
 from fsm_agent.mistakes import check
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.hooks import CallPlace
 from fsm_agent.runtime.log_lines import words
 
 LEVELS: Mapping[str, int] = {
@@ -61,6 +64,14 @@ class LoggingHook:
             check(f"levels[{name!r}]", level, is_level, "logging.INFO, say, or None,")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
+        self._place: dict[str, str] = {}
+
+    def of_call(self, place: CallPlace) -> LoggingHook:
+        """Return the same hook for one call, whose lines say which."""
+        hook = LoggingHook(self._logger)
+        hook._levels = self._levels
+        hook._place = {name: text for name, text in (("call", place.call), ("run", place.run)) if text}
+        return hook
 
     def on_event(self, event: Event) -> None:
         """Log an event."""
@@ -79,8 +90,9 @@ class LoggingHook:
             return
         facts = {key: words(value) if isinstance(value, str) else value for key, value in _facts(event).items()}
         line = words(" ".join([name, *[f"{key}={value}" for key, value in facts.items() if value not in (None, "")]]))
-        extra = {"event": name, **({"path": path} if path else {}), **facts}
-        self._logger.log(level, "%s%s", f"{words(path)}: " if path else "", line, extra={"fsm_agent": extra})
+        extra = {"event": name, **self._place, **({"path": path} if path else {}), **facts}
+        where = "/".join(filter(None, [self._place.get("call", ""), path]))
+        self._logger.log(level, "%s%s", f"{words(where)}: " if where else "", line, extra={"fsm_agent": extra})
 
 
 def _facts(event: Any) -> dict[str, Any]:
