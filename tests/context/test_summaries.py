@@ -120,6 +120,7 @@ class TestWhatIsShown:
         "4.10: recent ones stay",
         "4.10: a summary is made once",
         "4.14: it summarises once",
+        "4.33: semantic summaries",
     )
     @everyway
     def test_thirty_rounds_have_two_summaries(self, way: Way):
