@@ -22,6 +22,7 @@ from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unhea
 from fsm_agent import (
     Agent,
     CallFailed,
+    Dialog,
     Limits,
     MemoryStore,
     Message,
@@ -169,17 +170,36 @@ class TestWhatIsShown:
         assert "".join(event.text for event in heard if isinstance(event, TextDelta)) == "done"
         assert sum(isinstance(event, RequestStarted) for event in heard) == 31
 
-    def test_a_next_turn_has_the_whole_dialog_and_a_summary_of_its_own(self):
+    @pytest.mark.parametrize("place", ["result", "JSON", "memory", "sqlite"])
+    def test_the_next_turn_goes_on_from_it(self, place: str, tmp_path: Path):
+        """In another process, say: nothing is summarized twice, and the dialog stays whole."""
+        stores: dict[str, Any] = {"memory": MemoryStore(), "sqlite": str(tmp_path / "runs.db")}
         model = Model(20)
-        agent = reader(model)
-        first = agent.call("Read on.")
+        agent = reader(model, name="reader", store=stores.get(place))
+        first = (agent.conversation("c") if place in stores else agent).call("Read on.")
+        assert len(model.asked) == 1
         model.sent.clear()
         model.rounds = 0
-        second = agent.call("What did you read?", after=first)
+        again = agent.changed(store=stores.get(place))
+        match place:
+            case "result":
+                second = again.call("What did you read?", after=first)
+            case "JSON":
+                second = again.call("What did you read?", after=Dialog.from_json(first.dialog.to_json()))
+            case _:
+                second = again.conversation("c").call("What did you read?")
         assert len(second.dialog) == len(first.dialog) + 2
-        assert quoted(model.asked[-1])[0] == {"task": "What did you read?"}
+        assert len(model.asked) == 1
+        assert shown_summary(model.sent[-1]) == ["<history_summary>\nThey read.\n</history_summary>"]
         assert model.sent[-1].messages[-1].text == "What did you read?"
-        assert shown_summary(model.sent[-1])
+        assert len(model.sent[-1].messages) < len(second.dialog) - 10
+
+    def test_an_agent_that_leaves_nothing_out_is_shown_everything(self):
+        model = Model(20)
+        first = reader(model).call("Read on.")
+        script = Script("done")
+        reader(script, []).call("What did you read?", after=first)
+        assert len(script.requests[0].messages) == len(first.dialog) + 1
 
     def test_its_role_and_its_instructions_are_ones_own(self):
         model = Model()
