@@ -212,10 +212,14 @@ class InnerRun:
         run: The run.
         record: Its record, in the form in which the call around it keeps it.
         delegate: The flow as a function.
+
+    Attributes:
+        begun_with: The record of the run when this was made.
     """
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
         self.run = run
+        self.begun_with = run.record
         self._of = run.record
         self._record = record
         self._delegate = delegate

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.event import FunctionEnded as FunctionEnded
     from fsm_agent.messages.event import FunctionProgress as FunctionProgress
     from fsm_agent.messages.event import FunctionStarted as FunctionStarted
+    from fsm_agent.messages.event import HistoryChanged as HistoryChanged
     from fsm_agent.messages.event import Inside as Inside
     from fsm_agent.messages.event import LoopDetected as LoopDetected
     from fsm_agent.messages.event import ObservationsMasked as ObservationsMasked
@@ -60,7 +61,7 @@ else:
         {
             "event": (
                 "ArgumentsDelta ContextShortened Delta Done Event FunctionCallCompleted FunctionCallStarted "
-                "FunctionEnded FunctionProgress FunctionStarted Inside LoopDetected ObservationsMasked "
+                "FunctionEnded FunctionProgress FunctionStarted HistoryChanged Inside LoopDetected ObservationsMasked "
                 "PartialOutput ReasoningDelta ReplyCompleted RequestStarted ResultCached ResultChanged "
                 "ResultExtracted ResultProcessed Stepped Summarized Suspended TextDelta UsageReported"
             ),

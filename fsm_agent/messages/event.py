@@ -123,6 +123,17 @@ class Stepped(Value, frozen=True):
     served_by: str | None = None  # name of the client that answered, if there are several
 
 
+class HistoryChanged(Value, frozen=True):
+    """The messages of the call have changed: those of its dialog, followed by the refused answers that it still shows.
+
+    It comes before the `Stepped` of the step that changes them.  The positions are ranges, from the first up to but
+    without the last, and empty if both are equal.  What is removed was at the end, and what is added stands there now.
+    """
+
+    added: tuple[int, int]  # in the messages after the change
+    removed: tuple[int, int]  # in those before it
+
+
 class LoopDetected(Value, frozen=True):
     """The model keeps requesting exactly the same calls; ``action`` is the value of `Limits.on_loop`."""
 
@@ -236,6 +247,7 @@ InterimEvent: TypeAlias = (  # any but the last
     | PartialOutput
     | ReplyCompleted
     | Stepped
+    | HistoryChanged
     | LoopDetected
     | FunctionStarted
     | FunctionProgress

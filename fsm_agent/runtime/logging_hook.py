@@ -12,6 +12,7 @@ from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
     FunctionStarted,
+    HistoryChanged,
     Inside,
     LoopDetected,
     RequestStarted,
@@ -24,6 +25,7 @@ from fsm_agent.runtime.log_lines import words
 LEVELS: Mapping[str, int] = {
     "RequestStarted": logging.DEBUG,
     "Stepped": logging.DEBUG,
+    "HistoryChanged": logging.DEBUG,
     "FunctionStarted": logging.INFO,
     "FunctionEnded": logging.INFO,
     "LoopDetected": logging.WARNING,
@@ -85,6 +87,8 @@ def _facts(event: Any) -> dict[str, Any]:
     match event:
         case Stepped():
             return {"source": str(event.source), "to": str(event.to), "trigger": event.trigger, "detail": event.detail}
+        case HistoryChanged():
+            return {"added": str(event.added), "removed": str(event.removed)}
         case FunctionStarted():
             return {"function": event.name, "id": event.id}
         case FunctionEnded():

@@ -40,6 +40,7 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.history_events import with_history
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
@@ -409,7 +410,7 @@ class Reconciler(ABC):
             log_steps(process.record, steps, outcome)
         if not self.has_listener:
             return ()
-        return steps if self._as_events is None else self._as_events(steps)
+        return with_history(process, before, steps if self._as_events is None else self._as_events(steps))
 
     # Ending early
 

@@ -363,7 +363,8 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
     with pytest.raises(CallFailed) as failed:
         agent.run(e.value.call, heard.append)
     assert failed.value.call.record.ending.reason is Reason.EXPIRED
-    assert [(getattr(event, "path", ""), getattr(event, "event", event).to) for event in heard[:2]] == [
+    steps = [event for event in heard if isinstance(getattr(event, "event", event), Stepped)]
+    assert [(getattr(event, "path", ""), getattr(event, "event", event).to) for event in steps[:2]] == [
         ("run:1.0", "Failed"),
         ("", "Failed"),
     ]
