@@ -298,6 +298,9 @@ class TestSoft:
         assert isinstance(following, RequestStarted)
         assert (following.number, following.messages) == (3, 6)
 
+    @pytest.mark.spec(
+        "4.14: over budget it is shortened, and never fails", "1.37: a context window protects what is recent"
+    )
     @anyhow
     def test_it_never_fails_a_call(self, driven: Driver):
         one = seed(PROMPT, view=budgeted(hard=9_999, soft=0, tokenizer=WORDS, passes=[keep_last(1)]))

@@ -178,7 +178,6 @@ class TestInCalls:
         "1.18: the exact text, with function, round and tokens",
         "1.19: count and tokens of what a pass masked",
         "1.19: a second pass does not count it again",
-        "4.28: old calls are compressed",
     )
     @anyhow
     def test_old_results_are_masked_in_requests_and_each_is_told_once(self, driven: Driver):

@@ -22,6 +22,7 @@ from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unhea
 from fsm_agent import (
     Agent,
     CallFailed,
+    Dialog,
     Limits,
     MemoryStore,
     Message,
@@ -120,6 +121,7 @@ class TestWhatIsShown:
         "4.10: recent ones stay",
         "4.10: a summary is made once",
         "4.14: it summarises once",
+        "4.33: semantic summaries",
     )
     @everyway
     def test_thirty_rounds_have_two_summaries(self, way: Way):
@@ -168,18 +170,36 @@ class TestWhatIsShown:
         assert "".join(event.text for event in heard if isinstance(event, TextDelta)) == "done"
         assert sum(isinstance(event, RequestStarted) for event in heard) == 31
 
-    def test_a_next_turn_has_the_whole_dialog_and_goes_on_with_the_summary(self):
+    @pytest.mark.parametrize("place", ["result", "JSON", "memory", "sqlite"])
+    def test_the_next_turn_goes_on_from_it(self, place: str, tmp_path: Path):
+        """Nothing is summarized twice, and the dialog stays whole."""
+        stores: dict[str, Any] = {"memory": MemoryStore(), "sqlite": str(tmp_path / "runs.db")}
         model = Model(20)
-        agent = reader(model)
-        first = agent.call("Read on.")
+        agent = reader(model, name="reader", store=stores.get(place))
+        first = (agent.conversation("c") if place in stores else agent).call("Read on.")
+        assert len(model.asked) == 1
         model.sent.clear()
         model.rounds = 0
-        asked = len(model.asked)
-        second = agent.call("What did you read?", after=first)
+        again = agent.changed(store=stores.get(place))
+        match place:
+            case "result":
+                second = again.call("What did you read?", after=first)
+            case "JSON":
+                second = again.call("What did you read?", after=Dialog.from_json(first.dialog.to_json()))
+            case _:
+                second = again.conversation("c").call("What did you read?")
         assert len(second.dialog) == len(first.dialog) + 2
-        assert len(model.asked) == asked, "no summary is asked for a second time"
+        assert len(model.asked) == (2 if place == "JSON" else 1), "the JSON of a dialog has its messages alone"
+        assert shown_summary(model.sent[-1]) == ["<history_summary>\nThey read.\n</history_summary>"]
         assert model.sent[-1].messages[-1].text == "What did you read?"
-        assert shown_summary(model.sent[-1])
+        assert len(model.sent[-1].messages) < len(second.dialog) - 10
+
+    def test_an_agent_that_leaves_nothing_out_is_shown_everything(self):
+        model = Model(20)
+        first = reader(model).call("Read on.")
+        script = Script("done")
+        reader(script, []).call("What did you read?", after=first)
+        assert len(script.requests[0].messages) == len(first.dialog) + 1
 
     def test_its_role_and_its_instructions_are_ones_own(self):
         model = Model()

@@ -60,9 +60,9 @@ class TestPasses:
         "0.11: the dialog keeps them all",
         "3.31: a view for every request",
         "3.31: the dialog is never changed",
-        "4.7: processors are applied in order",
+        "4.7: passes are applied in order",
         "4.7: the dialog is untouched",
-        "4.17: a processor of one's own",
+        "4.17: a pass of one's own",
     )
     @anyhow
     def test_they_are_applied_to_every_request_from_left_to_right(self, driven: Driver):
@@ -92,7 +92,7 @@ class TestPasses:
 
     @pytest.mark.spec(
         "4.7: they see the state",
-        "4.27: processors are chosen for each call",
+        "4.27: passes are chosen for each call",
         "4.27: they see state, usage and phase",
         "4.3: a phase is found first",
     )
@@ -134,6 +134,7 @@ class TestPasses:
         with pytest.raises(UsageError, match=r"a function of \(messages\) or of \(messages, record\) is right"):
             Agent(Script(), context=[wrong])
 
+    @pytest.mark.spec("1.17: it is applied in the exception branch too")
     @anyhow
     def test_the_exception_branch_is_always_shown(self, driven: Driver):
         one = started(mask(keep_rounds=1), keep_last(2), prompt=Prompt("x", functions=(read,), output=int))

@@ -1,4 +1,4 @@
-"""Is every change of a dialog told, as positions, before the step that makes it, to whoever listens and to nobody else?"""
+"""Is every change of a dialog told, by positions, before the step that makes it, to whoever listens and nobody else?"""
 
 from __future__ import annotations
 
