@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     from fsm_agent.context.view import View
+    from fsm_agent.lifecycle import history_events
     from fsm_agent.lifecycle.delegation import delegating_call
 
     class CallParts(TypedDict, total=False):
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 else:
     pickle = deferred("pickle")
     delegating_call = deferred("fsm_agent.lifecycle.delegation.delegating_call")
+    history_events = deferred("fsm_agent.lifecycle.history_events")
 
 UNASKED = (Cancelled, Stopped, Expired, Injected)
 OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
@@ -300,6 +302,10 @@ class AgentCall(Driven, Generic[Out]):
         self._output, self.problem = _UNPARSED, None
         if type(answer) is FinalReply:
             self._output, self.problem = answer.output, answer.error
+
+    def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
+        return history_events.with_history(self, before, steps)
 
     # Its journal
 

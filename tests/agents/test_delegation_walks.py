@@ -187,7 +187,7 @@ class Walk:
         call, journal = self.call, self.call.journal
         assert journal is not None
         (line,) = Chain("header").written(journal.since(journal.n - 1), 1)
-        told = getattr(call, "as_events", list)(call.steps)
+        told = call.as_events(before, call.steps)
         wanted = [effect.key for effect in call.effects]
         sent = [repr([*effect.request.messages]) for effect in call.effects if isinstance(effect, CallModel)]
         digests = [_digest(text) for text in (snapshot(call), repr(told), *sent)]
