@@ -17,7 +17,6 @@ from fsm_agent.messages import Done, Event, Inside, Stepped
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.testing import Script, call
 
-
 IDS = {"new_id": lambda: uuid.uuid4().hex}  # as in the real world; each `Script` begins with call-1
 
 
