@@ -31,6 +31,9 @@ else:
     Unpacked = object
 
 
+PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
+
+
 @hinting
 class CallResult(Generic[Out], Unpacked):
     """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``."""
@@ -212,6 +215,8 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
         is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
         detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
         why = f"{r.ending.reason}: {detail} ({circumstances})"
+        if is_of_model and (report.model or "").startswith(PROGRAM):  # type: ignore[union-attr]
+            why = f"{report.message} (call {r.id!r})"  # type: ignore[union-attr]
         raise CallFailed(why, call=call) from cause
     return CallResult(call)
 

@@ -82,6 +82,9 @@ def take_step(
         usage = _count_function(before, outcome, changes)
     elif trigger == "handed_over":
         detail = detail or outcome.agent
+    elif kind is ModelFailed and outcome.usage is not UNUSED:
+        usage = outcome.usage
+        changes["usage"] = before.usage + usage
     if trigger in FAILURES:  # a reply may say so, too
         changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by)

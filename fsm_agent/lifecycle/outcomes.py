@@ -98,6 +98,7 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
 
     error: ErrorReport
     delay_s: float = 0.0  # before the next attempt, if there is one
+    usage: Usage = UNUSED  # the tokens of the calls inside a program that failed in place of a model
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):

@@ -164,6 +164,8 @@ class ModelActivity(Activity):
         call, driver = self.process, self.driver
         if type(outcome) is ModelFailed and time_left(call, self.world) == 0.0:  # its timeout was the time left
             return driver.step(self.own_key, Expired(at_s=self.world.clock.now()))
+        if type(outcome) is ModelFailed and self.program is not None:
+            outcome = outcome.changed(usage=self.program.used)
         so_far = call.record.identical_rounds
         steps = driver.step(self.key, outcome)
         if call.step.trigger == "parse_failed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Script, call
 
 
@@ -370,3 +372,55 @@ def test_a_class_in_a_configuration_with_its_own_options():
 
     assert build_agent(Paper, {}, model="a:b")("x") == "a:b"
     assert build_agent(Paper, {}, limits={"rounds": 1}).agents["paper"].limits.rounds == 1
+
+
+class Spent(AgentBase[str], register=False):
+    agent_type = "spent"
+    agent_group = ("one",)
+
+    def answer(self, task: str) -> str:
+        self.agents["one"].call(task)
+        raise LookupError("no such letter")
+
+
+class AsyncSpent(Spent, register=False):
+    async def answer(self, task: str) -> str:  # type: ignore[override]
+        await self.agents["one"].acall(task)
+        raise LookupError("no such letter")
+
+
+class WronglySpent(Spent, register=False):
+    def answer(self, task: str) -> str:
+        self.agents["one"].call(task)
+        return 17  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("verb", ["call", "acall"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Spent, "answer of 'spent' raised LookupError: no such letter (call "),
+        (AsyncSpent, "answer of 'spent' raised LookupError: no such letter (call "),
+        (WronglySpent, "answer of 'spent' returned 17, and str is what it shall return"),
+    ],
+)
+def test_what_an_answer_used_before_it_raised_is_counted(
+    kind: type[Spent], said: str, verb: str, is_stored: bool, tmp_path: Path
+) -> None:
+    reply = Reply.of("Hi.").changed(usage=Usage(input_tokens=7, output_tokens=2))
+    store = {"store": str(tmp_path / "runs.db")} if is_stored else {}
+    agent = kind(client=Script(reply), name="spent", **store)
+    with pytest.raises(CallFailed) as failed:
+        agent.call("?") if verb == "call" else asyncio.run(agent.acall("?"))
+    error = failed.value
+    assert str(error).startswith(said)
+    assert "model failed" not in str(error)
+    assert "request(s)" not in str(error)
+    assert (error.result.usage.input_tokens, error.result.usage.output_tokens) == (7, 2)
+    assert error.result.usage_by_agent[""] == error.result.usage
+    if kind is not WronglySpent:
+        assert isinstance(error.__cause__, LookupError)
+    if is_stored:
+        (run,) = agent.runs.store.list(agent="spent")
+        assert agent.replay(run.id).record.usage == error.result.usage

@@ -8,7 +8,7 @@ if the call is driven again before it has returned.  If it must survive a crash 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from inspect import Parameter
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context
+from fsm_agent.lifecycle.call_result import PROGRAM
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.interpret import error_text
 from fsm_agent.lifecycle.limits import Limits
@@ -54,6 +55,7 @@ class Program(Closing):
 
     Attributes:
         raised: The exception of the function, if it raised one.
+        used: The tokens of the agent calls that the function made.
     """
 
     takes_images = True
@@ -62,36 +64,37 @@ class Program(Closing):
     def __init__(
         self, name: str, function: Callable[..., Any], output: Any, context: Context[Any] | None = None
     ) -> None:
-        self.name = f"program:{name}"
+        self.name = f"{PROGRAM}{name}"
         self._function = function
         self._output = output
         self._context = context
         self.raised: Exception | None = None
+        self.used = UNUSED
 
     def bound_to(self, context: Context[Any]) -> Program:
         """Return the same program, bound to one call."""
-        return Program(self.name.partition(":")[2], self._function, self._output, context)
+        return Program(self.name.removeprefix(PROGRAM), self._function, self._output, context)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return what the function returns; a coroutine function runs in an event loop of its own."""
-        with self._answering(request) as (arguments, used):
+        with self._answering(request) as arguments:
             found = self._function(*arguments)
             if inspect.isawaitable(found):
                 found = run_coroutine(_within(found, timeout_s))
-        return self._reply(found, used)
+        return self._reply(found)
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`complete` for asyncio; a plain function runs in a thread."""
-        with self._answering(request) as (arguments, used):
+        with self._answering(request) as arguments:
             if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
                 found = await _within(self._function(*arguments), timeout_s)
             else:
                 found = await _within(asyncio.to_thread(self._function, *arguments), timeout_s)
-        return self._reply(found, used)
+        return self._reply(found)
 
     @contextmanager
-    def _answering(self, request: Request) -> Iterator[tuple[tuple[Any, ...], list[Usage]]]:
-        """Yield the arguments of the function, and the list to which agent calls inside it add their usage.
+    def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
+        """Yield the arguments of the function; agent calls inside it count as its usage.
 
         Raises:
             ProviderError: The function raised something.
@@ -102,12 +105,13 @@ class Program(Closing):
         token = USED_INSIDE.set(used)
         try:
             with program_of(context):
-                yield arguments, used
+                yield arguments
         except Exception as error:
             self.raised = error
-            raise _failure(error) from error
+            raise self._failure(error) from error
         finally:
             USED_INSIDE.reset(token)
+            self.used = sum(used, UNUSED)
 
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
         """Yield the whole reply: a program does not stream."""
@@ -123,29 +127,43 @@ class Program(Closing):
     async def aclose(self) -> None:
         """Close nothing: its agents close themselves."""
 
-    def _reply(self, found: Any, used: Sequence[Usage]) -> Reply:
+    def _reply(self, found: Any) -> Reply:
         """Return the value of the function as a reply from which the output can be read.
 
         Raises:
             ProviderError: The value has another type.
         """
-        usage = sum(used, UNUSED)
         if self._output is str and isinstance(found, str):
-            return Reply.of(str(found)).changed(usage=usage)
+            return Reply.of(str(found)).changed(usage=self.used)
         kind = TypeAdapter[Any](self._output)
         try:
             checked = kind.validate_python(found, strict=True)
             text = kind.dump_json(checked, by_alias=True).decode()
             if self._output is Any and pydantic_core.from_json(text) != found:
                 raise ValueError("it would be read as something else")
-            return Reply.of(text).changed(usage=usage)
+            return Reply.of(text).changed(usage=self.used)
         except (ValidationError, ValueError) as error:
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             raise ProviderError(
-                f"{self._function.__name__} of {self.name.partition(':')[2]!r} returned {shown(found)}, and {named} is"
-                " what it shall return: the annotation of its result says what it does",
+                f"{self._named} returned {shown(found)}, and {named} is what it shall return: the annotation of its"
+                " result says what it does",
                 retryable=False,
             ) from error
+
+    def _failure(self, error: Exception) -> ProviderError:
+        """Return an exception of the function as the failure of its request, which is not retried."""
+        if isinstance(error, TimeoutError) and not str(error):
+            return TimedOut(f"{self._named} has not returned in time", retryable=False)
+        text = " ".join(mask_keys(error_text(error)).split())
+        text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+        told = f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": ")
+        if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended
+            told += ": an answer cannot wait for a person; a flow can: flow.bound(agent.agents)"
+        return ProviderError(told, retryable=False)
+
+    @property
+    def _named(self) -> str:
+        return f"{self._function.__name__} of {self.name.removeprefix(PROGRAM)!r}"
 
 
 LIMITS = Limits(recalls=0, parse_retries=0)  # it is not asked again
@@ -217,19 +235,3 @@ def _task(request: Request) -> str | Payload:
 
 async def _within(found: Awaitable[Any], timeout_s: float | None) -> Any:
     return await asyncio.wait_for(found, timeout_s)
-
-
-def _failure(error: Exception) -> ProviderError:
-    """Return an exception of the program as the failure of its request, which is not retried."""
-    if isinstance(error, TimeoutError) and not str(error):
-        return TimedOut("it has not returned in time", retryable=False)
-    if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended
-        right = "an answer cannot wait for a person; a flow can: flow.bound(agent.agents)"
-        return ProviderError(f"{type(error).__name__}: {error}: {right}", retryable=False)
-    return ProviderError(_told(error), retryable=False)
-
-
-def _told(error: Exception) -> str:
-    """Return the type and the text of an exception as one line, without keys."""
-    text = " ".join(mask_keys(error_text(error)).split())
-    return f"{type(error).__name__}: {text if len(text) <= MAX_SHOWN_CHARS else f'{text[:MAX_SHOWN_CHARS]}…'}"
