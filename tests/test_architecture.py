@@ -17,7 +17,7 @@ PACKAGE = TESTS.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 HAS_A_LOCK = {"_internal.lazy_import": {"os", "threading"}}  # under which things are made; it does no input or output
-CALLS_PARSERS = {"lifecycle.interpret"}  # which are the user's code
+CALLS_PARSERS = {"lifecycle.interpret", "lifecycle.checking"}  # which are the user's code, as are types with validators
 PURE = (
     "_internal",
     "errors",

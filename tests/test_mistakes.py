@@ -87,6 +87,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "limits dict": (lambda: agent(limits={"rounds": 3}), UsageError, ("is {'rounds': 3}", "Limits(rounds=3)")),
     "settings dict": (lambda: agent(settings={"temperature": 0}), UsageError, ("{'temperature': 0}", "Settings(")),
     "stop_when True": (lambda: agent(stop_when=True), UsageError, ("stop_when of an agent is True", "a function of")),
+    "check True": (lambda: agent(check=True), UsageError, ("check is True", "a callable of (output)")),
     "masking True": (lambda: agent(masking=True), UsageError, ("masking of an agent is True", "Masking()")),
     "processor alone": (lambda: agent(processors=len), UsageError, ("processors of an agent is <built-in", "a list")),
     "results True": (lambda: agent(results=True), UsageError, ("results of an agent is True", "a ResultPipeline")),

@@ -131,7 +131,7 @@ class TestSettingsAndLimits:
     def test_an_unknown_name_is_guessed(self):
         with pytest.raises(UsageError, match="'temprature' is no setting or limit: did you mean 'temperature'"):
             settings_and_limits({"temprature": "0"})
-        with pytest.raises(UsageError, match=r"there are: cache, cost_usd, deadline_s, .*temperature"):
+        with pytest.raises(UsageError, match=r"there are: cache, check_s, cost_usd, .*temperature"):
             settings_and_limits({"xyzzy": "0"})
 
     def test_a_byte_that_is_no_text(self):
