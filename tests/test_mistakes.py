@@ -88,6 +88,7 @@ MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
     "limits dict": (lambda: agent(limits={"rounds": 3}), UsageError, ("is {'rounds': 3}", "Limits(rounds=3)")),
     "settings dict": (lambda: agent(settings={"temperature": 0}), UsageError, ("{'temperature': 0}", "Settings(")),
     "stop_when True": (lambda: agent(stop_when=True), UsageError, ("stop_when of an agent is True", "a function of")),
+    "check True": (lambda: agent(check=True), UsageError, ("check is True", "a callable of (output)")),
     "context True": (lambda: agent(context=True), UsageError, ("context has True", "keep_last(8)")),
     "context maker": (lambda: agent(context=keep_last), UsageError, ("makes a pass", "keep_last(…)")),
     "context text": (lambda: agent(context=["keep_last"]), UsageError, ("context has 'keep_last'", "keep_last(8)")),

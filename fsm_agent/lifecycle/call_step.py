@@ -16,7 +16,7 @@ from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ else:
     transitions = deferred("transitions")
 
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
+_MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
+_TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem the step tells
 _ROUND_LIMIT = at_round_limit.__name__
 _OF_SUMMARIES = f"{AskSummary.prefix}:"
 
@@ -63,28 +65,21 @@ def take_step(
         raise IllegalTrigger(f"{why}; possible: {legal}") from error
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
-    usage = served_by = None
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
     detail = limited if after.ending is None else after.ending.detail
     kind = type(outcome)
     if kind in CallModel.outcomes:
         changes["turn"] = before.turn + 1
+    if kind in _TOLD:
         detail = detail or _problem(answer)
+    served_by = None
     if kind is Replied:
-        reply = outcome.reply
-        usage, served_by = reply.usage, reply.served_by
-        _count_reply(before, key, reply, use, changes)
-        if reply.adapted or after.repairs:
-            detail = "; ".join([*filter(None, [detail]), *after.repairs, *reply.adapted])
-    elif kind is CheckRefused:
-        detail = detail or _problem(answer)
-    elif kind in OF_FUNCTIONS:
-        usage = _count_function(before, outcome, changes)
+        served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
+        if adapted or after.repairs:
+            detail = "; ".join([*filter(None, [detail]), *after.repairs, *adapted])
     elif trigger == "handed_over":
         detail = detail or outcome.agent
-    elif kind is ModelFailed and outcome.usage is not UNUSED:
-        usage = outcome.usage
-        changes["usage"] = before.usage + usage
+    usage = _count_usage(before, key, outcome, use, changes)
     if trigger in FAILURES:  # a reply may say so, too
         changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by)
@@ -94,16 +89,29 @@ def take_step(
     return after.changed(**changes), step
 
 
-def _count_reply(before: CallRecord, key: str, reply: Reply, use: ContextUse | None, changes: dict[str, Any]) -> None:
-    """Add the changes at a reply besides those of its row."""
-    usage = reply.usage
+def _count_usage(
+    before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
+) -> Usage | None:
+    """Add the changes at an outcome besides those of its row; return the tokens that it took, if it took any."""
+    kind = type(outcome)
+    if kind is Replied:
+        usage: Usage = outcome.reply.usage
+        if not key.startswith(_OF_SUMMARIES):  # those are no answers
+            changes["replies"] = before.replies + 1
+            changes["reply"] = outcome.reply
+        if use is not None:
+            use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
+            changes["requests"] = before.requests.push(use)
+    elif kind in _MAY_USE:
+        if kind is Returned and outcome.releases:
+            changes["released"] = (*before.released, *outcome.releases)
+        usage = outcome.usage
+        if usage is UNUSED:
+            return None
+    else:
+        return None
     changes["usage"] = before.usage + usage
-    if not key.startswith(_OF_SUMMARIES):  # those are no answers
-        changes["replies"] = before.replies + 1
-        changes["reply"] = reply
-    if use is not None:
-        use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
-        changes["requests"] = before.requests.push(use)
+    return usage
 
 
 def _problem(answer: Answer) -> str:
@@ -111,16 +119,6 @@ def _problem(answer: Answer) -> str:
     if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if isinstance(answer, ModelFailed | TooLong) else ""
-
-
-def _count_function(before: CallRecord, outcome: Any, changes: dict[str, Any]) -> Usage | None:
-    """Add the changes at the end of a function besides its call; return the tokens that it took, if it is an agent."""
-    if type(outcome) is Returned and outcome.releases:
-        changes["released"] = (*before.released, *outcome.releases)
-    if outcome.usage is UNUSED:
-        return None
-    changes["usage"] = before.usage + outcome.usage
-    return outcome.usage  # type: ignore[no-any-return]
 
 
 def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:

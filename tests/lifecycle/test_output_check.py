@@ -37,7 +37,7 @@ from fsm_agent.flows import call as call_state
 from fsm_agent.lifecycle import CheckOutput, Reason, State, Stop, rounds_of, spans_of
 from fsm_agent.lifecycle.interpret import StopContext
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.outcomes import Checked, CheckFailed, CheckRefused, Replied
+from fsm_agent.lifecycle.outcomes import Cancelled, Checked, CheckFailed, CheckRefused, Replied
 from fsm_agent.messages.event import FunctionProgress, Stepped
 from fsm_agent.messages.reply import Reply
 from fsm_agent.store.errors import RunExists
@@ -842,3 +842,37 @@ def test_a_call_that_waits_for_its_check_says_so():
     one = at_check()
     with pytest.raises(CallSuspended, match=r"waits in Checking for 'check:1'"):
         one.result()
+
+
+def test_the_repairs_of_an_answer_are_those_of_the_one_that_was_taken():
+    prompt, mended = Prompt("{{ task }}", output=Order), "Here: {'lamps': 40}"
+    repairs = ("the JSON was repaired by json-repair",)
+    one = say(begun(prompt=prompt, check=plain), mended)
+    assert (one.record.repairs, inconsistency(one.record)) == (repairs, None)
+    again = restore(snapshot(one), prompt, check=plain)
+    again.advance(keys(again)[0], CheckRefused("too many"))
+    assert (again.record.repairs, inconsistency(again.record)) == ((), None)
+    say(again, mended).advance(keys(again)[0], Checked())
+    assert (again.record.repairs, again.output) == (repairs, Order(lamps=40))
+    for key, outcome in (("", Cancelled()), (keys(one)[0], CheckFailed(text="no", name="odd"))):
+        ended = restore(snapshot(one), prompt, check=plain)
+        ended.advance(key, outcome)
+        assert (ended.record.repairs, inconsistency(ended.record)) == ((), None)
+    last = say(begun(Limits(parse_retries=0), prompt=prompt, check=plain), mended)
+    last.advance(keys(last)[0], CheckRefused("too many"))
+    assert (last.state, last.record.repairs, inconsistency(last.record)) == (State.FAILED, (), None)
+
+
+def test_the_turns_of_a_conversation_are_checked():
+    store = MemoryStore()
+
+    def look(text: str) -> str:
+        if text == "no":
+            raise Retry("say yes")
+        return f"{text}!"
+
+    agent = Agent(Script("no", "yes", "sure"), check=look, store=store, name="shop")
+    talk = agent.conversation("k")
+    assert [talk.call("one").output, talk.call("two").output] == ["yes!", "sure!"]
+    later = agent.changed(model=Script("well"), check=None)
+    assert later.conversation("k").call("three").output == "well", "earlier turns can be read without it"

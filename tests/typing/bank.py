@@ -150,6 +150,14 @@ def may_transfer_by_name(name: str) -> bool:
     return name == "transfer"
 
 
+async def is_within_reach(advice: Advice, context: Context[Bank]) -> Advice:
+    return advice if context.deps.customer > 0 else Advice(text="", block_card=True, risk=9)
+
+
+def is_short(text: str) -> str:
+    return text[:80]
+
+
 def says_enough(context: StopContext) -> bool:
     return context.function_calls > 3
 
@@ -163,6 +171,7 @@ support = Agent[Bank, Advice](
     limits=Limits(rounds=3, deadline_s=60.0),
     settings=Settings(temperature=0.0),
     stop_when=says_enough,
+    check=is_within_reach,
     context=[keep_last(20)],
 )
 summarizer = Agent(MODEL, output=Summary, name="summarizer")
@@ -180,6 +189,10 @@ Agent(MODEL, settings=Settings(temperature="hot"))  # mypy: arg-type; pyright: r
 Agent(MODEL, tools=[rate])  # mypy: call-arg; pyright: reportCallIssue
 Agent(MODEL, "You are a clerk.")  # mypy: call-arg; pyright: reportCallIssue
 Agent(MODEL, functions=rate)  # mypy: arg-type; pyright: reportArgumentType
+Agent[Bank, Advice](MODEL, output=Advice, check=is_short)  # mypy: arg-type; pyright: reportArgumentType
+Agent[Weather, Advice](MODEL, output=Advice, check=is_within_reach)  # mypy: arg-type; pyright: reportArgumentType
+assert_type(Agent(MODEL, check=is_short).call("Hello").output, str)
+assert_type(Agent(MODEL, output=Advice, check=lambda advice: advice).call("Hello").output, Advice)
 Agent(MODEL, stop_when=lambda context: context.calls == 3)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 Agent(Script).call("Hello")  # mypy: arg-type; pyright: reportArgumentType
 
