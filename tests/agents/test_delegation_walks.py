@@ -20,6 +20,8 @@ from fsm_agent import Agent, Limits, Message, function, handoff, snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.policy import Default
 from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
+from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, Injected, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Stopped as Stop
@@ -187,7 +189,7 @@ class Walk:
         call, journal = self.call, self.call.journal
         assert journal is not None
         (line,) = Chain("header").written(journal.since(journal.n - 1), 1)
-        told = call.as_events(before, call.steps)
+        told = tuple(with_functions(call, call.steps)) if isinstance(call, DelegatingCall) else list(call.steps)
         wanted = [effect.key for effect in call.effects]
         sent = [repr([*effect.request.messages]) for effect in call.effects if isinstance(effect, CallModel)]
         digests = [_digest(text) for text in (snapshot(call), repr(told), *sent)]
