@@ -3,6 +3,13 @@
 A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
 ``on_event`` receives all of them.  Each is called with the event, in the order of the hooks, in the thread or task of
 the driver.  A slow method delays the call, and an exception ends the driver.
+
+A method with a second parameter is also given the record of the call that the event is of, as it is then.  It is one
+without a default, or one that is named ``record`` or annotated with a record.
+
+A hook with a method ``of_call`` may be shared by calls that it can tell apart.  Instead of being told of events, it is
+asked once for each call that a drive tells it of, at the first event of that call.  The argument is a `Where`, and the
+answer is the hook for the events of that call, or None.
 """
 
 from __future__ import annotations
@@ -10,12 +17,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
+from weakref import WeakSet
 
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.machine.process import along
+from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
+from fsm_agent.machine.process import Inner, along
 from fsm_agent.messages.event import Done, Event, Inside, Stepped
+from fsm_agent.messages.where import Where
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
@@ -27,6 +37,9 @@ def _method(event: type) -> str:
     return "on_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
+_OF_CALL = "of_call"
+_checked: WeakSet[type] = WeakSet()  # classes of hooks that were checked in this program
+_take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that are given the record
 _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
@@ -42,61 +55,131 @@ def check_hooks(hooks: Iterable[Any]) -> None:
         if isinstance(hook, type):
             raise UsageError(f"the hook {hook!r:.80} is a class: an object of it, {hook.__name__}(), would be right")
         methods = [name for name in dir(hook) if name.startswith("on_") and callable(getattr(hook, name))]
-        if not methods:
+        if callable(getattr(hook, _OF_CALL, None)):
+            _check_method(hook, _OF_CALL, "where")
+        elif not methods:
             raise UsageError(f"the hook {hook!r:.80} has no method of an event, such as {known[1]!r}")
         if unknown := [name for name in methods if name not in known]:
             raise UsageError(
                 f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
             )
         for name in methods:
-            _check_method(hook, name)
+            _check_method(hook, name, "event")
+        _checked.add(type(hook))
 
 
-def _check_method(hook: object, name: str) -> None:
-    """Refuse a method that cannot be called with an event, and a coroutine function: hooks are not awaited."""
+def _check_method(hook: object, name: str, what: str) -> None:
+    """Refuse a method that cannot be called so, and a coroutine function: hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
             f"{name} of the hook {hook!r:.80} is a coroutine function, and hooks are not awaited: a plain def is right"
         )
     try:
-        inspect.signature(method).bind(None)
-    except TypeError:
-        raise UsageError(
-            f"{name} of the hook {hook!r:.80} cannot be called with an event: def {name}(self, event) would be right"
-        ) from None
+        signature = inspect.signature(method)
     except ValueError:  # its parameters are unknown
         return
+    gets_record = what == "event" and _has_record(signature)
+    try:
+        signature.bind(*[None] * (2 if gets_record else 1))
+    except TypeError:
+        called = "an event" if what == "event" else "a Where"
+        raise UsageError(
+            f"{name} of the hook {hook!r:.80} cannot be called with {called}: def {name}(self, {what}) would be right"
+        ) from None
+    if gets_record:
+        _take_record.add(getattr(method, "__func__", method))
 
 
-def listener_of(hooks: Sequence[Any], call: AgentCall[Any]) -> Callable[[Event], None] | None:
+def _has_record(signature: inspect.Signature) -> bool:
+    """Return whether the second parameter of a method is the record."""
+    parameters = signature.parameters.values()
+    by_position = (p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    second = next(islice(by_position, 1, 2), None)
+    return second is not None and (
+        second.default is second.empty or second.name == "record" or "Record" in str(second.annotation)
+    )
+
+
+def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
     """Return the listener that passes events of a call to its hooks, and to the hooks of agents inside it.
 
     None: there are no hooks.
+
+    Args:
+        hooks: The hooks of its agent.
+        call: The call.
+        name: The name of its agent.
     """
     prompt = call.prompt
-    if not prompt.delegates or not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
-        return partial(notify, hooks) if hooks else None
-    return make_listener(hooks, call)
+    if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
+        return None
+    return make_listener(hooks, call, name)
 
 
-def make_listener(hooks: Sequence[Any], process: Process) -> Callable[[Event], None]:
+def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
     """Return a listener that passes events of a process to its hooks, and to those of processes inside."""
+    return _Listener(hooks, process, name)
 
-    def tell(event: Event) -> None:
-        notify(hooks, event)
+
+class _Listener:
+    """Passes the events of one drive of a process to its hooks, and to those of processes inside."""
+
+    def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
+        self._outer = Inner(process, hooks, name=name)
+        self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
+        # The hooks of calls by the hook that was asked and the path; with the former, so that its id is not reused.
+        self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._known = {""}  # paths whose hooks were checked
+        _check_anew(hooks)
+
+    def __call__(self, event: Event) -> None:
+        outer = self._outer
         if not isinstance(event, Inside):
+            notify(self._hooks_of(outer, outer, ""), event, outer.process.record)
             return
-        for inner, rest in along(process, event.path):
-            if not rest:
-                notify(inner.hooks, event.event)
-                r = inner.process.record
-                if isinstance(event.event, Stepped) and r.ending is not None and event.event == r.trace[-1]:
-                    notify(inner.hooks, Done(inner.process.outcome))
-            elif inner.hears_inside:
-                notify(inner.hooks, Inside(rest, event.event))
+        path, steps = event.path, list(along(outer.process, event.path))
+        if path not in self._known:
+            self._known.add(path)
+            _check_anew([hook for inner, _ in steps for hook in inner.hooks])
+        newest = steps[-1][0]
+        record = _record_of(newest)
+        notify(self._hooks_of(outer, newest, path), event, record)
+        for inner, rest in steps:
+            if rest and inner.hears_inside:
+                notify(self._hooks_of(inner, newest, path), Inside(rest, event.event), record)
+        own = self._hooks_of(newest, newest, path)
+        notify(own, event.event, record)
+        if isinstance(event.event, Stepped) and record.ending is not None and event.event == record.trace[-1]:
+            notify(own, Done(newest.process.outcome), record)
 
-    return tell
+    def _hooks_of(self, asked: Inner, about: Inner, path: str) -> Sequence[Any]:
+        """Return the hooks of a process for the events of itself, or of a process inside of it, at this path."""
+        if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
+            return asked.hooks
+        found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
+        return [hook for hook in found if hook is not None]
+
+    def _hook_for(self, asked: Any, about: Inner, path: str) -> Any:
+        key = id(asked), path
+        if key not in self._made:
+            where = Where(getattr(about.process.record, "id", ""), self._run, about.name, path)
+            hook = asked.of_call(where)
+            if hook is not None and hook is not asked:
+                check_hooks((hook,))
+            self._made[key] = asked, hook
+        return self._made[key][1]
+
+
+def _check_anew(hooks: Iterable[Any]) -> None:
+    """Check hooks that came from another program, as the methods that take a record are not known here."""
+    if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
+        check_hooks(unchecked)
+
+
+def _record_of(inner: Inner) -> Any:
+    record = inner.process.record
+    return record.record if isinstance(record, ProcessRecord) else record
 
 
 def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
@@ -111,11 +194,18 @@ def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | 
     return tell_both
 
 
-def notify(hooks: Iterable[Any], event: Event) -> None:
-    """Call the methods of hooks that are for an event."""
+def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
+    """Call the methods of hooks that are for an event, of the call with this record."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:
-            method(event)
+            _tell(method, event, record)
         if name != "on_event" and (method := getattr(hook, "on_event", None)) is not None:
-            method(event)
+            _tell(method, event, record)
+
+
+def _tell(method: Callable[..., Any], event: Event, record: Any) -> None:
+    if _take_record and getattr(method, "__func__", method) in _take_record:
+        method(event, record)
+    else:
+        method(event)

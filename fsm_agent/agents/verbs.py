@@ -210,7 +210,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
 
     def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
-        return listener_of(self.hooks, process) if self.hooks or process.prompt.delegates else None
+        return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None
 
     def check_process(self, process: Any, verb: str) -> None:
         """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.

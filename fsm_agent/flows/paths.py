@@ -91,7 +91,7 @@ def listener_of(flow: Flow[Any], run: FlowRun[Any]) -> Callable[[Event], None] |
     if not has_listener(flow):
         return None
     run.run_context.has_listener = True
-    return make_listener(flow.hooks, run)
+    return make_listener(flow.hooks, run, flow.name)
 
 
 def outcomes_of(

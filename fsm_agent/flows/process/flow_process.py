@@ -118,7 +118,7 @@ class CallChild(StateChild):
         parts = agent.call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver
         call = call_class(prompt)(record, prompt, **parts)
-        return Inner(call, agent.hooks, world=partial(run_context.world, state, agent))
+        return Inner(call, agent.hooks, world=partial(run_context.world, state, agent), name=agent.name)
 
 
 class FlowProcess(Parent):

@@ -253,7 +253,7 @@ class SubflowChild(StateChild):
 
     def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
         flow = state.flow
-        return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True)
+        return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:

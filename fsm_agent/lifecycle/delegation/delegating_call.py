@@ -79,7 +79,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def inside_of(self, name: str) -> Inner:
         """Return the call of a present or former child, and its listeners."""
         delegate, call = self.inners[name]
-        return Inner(call, delegate.hooks, delegate.hears_inside)
+        return Inner(call, delegate.hooks, delegate.hears_inside, name=delegate.agent_name)
 
     # What its children need; see `Parent`
 
