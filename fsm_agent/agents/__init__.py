@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.delegation.handoffs import handoff as handoff
-    from fsm_agent.agents.hooks import CallPlace as CallPlace
     from fsm_agent.agents.many import TaskResult as TaskResult
     from fsm_agent.agents.many import TaskResults as TaskResults
     from fsm_agent.agents.metrics import Metrics as Metrics
@@ -35,7 +34,6 @@ else:
             "config.agent_config": "AgentConfig",
             "conversation": "Conversation",
             "delegation.handoffs": "handoff",
-            "hooks": "CallPlace",
             "many": "TaskResult TaskResults",
             "metrics": "Metrics",
             "registry": "build_agent",

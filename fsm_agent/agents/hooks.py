@@ -1,12 +1,15 @@
 """Listeners to events, by the names of their methods.
 
 A hook is any object with methods named after events: ``on_text_delta``, ``on_stepped``, ``on_function_ended``, …;
-``on_event`` receives all of them.  Each is called with the event, and with the record of the call if it takes one, in
-the order of the hooks, in the thread or task of the driver.  A slow method delays the call, and an exception ends the
-driver.
+``on_event`` receives all of them.  Each is called with the event, in the order of the hooks, in the thread or task of
+the driver.  A slow method delays the call, and an exception ends the driver.
 
-Many calls at once may share a hook.  One that has to tell them apart has a method ``of_call(place)``: it is asked once
-for each drive of a call, and returns the hook for that one.
+A method with a second parameter is also given the record of the call that the event is of, as it is then.  It is one
+without a default, or one that is named ``record`` or annotated with a record.
+
+A hook with a method ``of_call`` may be shared by calls that it can tell apart.  Instead of being told of events, it is
+asked once for each call that a drive tells it of, at the first event of that call.  The argument is a `Where`, and the
+answer is the hook for the events of that call, or None.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakSet
 
-from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.machine.process import SEPARATOR, along
+from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
+from fsm_agent.machine.process import Inner, along
 from fsm_agent.messages.event import Done, Event, Inside, Stepped
+from fsm_agent.messages.where import Where
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
@@ -33,6 +37,9 @@ def _method(event: type) -> str:
     return "on_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
+_OF_CALL = "of_call"
+_checked: WeakSet[type] = WeakSet()  # classes of hooks that were checked in this program
+_take_record: WeakSet[Any] = WeakSet()  # methods, as functions, that are given the record
 _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
@@ -48,65 +55,53 @@ def check_hooks(hooks: Iterable[Any]) -> None:
         if isinstance(hook, type):
             raise UsageError(f"the hook {hook!r:.80} is a class: an object of it, {hook.__name__}(), would be right")
         methods = [name for name in dir(hook) if name.startswith("on_") and callable(getattr(hook, name))]
-        if not methods and not callable(getattr(hook, "of_call", None)):
+        if callable(getattr(hook, _OF_CALL, None)):
+            _check_method(hook, _OF_CALL, "where")
+        elif not methods:
             raise UsageError(f"the hook {hook!r:.80} has no method of an event, such as {known[1]!r}")
         if unknown := [name for name in methods if name not in known]:
             raise UsageError(
                 f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
             )
         for name in methods:
-            _check_method(hook, name)
+            _check_method(hook, name, "event")
+        _checked.add(type(hook))
 
 
-def _check_method(hook: object, name: str) -> None:
-    """Refuse a method that cannot be called with an event, and a coroutine function: hooks are not awaited."""
+def _check_method(hook: object, name: str, what: str) -> None:
+    """Refuse a method that cannot be called so, and a coroutine function: hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
             f"{name} of the hook {hook!r:.80} is a coroutine function, and hooks are not awaited: a plain def is right"
         )
     try:
-        parameters = inspect.signature(method)
+        signature = inspect.signature(method)
     except ValueError:  # its parameters are unknown
         return
-    if _binds(parameters, 1) and "record" not in parameters.parameters:
-        return
-    if not _binds(parameters, 2):
-        raise UsageError(
-            f"{name} of the hook {hook!r:.80} cannot be called with an event: def {name}(self, event), or"
-            f" {name}(self, event, record), would be right"
-        )
-    _TAKING_RECORDS.add(getattr(method, "__func__", method))
-
-
-def _binds(parameters: inspect.Signature, count: int) -> bool:
+    gets_record = what == "event" and _has_record(signature)
     try:
-        parameters.bind(*[None] * count)
+        signature.bind(*[None] * (2 if gets_record else 1))
     except TypeError:
-        return False
-    return True
+        called = "an event" if what == "event" else "a Where"
+        raise UsageError(
+            f"{name} of the hook {hook!r:.80} cannot be called with {called}: def {name}(self, {what}) would be right"
+        ) from None
+    if gets_record:
+        _take_record.add(getattr(method, "__func__", method))
 
 
-_TAKING_RECORDS: WeakSet[Any] = WeakSet()  # functions that take the record, too; known before the first event
+def _has_record(signature: inspect.Signature) -> bool:
+    """Return whether the second parameter of a method is the record."""
+    parameters = signature.parameters.values()
+    by_position = (p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    second = next(islice(by_position, 1, 2), None)
+    return second is not None and (
+        second.default is second.empty or second.name == "record" or "Record" in str(second.annotation)
+    )
 
 
-class CallPlace(Value, frozen=True, kw_only=True):
-    """Which call a hook is told of; see ``of_call``.
-
-    Attributes:
-        call: The id of the call, or of the run of a flow.
-        run: The name of the run in a store; empty: it is in none, or part of another run.
-        agent: The name of the agent or flow.
-        path: The place inside the process that is driven, as of `Inside`; empty: it is that process itself.
-    """
-
-    call: str
-    run: str = ""
-    agent: str = ""
-    path: str = ""
-
-
-def listener_of(hooks: Sequence[Any], call: AgentCall[Any], agent: str) -> Callable[[Event], None] | None:
+def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
     """Return the listener that passes events of a call to its hooks, and to the hooks of agents inside it.
 
     None: there are no hooks.
@@ -114,65 +109,77 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], agent: str) -> Calla
     Args:
         hooks: The hooks of its agent.
         call: The call.
-        agent: The name of its agent.
+        name: The name of its agent.
     """
     prompt = call.prompt
-    if prompt.delegates and any(f.delegate.has_listener for f in prompt.offers if f.delegate):
-        return make_listener(hooks, call, agent)
-    if any(hasattr(hook, "of_call") for hook in hooks):
-        return make_listener(hooks, call, agent)
-    return partial(notify, hooks, process=call) if hooks else None
+    if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
+        return None
+    return make_listener(hooks, call, name)
 
 
 def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
-    """Return a listener that passes events of a process to its hooks, and to those of processes inside.
+    """Return a listener that passes events of a process to its hooks, and to those of processes inside."""
+    return _Listener(hooks, process, name)
 
-    Args:
-        hooks: The hooks of its agent or flow.
-        process: The process.
-        name: The name of its agent or flow.
-    """
-    told: dict[str, Sequence[Any]] = {}  # hooks by path, each for its call
 
-    def hooks_at(path: str, found: Sequence[Any], inner: Any, agent: str) -> Sequence[Any]:
-        if path not in told:
-            told[path] = _hooks_of_call(found, inner, agent, path)
-        return told[path]
+class _Listener:
+    """Passes the events of one drive of a process to its hooks, and to those of processes inside."""
 
-    def tell(event: Event) -> None:
-        notify(hooks_at("", hooks, process, name), event, process)
+    def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
+        self._outer = Inner(process, hooks, name=name)
+        self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
+        # The hooks of calls by the hook that was asked and the path; with the former, so that its id is not reused.
+        self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._known = {""}  # paths whose hooks were checked
+        _check_anew(hooks)
+
+    def __call__(self, event: Event) -> None:
+        outer = self._outer
         if not isinstance(event, Inside):
+            notify(self._hooks_of(outer, outer, ""), event, outer.process.record)
             return
-        for inner, rest in along(process, event.path):
-            if rest and not inner.hears_inside:
-                continue
-            path = event.path.removesuffix(rest).removesuffix(SEPARATOR)
-            own = hooks_at(path, inner.hooks, inner.process, inner.name) if inner.hooks else ()
-            if rest:
-                notify(own, Inside(rest, event.event), inner.process)
-                continue
-            notify(own, event.event, inner.process)
-            r = inner.process.record
-            if isinstance(event.event, Stepped) and r.ending is not None and event.event == r.trace[-1]:
-                notify(own, Done(inner.process.outcome), inner.process)
+        path, steps = event.path, list(along(outer.process, event.path))
+        if path not in self._known:
+            self._known.add(path)
+            _check_anew([hook for inner, _ in steps for hook in inner.hooks])
+        newest = steps[-1][0]
+        record = _record_of(newest)
+        notify(self._hooks_of(outer, newest, path), event, record)
+        for inner, rest in steps:
+            if rest and inner.hears_inside:
+                notify(self._hooks_of(inner, newest, path), Inside(rest, event.event), record)
+        own = self._hooks_of(newest, newest, path)
+        notify(own, event.event, record)
+        if isinstance(event.event, Stepped) and record.ending is not None and event.event == record.trace[-1]:
+            notify(own, Done(newest.process.outcome), record)
 
-    return tell
+    def _hooks_of(self, asked: Inner, about: Inner, path: str) -> Sequence[Any]:
+        """Return the hooks of a process for the events of itself, or of a process inside of it, at this path."""
+        if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
+            return asked.hooks
+        found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
+        return [hook for hook in found if hook is not None]
+
+    def _hook_for(self, asked: Any, about: Inner, path: str) -> Any:
+        key = id(asked), path
+        if key not in self._made:
+            where = Where(getattr(about.process.record, "id", ""), self._run, about.name, path)
+            hook = asked.of_call(where)
+            if hook is not None and hook is not asked:
+                check_hooks((hook,))
+            self._made[key] = asked, hook
+        return self._made[key][1]
 
 
-def _hooks_of_call(hooks: Sequence[Any], process: Any, agent: str, path: str) -> Sequence[Any]:
-    """Return the hooks for one call.
+def _check_anew(hooks: Iterable[Any]) -> None:
+    """Check hooks that came from another program, as the methods that take a record are not known here."""
+    if unchecked := [hook for hook in hooks if type(hook) not in _checked]:
+        check_hooks(unchecked)
 
-    Raises:
-        UsageError: What ``of_call`` returned is no hook.
-    """
-    if not any(hasattr(hook, "of_call") for hook in hooks):
-        return hooks
-    journal = process.journal if not path else None
-    run = journal.run if journal is not None and journal.is_stored else ""
-    place = CallPlace(call=getattr(process.record, "id", ""), run=run, agent=agent, path=path)
-    found = [hook.of_call(place) if hasattr(hook, "of_call") else hook for hook in hooks]
-    check_hooks(found)
-    return found
+
+def _record_of(inner: Inner) -> Any:
+    record = inner.process.record
+    return record.record if isinstance(record, ProcessRecord) else record
 
 
 def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
@@ -187,24 +194,18 @@ def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | 
     return tell_both
 
 
-def notify(hooks: Iterable[Any], event: Event, process: Any = None) -> None:
-    """Call the methods of hooks that are for an event.
-
-    Args:
-        hooks: The hooks.
-        event: The event.
-        process: The process that it is of, whose record some methods take.
-    """
+def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
+    """Call the methods of hooks that are for an event, of the call with this record."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:
-            _call_method(method, event, process)
+            _tell(method, event, record)
         if name != "on_event" and (method := getattr(hook, "on_event", None)) is not None:
-            _call_method(method, event, process)
+            _tell(method, event, record)
 
 
-def _call_method(method: Any, event: Event, process: Any) -> None:
-    if _TAKING_RECORDS and getattr(method, "__func__", method) in _TAKING_RECORDS:
-        method(event, process.record)
+def _tell(method: Callable[..., Any], event: Event, record: Any) -> None:
+    if _take_record and getattr(method, "__func__", method) in _take_record:
+        method(event, record)
     else:
         method(event)

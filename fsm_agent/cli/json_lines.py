@@ -19,6 +19,7 @@ from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import field_names
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended
+from fsm_agent.messages.where import Where
 
 MAX_TEXT = 10_000  # characters of a text in an event
 MAX_LINE = 200_000  # characters of an event; of a longer one only the type is written
@@ -39,10 +40,15 @@ class LineWriter:
     def __bool__(self) -> bool:
         return self._out is not None
 
-    def take(self, event: Event) -> None:
-        """Write an event; the last line tells what the last events would."""
+    def take(self, event: Event, where: Where | None = None) -> None:
+        """Write an event; the last line tells what the last events would.
+
+        Args:
+            event: The event.
+            where: Its call, if a command drives several.
+        """
         if self._out is not None and not isinstance(event, Done | Suspended):
-            self._write(event_line(event))
+            self._write(event_line(event, where))
             self.has_ended = False
 
     def end(self, kind: str, **fields: Any) -> None:
@@ -58,12 +64,13 @@ class LineWriter:
         self._out.flush()
 
 
-def event_line(event: Event) -> str:
-    """Return an event as one line of JSON in ASCII."""
-    line = json.dumps(_mask_fields(_fields(event)))
+def event_line(event: Event, where: Where | None = None) -> str:
+    """Return an event as one line of JSON in ASCII, with its call and its agent if they are known."""
+    about = {} if where is None else {"call": where.call, "agent": where.agent}
+    line = json.dumps(_mask_fields({**_fields(event), **about}))
     if len(line) <= MAX_LINE:
         return line
-    return json.dumps({"type": _kind(event), "cut": f"{len(line)} characters"})
+    return json.dumps({"type": _kind(event), "cut": f"{len(line)} characters", **about})
 
 
 def call_fields(model: str, call: AgentCall) -> dict[str, Any]:

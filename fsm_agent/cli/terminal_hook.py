@@ -10,8 +10,19 @@ from typing import Any
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.record import State
-from fsm_agent.messages.event import Done, Event, ReplyCompleted, Suspended, TextDelta
+from fsm_agent.messages.event import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    Inside,
+    ReplyCompleted,
+    Stepped,
+    Suspended,
+    TextDelta,
+)
 from fsm_agent.messages.reply import Usage
+from fsm_agent.messages.where import Where
 
 _LOG = logging.getLogger("fsm_agent.hooks")
 
@@ -86,26 +97,57 @@ class TerminalHook:
     """
 
     def __init__(self, *, quiet: bool = False, steps: bool = True, overview: bool = True) -> None:
-        self._showing = Showing(Screen(quiet=quiet, steps=steps))
+        self._screen = Screen(quiet=quiet, steps=steps)
         self._has_overview = overview
+        self._driven = set[Where]()  # calls that are being driven
+        self._unknown = _ShownCall(self, Where(""))
+
+    def of_call(self, where: Where) -> _ShownCall:
+        """Return the hook that shows a call."""
+        if not where.path:
+            self._driven.add(where)
+        return _ShownCall(self, where)
+
+    def on_event(self, event: Event) -> None:
+        """Show an event of a call that is not known, such as a sink is given."""
+        self._unknown.on_event(event)
+
+
+class _ShownCall:
+    """The hook of one call. While several are driven, lines about one say which."""
+
+    def __init__(self, hook: TerminalHook, where: Where) -> None:
+        self._hook = hook
+        self._where = where
+        self._showing = Showing(hook._screen)
 
     def on_event(self, event: Event) -> None:
         """Show an event."""
         try:
-            if isinstance(event, Done):
-                result: Any = event.result
-                if result.record.state == State.COMPLETED:
-                    self._showing.finish(result.text or "")
-                else:
-                    self._showing.screen.tell(f"ended without an answer: {result.record.ending.reason}")
-                if self._has_overview:
-                    for line in overview(result):
-                        self._showing.screen.tell(line)
-                    self._showing.screen.pause()
-            elif isinstance(event, Suspended):
-                self._showing.screen.tell(f"waits for {', '.join(event.keys)}")
-                self._showing.screen.pause()
-            else:
-                self._showing.take(event)
+            self._show(event)
         except Exception:
             _LOG.exception("the terminal could not show a %s", type(event).__name__)
+        finally:
+            if isinstance(event, Done | Suspended):
+                self._hook._driven.discard(self._where)
+
+    def _show(self, event: Event) -> None:
+        is_one_of_many = not self._where.path and len(self._hook._driven) > 1
+        screen, whose = self._hook._screen, f"{one_line(self._where.call)}: " if is_one_of_many else ""
+        if isinstance(event, Done):
+            result: Any = event.result
+            if result.record.state == State.COMPLETED:
+                self._showing.finish(result.text or "")
+            else:
+                screen.tell(f"{whose}ended without an answer: {result.record.ending.reason}")
+            if self._hook._has_overview:
+                for line in overview(result):
+                    screen.tell(whose + line)
+                screen.pause()
+        elif isinstance(event, Suspended):
+            screen.tell(f"{whose}waits for {', '.join(event.keys)}")
+            screen.pause()
+        elif is_one_of_many and isinstance(event, Stepped | FunctionStarted | FunctionEnded):
+            screen.take(Inside(self._where.call, event))
+        else:
+            self._showing.take(event)

@@ -204,7 +204,7 @@ class Inner(Value, frozen=True):
     hooks: Sequence[Any]  # the hooks of its agent or flow
     hears_inside: bool = False  # the hooks get events of processes inside of it, too
     world: Callable[[], Any] | None = None  # returns the world that performs its effects; None: the world around it
-    name: str = ""  # of its agent or flow
+    name: str = ""  # of its agent or flow; empty: it is of neither
 
 
 def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:

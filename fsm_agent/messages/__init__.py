@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import TokenLogprob as TokenLogprob
     from fsm_agent.messages.reply import Usage as Usage
+    from fsm_agent.messages.where import Where as Where
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -71,5 +72,6 @@ else:
             ),
             "payload": "Payload",
             "reply": "Reply TokenLogprob Usage",
+            "where": "Where",
         },
     )

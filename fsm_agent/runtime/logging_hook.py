@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsm_agent.errors import hint
 from fsm_agent.messages.event import (
@@ -19,10 +19,8 @@ from fsm_agent.messages.event import (
     Stepped,
     Suspended,
 )
+from fsm_agent.messages.where import Where
 from fsm_agent.mistakes import check
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.hooks import CallPlace
 from fsm_agent.runtime.log_lines import words
 
 LEVELS: Mapping[str, int] = {
@@ -35,6 +33,7 @@ LEVELS: Mapping[str, int] = {
     "Suspended": logging.INFO,
     "Done": logging.INFO,
 }
+_WHERE = ("call", "run", "agent", "path")  # what is logged of a `Where`
 _LOG = logging.getLogger("fsm_agent.hooks")
 
 
@@ -42,8 +41,8 @@ class LoggingHook:
     """A hook that logs events with `logging`: a line each, and the facts in ``extra`` as ``record.fsm_agent``.
 
     The log of ``fsm_agent`` has the steps of all calls; this one is of one agent, under a name and at levels of your
-    own.  Likely keys are masked; no line contains the dialog, arguments or results.  Errors of the hook are logged, and
-    not raised.
+    own.  A line begins with the id of the call; ``extra`` has its run, agent and path, too.  Likely keys are masked; no
+    line contains the dialog, arguments or results.  Errors of the hook are logged, and not raised.
 
     Args:
         logger: The logger, or its name.
@@ -64,25 +63,25 @@ class LoggingHook:
             check(f"levels[{name!r}]", level, is_level, "logging.INFO, say, or None,")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
-        self._place: dict[str, str] = {}
 
-    def of_call(self, place: CallPlace) -> LoggingHook:
-        """Return the same hook for one call, whose lines say which."""
-        hook = LoggingHook(self._logger)
-        hook._levels = self._levels
-        hook._place = {name: text for name, text in (("call", place.call), ("run", place.run)) if text}
-        return hook
+    def of_call(self, where: Where) -> _LoggedCall:
+        """Return the hook that logs the events of a call, with its id."""
+        return _LoggedCall(self, where)
 
     def on_event(self, event: Event) -> None:
-        """Log an event."""
+        """Log an event of a call that is not known, such as a sink is given."""
+        self.log(event, Where(""))
+
+    def log(self, event: Event, where: Where) -> None:
+        """Log an event of a call."""
         try:
-            self._log(event, "")
+            self._log(event, where)
         except Exception:
             _LOG.exception("a %s could not be logged", type(event).__name__)
 
-    def _log(self, event: Any, path: str) -> None:
+    def _log(self, event: Any, where: Where) -> None:
         if isinstance(event, Inside):
-            self._log(event.event, event.path)
+            self._log(event.event, where if where.path else where.changed(path=event.path))
             return
         name = type(event).__name__
         level = self._levels.get(name)
@@ -90,9 +89,20 @@ class LoggingHook:
             return
         facts = {key: words(value) if isinstance(value, str) else value for key, value in _facts(event).items()}
         line = words(" ".join([name, *[f"{key}={value}" for key, value in facts.items() if value not in (None, "")]]))
-        extra = {"event": name, **self._place, **({"path": path} if path else {}), **facts}
-        where = "/".join(filter(None, [self._place.get("call", ""), path]))
-        self._logger.log(level, "%s%s", f"{words(where)}: " if where else "", line, extra={"fsm_agent": extra})
+        about = {field: value for field in _WHERE if (value := getattr(where, field))}
+        whose = f"call {words(where.call, 100)}: " if where.call else f"{words(where.path)}: " if where.path else ""
+        self._logger.log(level, "%s%s", whose, line, extra={"fsm_agent": {"event": name, **about, **facts}})
+
+
+class _LoggedCall:
+    """The hook of one call."""
+
+    def __init__(self, hook: LoggingHook, where: Where) -> None:
+        self._hook = hook
+        self._where = where
+
+    def on_event(self, event: Event) -> None:
+        self._hook.log(event, self._where)
 
 
 def _facts(event: Any) -> dict[str, Any]:

@@ -17,7 +17,9 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
   Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops everything and leaves the process at rest.
   Results that functions had returned by then are kept; otherwise those functions would run twice.
 - *Waits.*  A driver waits for the inbox, at most until the first of three limits: the deadline, the timeout of an
-  activity, the end of a sleep.  When a wait reaches its limit, `handle_limit` acts on it.  A sleep starts when nothing
+  activity, the end of a sleep.  When a wait reaches its limit, `handle_limit` acts on it.  Streams may be so fast, or
+  listeners so slow, that the driver never waits, so deadlines and timeouts are checked at each event, too, behind the
+  outcomes that have arrived.  A sleep starts when nothing
   else is active, or when a wait has lasted until its end: the clock of a test does not move while something runs.
 - *Order of events.*  A step is taken before it is reported, and so is the outcome that it belongs to.  A listener may
   advance or cancel the process at any event; the loop checks for that before it starts anything.
@@ -180,8 +182,8 @@ class Reconciler(ABC):
                 events = self._open(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
-            elif self.inbox or is_late:  # an outcome that has arrived still counts after the deadline
-                events = self._take(*self.inbox.popleft()) if self.inbox else self._expire()
+            elif self.inbox or is_late:
+                events = self._take_next(is_late)
             elif self._sleeps and not self.active:
                 self._wake_next()
                 continue
@@ -371,6 +373,12 @@ class Reconciler(ABC):
             activity.begin()
             self.start(activity)
 
+    def _take_next(self, is_late: bool) -> Iterable[Event]:
+        """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""
+        if is_late and all(event is not None for _, event, _ in self.inbox):
+            return self._expire()
+        return self._take(*self.inbox.popleft())
+
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Take an item of the inbox; return its events, none for an activity that was dropped."""
         if event is not None and activity.stream is not None:
@@ -378,6 +386,7 @@ class Reconciler(ABC):
         if activity.is_dropped:
             return ()
         if event is not None:
+            self._check_timeout(activity)
             return activity.wrap_events((event,))
         if ended is _TIMED_OUT:
             return self._handle_timeout(activity)
@@ -485,6 +494,12 @@ class Reconciler(ABC):
 
     def _time_left(self, until_s: float) -> float:
         return max(0.0, until_s - self.world.clock.now())
+
+    def _check_timeout(self, activity: Activity) -> None:
+        """Let an activity that reports events time out behind what has arrived: the driver may never have to wait."""
+        limit_s = activity.timeout_s
+        if limit_s is not None and time.monotonic() >= activity.since_s + limit_s:
+            self.inbox.append((activity, None, _TIMED_OUT))
 
     def _handle_timeout(self, activity: Activity) -> Iterable[Event]:
         """Drop an activity that exceeded its timeout, unless its outcome has arrived meanwhile."""

@@ -1,201 +1,388 @@
-"""Can a hook that many calls share tell them apart, and see the record of each?"""
+"""Can a hook that is shared by calls, under any driver and inside of others, tell them apart?"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import pickle
+import subprocess
+import sys
 import threading
-import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.agent_drivers import Way, by_arun, by_astream, by_run, by_stream
 
-from fsm_agent import Agent, Approved, CallSuspended, UsageError, function
-from fsm_agent.agents import CallPlace
-from fsm_agent.flows import Flow, end
+from fsm_agent import Agent, UsageError, Worker, function, handoff
+from fsm_agent.cli import TerminalHook
+from fsm_agent.flows import Flow, end, gather, subflow
 from fsm_agent.flows import call as ask
-from fsm_agent.messages import Done, Event, Inside, Stepped
+from fsm_agent.flows.orchestrator import Orchestrator
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages import Event, Inside, Where
 from fsm_agent.runtime import LoggingHook
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 
-IDS = {"new_id": lambda: uuid.uuid4().hex}  # as in the real world; each `Script` begins with call-1
+ways = pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream], ids=lambda way: way.__name__)
 
 
-class Notes:
-    """What was told of each call, by its place."""
-
+class OfOneCall:
     def __init__(self) -> None:
-        self.told: dict[CallPlace, list[Event]] = {}
-        self.asked: list[CallPlace] = []
-
-    def of_call(self, place: CallPlace) -> OfCall:
-        self.asked.append(place)
-        return OfCall(self.told.setdefault(place, []))
-
-
-class OfCall:
-    def __init__(self, told: list[Event]) -> None:
-        self.told = told
+        self.told: list[Event] = []
 
     def on_event(self, event: Event) -> None:
         self.told.append(event)
 
-
-def answers(told: list[Event]) -> list[str]:
-    return [event.result.output for event in told if isinstance(event, Done)]
-
-
-def echoing(notes: Any, wait: Any) -> Any:
-    """Return a function that calls an agent of its own model, whose hooks are shared, with a number."""
-
-    @function
-    def meet(number: int) -> int:
-        """Wait until the other call is here, too."""
-        wait()
-        return number
-
-    shared = Agent(Script(), functions=[meet], hooks=[notes], name="echo", world=IDS)
-    return lambda number: shared.changed(model=Script(call("meet", number=number), f"answer {number}"))
+    @property
+    def texts(self) -> set[str]:
+        """The texts of all replies that it was told of."""
+        events = [event.event if isinstance(event, Inside) else event for event in self.told]
+        return {event.text for event in events if type(event).__name__ == "ReplyCompleted"}  # type: ignore[union-attr]
 
 
-def test_two_calls_at_once_in_threads_are_told_apart():
-    notes, barrier = Notes(), threading.Barrier(2)
-    agent_for = echoing(notes, lambda: barrier.wait(10))
-    threads = [threading.Thread(target=lambda n=n: agent_for(n).call(f"{n}?")) for n in (1, 2)]
+class Shared:
+    """A hook of many calls: has the events of each, and was asked once."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Where, OfOneCall] = {}
+        self._lock = threading.Lock()
+
+    def of_call(self, where: Where) -> OfOneCall:
+        with self._lock:
+            assert where not in self.calls, "it is asked once"
+            made = self.calls[where] = OfOneCall()
+            return made
+
+    @property
+    def places(self) -> set[tuple[str, str, str]]:
+        return {(where.agent, where.call, where.path) for where in self.calls}
+
+
+class Meeting(Script):
+    """A model whose requests wait for one another, so that the calls are at once."""
+
+    def __init__(self, barrier: Any) -> None:
+        super().__init__()
+        self.barrier = barrier
+
+    def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        self.barrier.wait(20)
+        return Script(f"You said {request.messages[-1].text}").complete(request)
+
+    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        self.barrier.wait(20)
+        yield from Script(f"You said {request.messages[-1].text}").stream(request)
+
+    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        async with asyncio.timeout(20):
+            await self.barrier.wait()
+        for item in Script(f"You said {request.messages[-1].text}").stream(request):
+            yield item
+
+
+def assert_told_apart(shared: Shared, tasks: list[str]) -> None:
+    assert len(shared.calls) == len(tasks)
+    assert {where.agent for where in shared.calls} == {"echo"}
+    assert len({where.call for where in shared.calls}) == len(tasks)
+    assert sorted(map(sorted, (one.texts for one in shared.calls.values()))) == [[f"You said {task}"] for task in tasks]
+    for where, one in shared.calls.items():
+        done: Any = one.told[-1]
+        assert where == Where(done.result.record.id, "", "echo", "")
+        assert type(done).__name__ == "Done"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_calls_at_once_in_threads_are_told_apart(is_streamed: bool):
+    shared, tasks = Shared(), ["a", "b", "c"]
+    agent = Agent(Meeting(threading.Barrier(3)), name="echo", hooks=[shared], world={"new_id": unique()})
+    drive = (lambda task: list(agent.stream(task))) if is_streamed else agent.call
+    threads = [threading.Thread(target=drive, args=(task,)) for task in tasks]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
-    assert sorted(answers(told)[0] for told in notes.told.values()) == ["answer 1", "answer 2"]
-    assert len(notes.asked) == len({place.call for place in notes.asked} - {""}) == 2
-    for place, told in notes.told.items():
-        (done,) = [event for event in told if isinstance(event, Done)]
-        assert (place.call, place.agent, place.path, place.run) == (done.result.record.id, "echo", "", "")
-        assert [step for step in told if isinstance(step, Stepped)] == list(done.result.trace)
+        thread.join(20)
+    assert_told_apart(shared, tasks)
 
 
-def test_two_calls_at_once_under_asyncio_are_told_apart():
-    notes, met = Notes(), []
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_calls_at_once_under_asyncio_are_told_apart(is_streamed: bool):
+    shared, tasks = Shared(), ["a", "b", "c"]
 
     async def main() -> None:
-        both = asyncio.Event()
+        agent = Agent(Meeting(asyncio.Barrier(3)), name="echo", hooks=[shared], world={"new_id": unique()})
 
-        @function
-        async def meet(number: int) -> int:
-            """Wait until the other call is here, too."""
-            met.append(number)
-            if len(met) == 2:
-                both.set()
-            await asyncio.wait_for(both.wait(), 10)
-            return number
+        async def drive(task: str) -> None:
+            if is_streamed:
+                async for _ in agent.astream(task):
+                    pass
+            else:
+                await agent.acall(task)
 
-        shared = Agent(Script(), functions=[meet], hooks=[notes], world=IDS)
-        agents = [shared.changed(model=Script(call("meet", number=n), f"answer {n}")) for n in (1, 2)]
-        await asyncio.gather(*[agent.acall("?") for agent in agents])
+        await asyncio.gather(*map(drive, tasks))
 
     asyncio.run(main())
-    assert sorted(answers(told)[0] for told in notes.told.values()) == ["answer 1", "answer 2"]
-    assert len({place.call for place in notes.asked}) == 2
+    assert_told_apart(shared, tasks)
 
 
-def test_agents_and_flows_inside_have_places_of_their_own():
-    notes = Notes()
-    inner = Agent(Script("3"), hooks=[notes], name="inner")
-    outer = Agent(Script(call("inner", task="1 + 2?"), "It is 3."), functions=[inner], hooks=[notes], name="outer")
-
-    @ask(outer)
-    def one(d: str) -> str:
-        return d
-
-    flow = Flow("sums", str, start=one, rows=[one.done(end("over"))], hooks=[notes])
-    flow.call("1 + 2?")
-    places = {(place.agent, place.path) for place in notes.asked}
-    assert places == {("sums", ""), ("outer", "one#1"), ("inner", "one#1/run:1.0")}
-    assert len(notes.asked) == 3, "each is asked for once"
-    by_agent = {place.agent: told for place, told in notes.told.items()}
-    assert answers(by_agent["inner"]) == ["3"]
-    assert answers(by_agent["outer"]) == ["It is 3."]
-    assert any(isinstance(event, Inside) for event in by_agent["sums"])
+def unique() -> Any:
+    numbers = iter(range(1000))
+    return lambda: f"c{next(numbers)}"
 
 
-def test_each_drive_of_a_run_asks_anew_and_names_the_run(tmp_path: Any):
+@function
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@ways
+def test_agents_inside_of_agents_are_told_apart_by_whom_they_are_asked_through(way: Way):
+    own, around = Shared(), Shared()
+    inner = Agent(Script("one", "two"), name="inner", hooks=[own])
+    asked = [call("inner", task="1"), call("inner", task="2")]
+    agent = Agent(Script(asked, "Done."), functions=[inner], name="boss", hooks=[around], world={"new_id": lambda: "c"})
+    way(agent, agent.seed("Go."), [])
+    inside = {("inner", f"c/run:1.{n}", f"run:1.{n}") for n in (0, 1)}
+    assert (own.places, around.places) == (inside, {("boss", "c", ""), *inside})
+    assert sorted(len(one.texts) for one in around.calls.values()) == [1, 1, 2]
+    for where, one in around.calls.items():
+        assert all(isinstance(event, Inside) == bool(where.path) for event in one.told)
+    for one in own.calls.values():
+        assert not any(isinstance(event, Inside) for event in one.told)
+        assert type(one.told[-1]).__name__ == "Done"
+
+
+@ways
+def test_a_handoff_is_another_call(way: Way):
+    shared = Shared()
+    other = Agent(Script("3"), name="adder")
+    agent = Agent(
+        Script(call("transfer_to_adder", reason="sums")),
+        functions=[handoff(other)],
+        name="boss",
+        hooks=[shared],
+        world={"new_id": lambda: "c"},
+    )
+    way(agent, agent.seed("Go."), [])
+    path = "to:transfer_to_adder"
+    assert shared.places == {("boss", "c", ""), ("adder", f"c/{path}", path)}
+
+
+@dataclass(frozen=True)
+class Data:
+    text: str = ""
+
+
+def flow_of(*hooks: Any, inner_hooks: Any = (), agent_hooks: Any = ()) -> Flow[Data]:
+    clerk = Agent(Script("Hi.", "Hi."), name="clerk", hooks=agent_hooks)
+
+    @ask(clerk)
+    def one(d: Data) -> str:
+        return "1"
+
+    @ask(clerk)
+    def two(d: Data) -> str:
+        return "2"
+
+    both = gather("both", one, two)
+    inside = Flow("inside", Data, start=both, rows=[both.done(end("over"))], hooks=inner_hooks)
+    sub = subflow("sub", inside, start=lambda d: d)
+    return Flow("outside", Data, start=sub, rows=[sub.done(end("over"))], hooks=hooks)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_calls_and_runs_inside_of_flows_are_told_apart(is_async: bool):
+    outer, inner, own = Shared(), Shared(), Shared()
+    flow = flow_of(outer, inner_hooks=[inner], agent_hooks=[own])
+    if is_async:
+        asyncio.run(flow.acall(Data()))
+    else:
+        flow.call(Data())
+    clerks = {where.path for where in own.calls}
+    assert len(clerks) == 2
+    assert {where.agent for where in own.calls} == {"clerk"}
+    assert {where.path for where in outer.calls if where.agent == "clerk"} == clerks
+    assert {where.path for where in inner.calls if where.agent == "clerk"} == clerks
+    assert next((where.agent, where.path) for where in outer.calls) == ("outside", "")
+    root = next(iter(outer.calls)).call
+    for where in [*outer.calls, *inner.calls, *own.calls]:
+        assert where.call == (f"{root}/{where.path}" if where.path else root)
+    assert "inside" in {where.agent for where in inner.calls}
+
+
+def test_the_agents_of_an_orchestrator_are_told_apart():
+    shared, planning, working = Shared(), Shared(), Shared()
+    plan = (
+        '{"goal": "g", "steps": [{"step_id": "a", "description": "d", "intent_template": "Do it.", "agent": "worker"}]}'
+    )
+    planner = Agent(Script(plan), name="planner", hooks=[planning])
+    validator = Agent(Script("PASS"), name="validator", hooks=[working])
+    worker = Agent(Script("Fine."), name="worker", hooks=[working])
+    Orchestrator([worker], planner=planner, validator=validator, hooks=[shared]).call("Go.")
+    assert {where.agent for where in planning.calls} == {"planner"}
+    assert "worker" in {where.agent for where in working.calls}
+    for where in [*planning.calls, *working.calls]:
+        assert where in shared.calls
+    assert next(where.path for where in shared.calls) == ""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_of_a_store_is_named_and_a_worker_tells_runs_apart(threads: int):
+    shared, store = Shared(), MemoryStore()
+    agent = Agent(Script("one", "two"), name="echo", hooks=[shared], store=store)
+    for run in ("r1", "r2"):
+        header = agent.seed("Go.", run_id=run).journal.header
+        assert store.create(run, header, agent=agent.name)
+    assert Worker([agent], store).run(threads=threads, once=True) == 2
+    assert shared.calls.keys() == {Where(run, run, "echo", "") for run in ("r1", "r2")}
+
+
+def test_a_hook_is_asked_again_by_each_drive_and_may_decline():
+    class Picky:
+        def __init__(self) -> None:
+            self.asked: list[Where] = []
+            self.told: list[Event] = []
+
+        def of_call(self, where: Where) -> Any:
+            self.asked.append(where)
+            return None if len(self.asked) == 1 else self
+
+        def on_event(self, event: Event) -> None:
+            self.told.append(event)
+
     @function(needs_approval=True)
-    def pay() -> str:
-        """Pay."""
-        return "paid"
+    def erase() -> str:
+        """Erase."""
+        return "erased"
 
-    notes = Notes()
-    agent = Agent(Script(call("pay"), "Done."), functions=[pay], hooks=[notes], name="shop", store=tmp_path / "r.db")
-    with pytest.raises(CallSuspended):
-        agent.call("Pay.", run_id="pay-1")
-    assert agent.resume("pay-1", {"ask:1.0": Approved()}).output == "Done."
-    assert [(place.run, place.agent) for place in notes.asked] == [("pay-1", "shop")] * 2
-    assert len({place.call for place in notes.asked}) == 1
-
-
-def test_who_listens_changes_nothing():
-    def record(*hooks: Any) -> Any:
-        return Agent(Script("seven", "7"), output=int, hooks=hooks).call("3 + 4?").record
-
-    assert record() == record(Notes())
+    hook = Picky()
+    agent = Agent(Script(call("erase"), "Done."), functions=[erase], hooks=[hook])
+    one = agent.seed("Go.")
+    assert type(list(agent.stream(one))[-1]).__name__ == "Suspended"
+    assert (len(hook.asked), hook.told) == (1, [])
+    one.cancel("off")
+    list_of(agent, one)
+    assert len(hook.asked) == 2
+    assert hook.asked[0] == hook.asked[1]
+    assert type(hook.told[-1]).__name__ == "Done"
 
 
-def test_a_method_may_take_the_record_of_the_call():
-    rounds: list[tuple[str, int]] = []
-
-    class Rounds:
-        def on_reply_completed(self, event: Event, record: Any) -> None:
-            rounds.append(("reply", record.rounds))
-
-        def on_done(self, event: Event, record: Any = None) -> None:
-            rounds.append(("done", record.replies))
-
-        def on_stepped(self, event: Event, loud: bool = False) -> None:
-            assert loud is False, "a default of its own is no place for the record"
-
-    @function
-    def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
-
-    agent = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], hooks=[Rounds()])
-    agent.call("1 + 2?")
-    assert rounds == [("reply", 0), ("reply", 1), ("done", 2)]
+def list_of(agent: Agent[Any, Any], one: Any) -> None:
+    with pytest.raises(Exception, match="off"):
+        list(agent.stream(one))
 
 
-def test_the_record_is_that_of_the_call_that_is_told_of():
-    seen: list[tuple[str, str]] = []
+def test_a_method_may_take_the_record_of_the_call_whose_event_it_is():
+    told: list[tuple[str, str, int]] = []
 
-    class Ids:
-        def on_done(self, event: Any, record: Any) -> None:
-            seen.append((event.result.record.id, record.id))
+    class Recorded:
+        def on_stepped(self, event: Any, record: CallRecord) -> None:
+            assert event == record.trace[-1]
+            told.append(("stepped", record.id, len(record.dialog)))
 
-    inner = Agent(Script("3"), hooks=[Ids()], name="inner")
-    Agent(Script(call("inner", task="1 + 2?"), "3"), functions=[inner], hooks=[Ids()]).call("1 + 2?")
-    assert len(seen) == 2
-    assert all(told == given for told, given in seen)
+        def on_inside(self, event: Any, record: Any = None) -> None:
+            if type(event.event).__name__ == "Stepped":
+                told.append(("inside", record.id, len(record.dialog)))
+
+        def on_done(self, event: Any, log: str = "unchanged") -> None:
+            told.append((log, event.result.record.id, 0))
+
+    inner = Agent(Script("one"), name="inner")
+    agent = Agent(
+        Script(call("inner", task="1"), "Done."), functions=[inner], hooks=[Recorded()], world={"new_id": lambda: "c"}
+    )
+    agent.call("Go.")
+    assert told == [
+        ("stepped", "c", 1),
+        ("stepped", "c", 2),
+        ("inside", "c/run:1.0", 1),
+        ("inside", "c/run:1.0", 2),
+        ("stepped", "c", 3),
+        ("stepped", "c", 4),
+        ("unchanged", "c", 0),
+    ]
 
 
-class TestMistakes:
-    def test_a_hook_of_a_call_must_be_a_hook(self):
-        class Wrong:
-            def of_call(self, place: CallPlace) -> Any:
-                return None
+def test_what_cannot_be_called_is_refused():
+    class Async:
+        async def of_call(self, where: Where) -> None: ...
 
-        with pytest.raises(UsageError, match="the hook None has no method of an event"):
-            Agent(Script("Hi."), hooks=[Wrong()]).call("Hello")
+    class Bare:
+        def of_call(self) -> None: ...
 
-    def test_a_method_that_takes_more_is_named(self):
-        class Greedy:
-            def on_done(self, event: Event, record: Any, more: Any) -> None: ...
+    class Wrong:
+        def of_call(self, where: Where) -> Any:
+            return "a hook"
 
-        with pytest.raises(UsageError, match=r"on_done\(self, event, record\), would be right"):
-            Agent(Script(), hooks=[Greedy()])
+    class Greedy:
+        def on_done(self, event: Any, record: Any, more: Any) -> None: ...
+
+    with pytest.raises(UsageError, match=r"of_call of the hook .* is a coroutine function"):
+        Agent(Script(), hooks=[Async()])
+    with pytest.raises(UsageError, match=r"cannot be called with a Where: def of_call\(self, where\) would be right"):
+        Agent(Script(), hooks=[Bare()])
+    with pytest.raises(UsageError, match=r"on_done of the hook .* cannot be called with an event"):
+        Agent(Script(), hooks=[Greedy()])
+    with pytest.raises(UsageError, match="the hook 'a hook' has no method of an event"):
+        Agent(Script("x"), hooks=[Wrong()]).call("Go.")
 
 
-def test_the_log_says_which_call_a_line_is_of(caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO", "house")
-    agent = Agent(Script("Hi."), hooks=[LoggingHook("house")], world=IDS)
-    ids = [agent.changed(model=Script("Hi.")).call("Hello").record.id for _ in range(2)]
-    lines = [record for record in caplog.records if record.name == "house"]
-    assert [record.fsm_agent["call"] for record in lines if record.fsm_agent["event"] == "Done"] == ids
-    assert [record.getMessage().partition(":")[0] for record in lines] == ids
+def test_the_log_names_the_call_and_where_it_is(caplog: pytest.LogCaptureFixture):
+    inner = Agent(Script("one"), name="inner")
+    agent = Agent(
+        Script(call("inner", task="1"), "Done."),
+        functions=[inner],
+        name="boss",
+        hooks=[LoggingHook("bank")],
+        world={"new_id": lambda: "c"},
+    )
+    with caplog.at_level(logging.DEBUG, logger="bank"):
+        agent.call("Go.")
+    logged = [(r.getMessage(), r.fsm_agent) for r in caplog.records if r.name == "bank"]  # type: ignore[attr-defined]
+    assert logged[0][0].startswith("call c: Stepped ")
+    assert (logged[0][1]["call"], logged[0][1]["agent"], "path" in logged[0][1]) == ("c", "boss", False)
+    ((line, about), *_) = [(line, about) for line, about in logged if "path" in about]
+    assert line.startswith("call c/run:1.0: ")
+    assert (about["call"], about["agent"], about["path"]) == ("c/run:1.0", "inner", "run:1.0")
+
+
+def test_the_terminal_says_whose_a_line_is_only_while_there_are_several(capsys: pytest.CaptureFixture[str]):
+    hook = TerminalHook()
+    agent = Agent(Meeting(threading.Barrier(2)), name="echo", hooks=[hook], world={"new_id": unique()})
+    threads = [threading.Thread(target=agent.call, args=(task,)) for task in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    out, err = capsys.readouterr()
+    assert sorted(out.split("\n")) == ["", "You said a", "You said b"]
+    assert "c0: " in err or "c1: " in err
+    Agent(Script("x"), hooks=[hook], world={"new_id": unique()}).call("Go.")
+    assert "c0: " not in capsys.readouterr().err
+
+
+class OfRecords:
+    """A hook that may be sent to another program."""
+
+    def on_done(self, event: Any, record: Any) -> None:
+        print(record.state)
+
+
+def test_a_hook_that_comes_from_another_program_is_given_the_record_there(tmp_path: Any):
+    (tmp_path / "hook").write_bytes(pickle.dumps(OfRecords()))
+    program = f"""
+import pickle, sys
+sys.path[:0] = {sys.path!r}
+sys.modules["{__name__}"] = __import__("test_hooks_of_calls")
+from fsm_agent.agents.hooks import make_listener
+from fsm_agent.messages import Done
+from fsm_agent import Agent
+from fsm_agent.testing import Script
+hook = pickle.loads(open({str(tmp_path / "hook")!r}, "rb").read())
+one = Agent(Script("x")).seed("Go.")
+make_listener([hook], one, "")(Done(one.outcome))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.stderr, ran.stdout) == ("", "Seeded\n")

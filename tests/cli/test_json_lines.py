@@ -18,6 +18,7 @@ from fsm_agent.cli.json_lines import MAX_LINE, MAX_TEXT, LineWriter, event_line
 from fsm_agent.messages import event as events
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages.where import Where
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
 TOOLS = f"""
@@ -102,6 +103,14 @@ def test_an_event_inside_has_its_path():
     told = json.loads(event_line(event))
     assert (told["type"], told["path"]) == ("arguments_delta", "run:1.0/ask:2")
     assert told["arguments_json"] == '{"password": "***"'
+
+
+def test_a_line_says_whose_it_is_where_that_is_known():
+    where = Where("c1", "", "boss", "")
+    for event in (events.TextDelta("x"), events.FunctionProgress("1.0", "f", [["x" * MAX_TEXT] * 100])):
+        told = json.loads(event_line(event, where))
+        assert (told["call"], told["agent"]) == ("c1", "boss")
+    assert "call" not in json.loads(event_line(events.TextDelta("x")))
 
 
 OF_THE_LAST_LINE = (events.Done, events.Suspended)

@@ -1,4 +1,4 @@
-"""Is every change of a dialog told, by positions, before the step that makes it, to whoever listens and nobody else?"""
+"""Is every change of a dialog told, as positions, before the step that makes it, to those who listen alone?"""
 
 from __future__ import annotations
 

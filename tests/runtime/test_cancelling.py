@@ -6,11 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+import tenacity
 from support.agent_calls import assert_sendable
 from support.drivers import (
     DRIVERS,
@@ -24,7 +26,7 @@ from support.drivers import (
 )
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.errors import RateLimited, UsageError
+from fsm_agent.errors import CallFailed, RateLimited, UsageError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions.function import Function, function
 from fsm_agent.functions.policy import Retries
@@ -33,6 +35,7 @@ from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Cancelled
 from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.dialog import Dialog
@@ -340,6 +343,142 @@ def test_the_deadline_ends_whatever_is_waited_for(pending: str, driven: Driver):
     assert one.record.ending.reason is Reason.EXPIRED
     assert 0.2 <= took_s < 0.2 + PROMPT_S
     assert_sendable(one.record.dialog)
+
+
+class Deaf(Script):
+    """A model that takes no notice of a timeout at its first request: it waits, or says something without an end."""
+
+    def __init__(self, *entries: Any, says: str = "") -> None:
+        super().__init__(*entries)
+        self.says = says
+        self.asked = 0
+        self.free = threading.Event()
+
+    def is_first(self) -> bool:
+        self.asked += 1
+        return self.asked == 1
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_first():
+            self.free.wait(LONG_S)
+        return super().complete(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        if self.is_first():
+            while self.says and not self.free.is_set():
+                yield TextDelta(self.says)
+            self.free.wait(LONG_S)
+        yield from super().stream(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        if self.is_first():
+            await asyncio.sleep(LONG_S)
+        return super().complete(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        if self.is_first():
+            while self.says:
+                yield TextDelta(self.says)
+                await asyncio.sleep(0)
+            await asyncio.sleep(LONG_S)
+        for item in super().stream(request):
+            yield item
+
+
+def listen_slowly(agent: Agent[Any, Any]) -> None:
+    for event in agent.stream("Go."):
+        if isinstance(event, TextDelta):
+            time.sleep(0.001)
+
+
+async def alisten_slowly(agent: Agent[Any, Any]) -> None:
+    async for event in agent.astream("Go."):
+        if isinstance(event, TextDelta):
+            await asyncio.sleep(0.001)
+
+
+def in_loop(work: Any) -> None:
+    asyncio.run(work)
+
+
+VERBS: dict[str, Callable[[Agent[Any, Any]], Any]] = {
+    "call": lambda agent: agent.call("Go."),
+    "stream": lambda agent: list(agent.stream("Go.")),
+    "stream, slowly": listen_slowly,
+    "acall": lambda agent: in_loop(agent.acall("Go.")),
+    "astream, slowly": lambda agent: in_loop(alisten_slowly(agent)),
+}
+at_once = {"clock": SystemClock(), "backoff": tenacity.wait_none()}
+
+
+@pytest.mark.spec("4.30: a time limit for a step")
+@pytest.mark.parametrize("says", ["", "more and "])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_request_to_a_model_that_is_deaf_is_given_up_and_made_again(verb: str, says: str):
+    model = Deaf("fine", says=says)
+    agent = Agent(model, limits=Limits(request_s=0.3, recalls=1), world=at_once)
+    took_s = driven_in_time(lambda: VERBS[verb](agent), model.free)
+    assert 0.3 <= took_s < 2
+    assert model.asked == 2
+
+
+@pytest.mark.parametrize("says", ["", "more and "])
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_deadline_ends_a_request_to_a_model_that_is_deaf(verb: str, says: str):
+    model = Deaf("fine", says=says)
+    agent = Agent(model, limits=Limits(deadline_s=0.3), world=at_once)
+    took_s = driven_in_time(lambda: VERBS[verb](agent), model.free)
+    assert 0.3 <= took_s < 2
+    assert model.asked == 1
+
+
+def driven_in_time(drive: Callable[[], Any], free: threading.Event) -> float:
+    """Return how many seconds a drive takes that ends by itself."""
+
+    def quietly() -> None:
+        with suppress(CallFailed):
+            drive()
+
+    driver, began = threading.Thread(target=quietly, daemon=True), time.monotonic()
+    driver.start()
+    driver.join(5)
+    has_ended, took_s = not driver.is_alive(), time.monotonic() - began
+    free.set()
+    driver.join(5)
+    assert has_ended
+    return took_s
+
+
+@pytest.mark.parametrize("what", ["timeout", "deadline", "deadline around"])
+def test_a_lone_plain_function_of_a_call_ends_in_time(what: str):
+    """`call` would run it in its own thread, if it had no limit."""
+    free = threading.Event()
+    limits = Limits(deadline_s=0.3) if what == "deadline" else Limits()
+    work = Function(name="work", call=lambda: free.wait(LONG_S), timeout_s=0.3 if what == "timeout" else None)
+    agent: Agent[Any, Any] = Agent(Script(call("work"), "fine"), functions=[work], limits=limits, world=at_once)
+    if what == "deadline around":
+        inner = agent.changed(name="inner")
+        agent = Agent(Script(call("inner", task="x")), functions=[inner], limits=Limits(deadline_s=0.3), world=at_once)
+    took_s = driven_in_time(lambda: agent.call("Go."), free)
+    assert 0.3 <= took_s < 2
+
+
+@pytest.mark.parametrize("end", [AgentCall.cancel, AgentCall.stop])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_lone_plain_function_ends_with_a_call_that_others_have(is_streamed: bool, end: Callable[..., None]):
+    free, begun = threading.Event(), threading.Event()
+
+    def work() -> None:
+        """Work."""
+        begun.set()
+        free.wait(LONG_S)
+
+    agent = Agent(Script(call("work"), "never"), functions=[work])
+    one = agent.seed("Go.")
+    threading.Thread(target=lambda: begun.wait(10) and end(one, "off"), daemon=True).start()
+    took_s = driven_in_time(lambda: list(agent.stream(one)) if is_streamed else agent.run(one), free)
+    assert took_s < 1
+    assert one.record.ending.detail == "off"
 
 
 @anyhow

@@ -35,6 +35,7 @@ from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.messages.event import Event
+from fsm_agent.messages.where import Where
 
 _LEAST = 40  # columns next to the names
 app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
@@ -212,10 +213,24 @@ class _Steps:
         self._screen = screen
         self._lines = lines
 
-    def on_event(self, event: Event) -> None:
+    def of_call(self, where: Where) -> _StepsOfCall:
+        return _StepsOfCall(self, where)
+
+    def show(self, event: Event, where: Where) -> None:
         self._screen.pause()
-        self._lines.take(event)
+        self._lines.take(event, where)
         self._screen.take(event)
+
+
+class _StepsOfCall:
+    """The hook of one call."""
+
+    def __init__(self, steps: _Steps, where: Where) -> None:
+        self._steps = steps
+        self._where = where
+
+    def on_event(self, event: Event) -> None:
+        self._steps.show(event, self._where)
 
 
 def _import(modules: Many) -> None:
