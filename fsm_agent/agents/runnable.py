@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from fsm_agent.agents import many
-    from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.delegation import from_functions
+    from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.options import Progress
     from fsm_agent.lifecycle.outcomes import Outcome
     from fsm_agent.runtime.inner_calls import InnerCalls
