@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, by_stream
 
+from fsm_agent import flows
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.delegation import from_functions
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, function
@@ -29,7 +29,6 @@ from fsm_agent.lifecycle.prices import Price
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import FunctionProgress
 from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.runtime.sync_driver import LEFT
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.memory import MemoryStore
@@ -88,9 +87,7 @@ def inner(*replies: Any, **options: Any) -> Agent[Any, Any]:
 ways = pytest.mark.parametrize(
     "way", [by_run, by_run_unheard, by_stream, by_arun, by_astream], ids=lambda way: way.__name__
 )
-kinds = pytest.mark.parametrize(
-    "asking", [plain, coroutine, in_the_drivers_thread], ids=lambda asking: asking.__name__
-)
+kinds = pytest.mark.parametrize("asking", [plain, coroutine, in_the_drivers_thread], ids=lambda asking: asking.__name__)
 both = pytest.mark.parametrize("asking", [plain, coroutine], ids=lambda asking: asking.__name__)
 
 
@@ -217,8 +214,7 @@ class Waiting(Script):
         return super().complete(request, timeout_s=timeout_s)
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-        await asyncio.to_thread(self._barrier.wait, 10)
-        return await super().acomplete(request, timeout_s=timeout_s)
+        return await asyncio.to_thread(self.complete, request)
 
 
 class Slow(Script):
@@ -249,13 +245,6 @@ class Slow(Script):
 @both
 def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask):
     child = Agent(Waiting(3), name="inner")
-    if way in (by_run, by_stream, by_astream, by_arun):
-        child.model.stream = lambda request, timeout_s=None: iter([child.model.complete(request)])
-
-        async def astream(request: Any, timeout_s: Any = None) -> Any:
-            yield await child.model.acomplete(request)
-
-        child.model.astream = astream
     result = driven(outer(asking(child), n=3, store=MemoryStore()), way, run_id="r")
     assert [f.result for f in result.function_calls] == ["Found."] * 3
     assert result.usage.total_tokens == 26
@@ -327,18 +316,23 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
     assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
 
 
-@both
-def test_a_child_that_was_cut_off_alone_is_asked_again(asking: Ask):
+def test_a_child_that_its_function_cut_off_is_asked_again():
     store = MemoryStore()
-    agent = outer(asking(inner("Found.")), store=store)
-    one = agent.seed("Go.", run_id="r")
-    runs = agent.runs
-    left = Agent(Script("x"), name="inner", store=store).seed("t0", run_id="r/1.0/1")
-    left.cancel(LEFT)
-    with suppress(CallFailed):
-        Agent(Script("x"), name="inner", store=store).run(left)
-    assert agent.run(one).function_calls[0].result == "Found."
-    assert {run.id for run in runs.store.list()} == {"r", "r/1.0/1", "r/1.0/1-2"}
+
+    async def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        try:
+            async with asyncio.timeout(0.1):
+                return str((await context.acall(Agent(Slow(), name="inner"), task)).output)
+        except TimeoutError:
+            raise Crash from None
+
+    with suppress(Crash):
+        outer(Function.of(ask), store=store).call("Go.", run_id="r")
+    assert store.load("r/1.0/1").run.is_ended
+    again = outer(coroutine(inner("Found.")), store=store, model=Script(spending(1, "Done.")))
+    assert again.resume("r").function_calls[0].result == "Found."
+    assert {run.id for run in store.list()} == {"r", "r/1.0/1", "r/1.0/1-2"}
 
 
 # After a crash
@@ -408,7 +402,11 @@ def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
     store = MemoryStore()
     crashed(asking, store)
     agent = outer(
-        asking(inner()), store=store, model=Script(spending(1, "Done.")), approve=lambda f: True, limits=Limits(tokens=99)
+        asking(inner()),
+        store=store,
+        model=Script(spending(1, "Done.")),
+        approve=lambda f: True,
+        limits=Limits(tokens=99),
     )
     assert agent.resume("r").function_calls[0].result == "Found."
 
@@ -417,7 +415,9 @@ def test_a_name_that_the_function_gives_is_kept():
     store = MemoryStore()
     outer(plain(inner("Found."), options={"run_id": "mine"}), store=store).call("Go.")
     assert "mine" in {run.id for run in store.list()}
-    found = outer(plain(inner("x"), options={"run_id": "mine"}), store=store, model=Script(call("ask", task="other"), "y"))
+    found = outer(
+        plain(inner("x"), options={"run_id": "mine"}), store=store, model=Script(call("ask", task="other"), "y")
+    )
     assert RunExists.__name__ in found.call("Go.").function_calls[0].error
 
 
@@ -429,14 +429,24 @@ def test_an_agent_with_a_store_of_its_own_uses_that_of_the_outer_call():
     assert len(own.list()) == 1
 
 
-def test_a_run_that_another_drives_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(from_functions, "BUSY_S", 0.01)
-    store = MemoryStore()
-    crashed(plain, store)
-    lease = store.claim("other", for_s=0.3, run="r/1.0/1") if not store.load("r/1.0/1").run.is_ended else None
-    assert lease is None
-    result = outer(plain(inner()), store=store, model=Script("Done.")).resume("r")
-    assert result.function_calls[0].result == "Found."
+@both
+def test_a_run_that_another_drives_is_waited_for(asking: Ask):
+    store, model = MemoryStore(), Slow()
+    agent = outer(asking(Agent(model, name="inner")), store=store)
+
+    def stop(event: Any) -> None:
+        if isinstance(event, FunctionProgress):
+            assert model.asked.wait(10)
+            raise Stop
+
+    with suppress(Stop):
+        agent.run(agent.seed("Go.", run_id="r"), stop)
+    lease = store.claim("other", for_s=0.4, run="r/1.0/1")
+    assert lease
+    since_s = time.monotonic()
+    again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
+    assert again.resume("r").function_calls[0].result == "Found."
+    assert time.monotonic() - since_s > 0.2
 
 
 # Others than agents, and other contexts
@@ -483,9 +493,9 @@ def test_a_team_counts_its_tokens_once():
         def answer(self, task: str) -> str:
             return str(outer(plain(helper)).call(task).output)
 
-    assert Team().call("Go.").usage.total_tokens == 16
-    helper = inner(spending(5, "Found."))
-    assert outer(plain(Team())).call("Go.").usage.total_tokens == 11 + 16
+    assert Team(client=Script()).call("Go.").usage.total_tokens == 16
+    helper = inner(spending(5, "Found."), limits=Limits(depth=4))
+    assert outer(plain(Team(client=Script()))).call("Go.").usage.total_tokens == 11 + 16
 
 
 def test_a_thread_of_the_functions_own_is_as_deep():
@@ -499,3 +509,56 @@ def test_a_thread_of_the_functions_own_is_as_deep():
 
     child = inner(spending(5, "Found."))
     assert outer(Function.of(ask)).call("Go.").function_calls[0].result == "1"
+
+
+# Flows
+
+
+def letters(child: Any, *, store: Any = None) -> Any:
+    """A flow whose first state asks an agent, and whose second is a function that asks one."""
+
+    @flows.call(child)
+    def writing(d: str) -> str:
+        return d
+
+    @flows.execute
+    def reading(d: str, context: Context[Any]) -> str:
+        return str(context.call(child, d).output)
+
+    done = flows.end("done")
+    rows = [writing.done(reading, do=lambda d, a: a), reading.done(done, do=lambda d, a: a)]
+    return flows.Flow("letters", str, start=writing, rows=rows, store=store)
+
+
+def test_a_function_of_a_flow_counts_what_its_agent_takes():
+    store = MemoryStore()
+    result = letters(inner(spending(5, "One."), spending(7, "Two.")), store=store).call("Go.", run_id="f")
+    assert (result.output, result.usage.total_tokens) == ("Two.", 12)
+    assert {run.id for run in store.list()} == {"f", "f/reading#2/1"}
+
+
+@both
+def test_a_flow_is_called_as_an_agent_is(asking: Ask):
+    store = MemoryStore()
+    flow = letters(inner(spending(5, "One."), spending(7, "Two.")))
+    agent = outer(asking(flow), store=store, limits=Limits(tokens=100))
+    result = agent.call("Go.", run_id="r")
+    assert (result.function_calls[0].result, result.usage.total_tokens) == ("Two.", 23)
+    assert {"r", "r/1.0/1"} <= {run.id for run in store.list()}
+    flow = letters(inner(spending(50, "One."), spending(70, "Two.")))
+    with pytest.raises(CallFailed, match="limits.tokens is 60"):
+        outer(asking(flow), limits=Limits(tokens=60)).call("Go.")
+
+
+@both
+def test_the_run_of_a_flow_is_found_again(asking: Ask):
+    store = MemoryStore()
+
+    def fall() -> None:
+        raise Crash
+
+    flow = letters(inner(spending(5, "One."), spending(7, "Two.")))
+    with suppress(Crash):
+        outer(asking(flow, after=fall), store=store, limits=Limits(tokens=100)).call("Go.", run_id="r")
+    agent = outer(asking(letters(inner())), store=store, limits=Limits(tokens=100), model=Script(spending(1, "Done.")))
+    assert agent.resume("r").function_calls[0].result == "Two."
