@@ -81,5 +81,9 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
 def request_differences(one: Header, other: Header) -> list[str]:
     """Return, in words, how two runs differ in what they began with."""
     seeds = [{**from_json(bytes(header.seed), Any), "lent": None} for header in (one, other)]
-    compared: dict[str, list[Any]] = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
+    compared: dict[str, list[Any]] = {
+        "data": seeds,
+        "extra": [one.extra, other.extra],
+        "agent": [one.agent, other.agent],
+    }
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

@@ -411,6 +411,41 @@ def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
     assert agent.resume("r").function_calls[0].result == "Found."
 
 
+@ways
+def test_each_child_has_what_the_one_before_has_left(way: Any):
+    lent: list[Limits] = []
+
+    async def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        for _ in range(2):
+            lent.append((await context.acall(child, task)).record.limits)
+        return "both"
+
+    child = inner(spending(5, "One."), spending(7, "Two."), limits=Limits(deadline_s=500.0))
+    result = driven(outer(Function.of(ask), limits=Limits(tokens=100, deadline_s=60.0)), way)
+    assert result.function_calls[0].result == "both"
+    assert [limits.tokens for limits in lent] == [90, 85]
+    assert all(0.0 < limits.deadline_s <= 60.0 for limits in lent if limits.deadline_s is not None)
+    assert None not in [limits.deadline_s for limits in lent]
+
+
+@both
+def test_a_child_that_was_interrupted_goes_on(asking: Ask):
+    store = MemoryStore()
+
+    @function
+    def look() -> str:
+        """Look."""
+        raise Crash
+
+    with suppress(Crash):
+        child = inner(spending(5, call("look")), functions=[look])
+        outer(asking(child), store=store).call("Go.", run_id="r")
+    child = inner(spending(7, "Found."), functions=[Function.of(lambda: "seen", name="look", description="Look.")])
+    result = outer(asking(child), store=store, model=Script(spending(1, "Done."))).resume("r")
+    assert (result.function_calls[0].result, result.usage.total_tokens) == ("Found.", 23)
+
+
 def test_a_name_that_the_function_gives_is_kept():
     store = MemoryStore()
     outer(plain(inner("Found."), options={"run_id": "mine"}), store=store).call("Go.")
@@ -546,7 +581,7 @@ def test_a_flow_is_called_as_an_agent_is(asking: Ask):
     assert (result.function_calls[0].result, result.usage.total_tokens) == ("Two.", 23)
     assert {"r", "r/1.0/1"} <= {run.id for run in store.list()}
     flow = letters(inner(spending(50, "One."), spending(70, "Two.")))
-    with pytest.raises(CallFailed, match="limits.tokens is 60"):
+    with pytest.raises(CallFailed, match=r"limits\.tokens is 60"):
         outer(asking(flow), limits=Limits(tokens=60)).call("Go.")
 
 
