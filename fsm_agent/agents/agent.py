@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents import conversation as conversations
     from fsm_agent.agents.conversation import Conversation
     from fsm_agent.agents.delegation import delegate as delegates
-    from fsm_agent.agents.delegation import handoffs
+    from fsm_agent.agents.delegation import from_functions, handoffs
     from fsm_agent.agents.options import AgentChanges, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.context import view as views
@@ -80,12 +80,14 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
+    from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 else:
     conversations = deferred("fsm_agent.agents.conversation")
     delegates = deferred("fsm_agent.agents.delegation.delegate")
+    from_functions = deferred("fsm_agent.agents.delegation.from_functions")
     handoffs = deferred("fsm_agent.agents.delegation.handoffs")
     payloads = deferred("fsm_agent.messages.payload")
     views = deferred("fsm_agent.context.view")
@@ -343,13 +345,27 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         Raises:
             UsageError: A variable is missing, an option or a setting unknown, or a dialog has nothing to answer.
         """
-        call = self.build_call(task, options)
+        return self._kept_in_store(self.build_call(task, options), options)
+
+    def _kept_in_store(self, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
+        """Give a call that has not begun a journal if the agent has a store; return the call.
+
+        Raises:
+            UsageError: It has none, and the options name a run.
+        """
         if self.store is not None:
             attach_journal(self, call, options)
         elif options.get("run_id") is not None:
             raise UsageError(
                 f"run_id {options['run_id']!r} names a run in a store, and the agent has none: store='runs.db'"
             )
+        return call
+
+    def seed_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> AgentCall[Any]:
+        call = from_functions.lent_call(self.build_call(task, options), around)
+        if around.recorder is None:
+            return self._kept_in_store(call, options)
+        attach_journal(self, call, {**options, "run_id": options.get("run_id") or around.next_name()})
         return call
 
     def build_call(

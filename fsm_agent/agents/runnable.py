@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     import asyncio
 
     from fsm_agent.agents import many
+    from fsm_agent.agents.delegation import from_functions
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.options import Progress
     from fsm_agent.lifecycle.outcomes import Outcome
+    from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
+    from_functions = deferred("fsm_agent.agents.delegation.from_functions")
 
 Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
@@ -149,6 +152,27 @@ class Runnable(ABC):
             prompts: Prompts of tasks, by their paths.
         """
         return self.definition(deps=deps)
+
+    # For functions of other calls: see `Context.call`
+
+    def seed_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        """Return a process that has not begun, for a function of the process around it.
+
+        Raises:
+            UsageError: It cannot be part of another.
+        """
+        raise UsageError(
+            f"{shown(self)} is not part of another call, but has runs of its own: its call(…) makes one, and an agent"
+            " or a flow would be right here"
+        )
+
+    def call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        """Do a task as part of the call around, and return its result."""
+        return from_functions.call_inside(self, task, options, around)
+
+    async def acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        """`call_inside` for asyncio."""
+        return await from_functions.acall_inside(self, task, options, around)
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         """Return answers to the questions of a run as outcomes by key."""

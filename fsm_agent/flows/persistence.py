@@ -13,6 +13,7 @@ from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore, snapshot
+from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.machine.journal import VERSION, Header, Journal
 from fsm_agent.store.claiming import Definition
 
@@ -26,6 +27,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
     version: int  # of the flow
     data: msgspec.Raw
     depth: int = 0
+    lent: Limits | None = None  # what the call around it had left of its budgets
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
@@ -36,7 +38,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
         name: Its name in the store; empty: a new one.
     """
     r, flow = run.record, run.flow
-    seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth)
+    seed = FlowSeed(version=flow.version, data=msgspec.Raw(flow.data_json(r.data).encode()), depth=r.depth, lent=r.lent)
     format: Literal[1] = VERSION
     header = Header(
         version=format,
@@ -73,11 +75,15 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
-    return flow.record_of(data, seed.depth, extra).changed(version=flow.version)
+    return flow.record_of(data, seed.depth, extra).changed(version=flow.version, lent=seed.lent)
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
     """Return, in words, how two runs differ in what they began with."""
-    seeds = [from_json(bytes(header.seed), Any) for header in (one, other)]
-    compared = {"data": seeds, "extra": [one.extra, other.extra], "agent": [one.agent, other.agent]}
+    seeds = [{**from_json(bytes(header.seed), Any), "lent": None} for header in (one, other)]
+    compared: dict[str, list[Any]] = {
+        "data": seeds,
+        "extra": [one.extra, other.extra],
+        "agent": [one.agent, other.agent],
+    }
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Definition
     from fsm_agent.store.runs import Runs
 
@@ -134,10 +135,30 @@ class FlowVerbs(Runnable, Generic[D]):
         Raises:
             FlowError: The data have another type.
         """
+        return self._kept_in_store(self._unstored(data, options), options)
+
+    def _unstored(self, data: D, options: Mapping[str, Any]) -> FlowRun[D]:
+        """Return a run that has not begun, and is in no store."""
         self.check_options(options)
         flow = self._flow
         record = flow.record_of(data, current_depth(), options.get("extra"))
-        run = FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
+        return FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
+
+    def seed_inside(self, data: D, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[D]:
+        made = self._unstored(data, options)
+        made.run_context.join(around)
+        run = FlowRun(made.flow, around.lent(made.record), made.run_context)
+        if around.recorder is None:
+            return self._kept_in_store(run, options)
+        attach_journal(run, run_name(options) or around.next_name())
+        return run
+
+    def _kept_in_store(self, run: FlowRun[D], options: Mapping[str, Any]) -> FlowRun[D]:
+        """Give a run that has not begun a journal if the flow has a store; return the run.
+
+        Raises:
+            UsageError: It has none, and the options name a run.
+        """
         if self.store is not None:
             attach_journal(run, run_name(options))
         elif (run_id := options.get("run_id")) is not None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent._internal.generics import New
+    from fsm_agent.agents.agent import Agent
+    from fsm_agent.agents.options import CallOptions
+    from fsm_agent.agents.verbs import Asked, Messages, Out, Typed
+    from fsm_agent.lifecycle.call_result import CallResult
 
 Deps = TypeVar("Deps", default=object, covariant=True)
 _BY_HAND = FunctionCall(name="", arguments_json="{}")
@@ -24,6 +34,13 @@ def _never() -> bool:
     return False
 
 
+class Around(Protocol):
+    """The agent call whose function is run, for the calls that the function makes."""
+
+    @property
+    def key(self) -> str: ...
+
+
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
@@ -32,30 +49,99 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     Args:
         deps: What the agent's caller shares with its functions: a database, a user, a cache.
-        call: The model's function call.
+        function_call: The model's function call.
         agent_call_id: The id of the agent call.
         depth: How many agent calls this one is inside of; 0 for one that no function started.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
         emit: Reports progress to observers; not visible to the model.
         is_cancelled: Whether the agent call is being stopped: a long function checks it now and then, and returns.
         release: Removes the results of these rounds (from 1) from all later requests to the model.
+        around: The call that `call` makes calls inside of; None: the context was made by hand.
     """
 
-    hidden = ("deps", "emit", "is_cancelled", "release")
+    hidden = ("deps", "emit", "is_cancelled", "release", "around")
 
     deps: Deps
-    call: FunctionCall = _BY_HAND
+    function_call: FunctionCall = _BY_HAND
     agent_call_id: str = ""
     depth: int = 0
     attempt: int = 1
     emit: Callable[[Any], None] = _unheard
     is_cancelled: Callable[[], bool] = _never
     release: Callable[[Iterable[int]], None] = _unheard
+    around: Around | None = None
 
     @property
     def idempotency_key(self) -> str:
         """An id that is the same in every attempt at this call, even after a resume, so that a payment is made once."""
-        return f"{self.agent_call_id}/{self.call.id}"
+        return f"{self.agent_call_id}/{self.function_call.id}"
+
+    @overload
+    def call(self, agent: Agent[Any, Out], task: Asked, /, **options: Unpack[CallOptions[Any]]) -> CallResult[Out]: ...
+    @overload
+    def call(
+        self, agent: Agent[Any, Any], task: Typed[New], /, **options: Unpack[CallOptions[Any]]
+    ) -> CallResult[New]: ...
+    @overload
+    def call(
+        self, agent: Agent[Any, Any], task: Messages, /, **options: Unpack[CallOptions[Any]]
+    ) -> CallResult[Any]: ...
+    @overload
+    def call(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
+    def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
+        """Have an agent, a flow or an orchestrator do a task, as part of the call whose function this is.
+
+        The call inside counts in the outer call's usage, and has what is left of its budgets and its time.  It has the
+        same deps, unless others are given, and the approver of the call around if its agent has none.  It ends with
+        the function.  If the outer call is in a store, so is this one, under the name of the function call and a
+        number: when the function is run again after a crash, it goes on or its result is returned.
+
+        In a coroutine function, `acall` is right.  In a context that was made by hand, it is ``agent.call``.
+
+        Args:
+            agent: The agent.
+            task: Its task, as its own ``call`` takes it.
+            options: Those of its own ``call``.
+
+        Raises:
+            CallFailed: The call inside failed, or is nested deeper than `Limits.depth`.
+            UsageError: ``agent`` is none, or it waits for a person, for whom no function can wait.
+        """
+        make: Any = _verb(agent, "call", is_inside=self.around is not None)
+        options = {"deps": self.deps, **options}
+        return make(task, **options) if self.around is None else make(task, options, self.around)
+
+    @overload
+    async def acall(
+        self, agent: Agent[Any, Out], task: Asked, /, **options: Unpack[CallOptions[Any]]
+    ) -> CallResult[Out]: ...
+    @overload
+    async def acall(
+        self, agent: Agent[Any, Any], task: Typed[New], /, **options: Unpack[CallOptions[Any]]
+    ) -> CallResult[New]: ...
+    @overload
+    async def acall(
+        self, agent: Agent[Any, Any], task: Messages, /, **options: Unpack[CallOptions[Any]]
+    ) -> CallResult[Any]: ...
+    @overload
+    async def acall(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
+    async def acall(self, agent: Any, task: Any, /, **options: Any) -> Any:
+        """`call` for asyncio."""
+        make: Any = _verb(agent, "acall", is_inside=self.around is not None)
+        options = {"deps": self.deps, **options}
+        return await (make(task, **options) if self.around is None else make(task, options, self.around))
+
+
+def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
+    """Return the method of an agent that makes a call.
+
+    Raises:
+        UsageError: It has none.
+    """
+    found: Any = None if isinstance(agent, type) else getattr(agent, f"{verb}_inside", None)
+    if found is None:
+        raise UsageError(f"context.{verb} is given {shown(agent)}: an agent, and then its task, would be right")
+    return found if is_inside else getattr(agent, verb)  # type: ignore[no-any-return]
 
 
 def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call") -> bool:

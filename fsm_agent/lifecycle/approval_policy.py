@@ -46,7 +46,7 @@ UNATTENDED = Gate()  # without an approver
 
 def context_of(call: FunctionCall, r: CallRecord, deps: Any) -> Context[Any]:
     """Return the `Context` in which an approver or a predicate judges ``call``."""
-    return Context(deps=deps, call=call, agent_call_id=r.id, depth=r.depth)
+    return Context(deps=deps, function_call=call, agent_call_id=r.id, depth=r.depth)
 
 
 def approved_keys(r: CallRecord) -> set[str]:

@@ -353,7 +353,7 @@ class AgentCall(Driven, Generic[Out]):
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
             raise UsageError(f"there is no state {at!r} to fork at: there are {len(states)}, from 0")
-        forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in _OPTIONS}).journaled()
+        forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in CALL_PARTS}).journaled()
         forked.client = self.client
         return forked
 
@@ -432,7 +432,7 @@ class AgentCall(Driven, Generic[Out]):
         """Return the arguments of the call besides its record; for an ended call, only the prompt."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
-        return {name: getattr(self, name) for name in ("prompt", *_OPTIONS)}
+        return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
 
     def closed_again(self) -> CallRecord:
         """Return the record with the policies applied again to pending calls without approval.
@@ -542,7 +542,7 @@ class AgentCall(Driven, Generic[Out]):
         return (newest.fingerprint,)
 
 
-_OPTIONS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
+CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
 
 
 def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:

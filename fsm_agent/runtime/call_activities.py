@@ -334,7 +334,8 @@ class FunctionActivity(Activity):
 
     def begin(self) -> None:
         tell = partial(self.driver.report, self.key)
-        self.run = self.run_class(self.effect, self.process, self.world, tell, has_listener=self.driver.has_listener)
+        heard, recorder = self.driver.has_listener, self.driver.recorder
+        self.run = self.run_class(self.effect, self.process, self.world, tell, has_listener=heard, recorder=recorder)
         self.since_s = time.monotonic()
 
     def perform(self) -> Outcome:
@@ -357,7 +358,7 @@ class FunctionActivity(Activity):
         ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s, run.traceback)
         return (*self.wrap_events((ended, *run.changes)), *steps)
 
-    def timeout_outcome(self) -> Returned:
+    def timeout_outcome(self) -> Returned | FunctionFailed:
         return timeout_outcome(self.run)
 
     def returned_outcome(self) -> Any:
@@ -369,8 +370,17 @@ class FunctionActivity(Activity):
             self.is_dropped = True  # it runs on, and its outcome is posted to the new holder of the run
             recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
             return
-        self.run.cancel()
+        if self.run.inner is None:
+            self.run.cancel()
+        else:
+            self.run.cancel(is_over=self._is_over())
         super().abandon()
+
+    def _is_over(self) -> bool:
+        """Return whether nobody will run the function again: its call has an outcome, or is about to have one."""
+        if self.timeout_s is not None and time.monotonic() >= self.since_s + self.timeout_s:
+            return True
+        return all(effect.key != self.key for effect in self.driver.process.effects)
 
 
 def time_left(call: AgentCall, world: World) -> float | None:

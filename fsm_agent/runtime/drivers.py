@@ -36,6 +36,7 @@ def run(
     recorder: Recorder | None = None,
     *,
     is_shared: bool = True,
+    may_rest: Callable[[], bool] | None = None,
 ) -> P:
     """Drive a process, such as an agent call, to its end, or until it waits for an answer that the driver cannot give.
 
@@ -45,11 +46,14 @@ def run(
         sink: Receives every event; the model's reply is then streamed.
         recorder: Writes the journal of the process, and gives the run back at the end.
         is_shared: Whether code other than the caller has the process, or gets it while it runs, and may cancel it.
+        may_rest: See `SyncDriver`.
 
     Raises:
         UsageError: The process is being driven already.
     """
-    with SyncDriver(process, world, has_listener=sink is not None, recorder=recorder, is_shared=is_shared) as driver:
+    with SyncDriver(
+        process, world, sink is not None, recorder=recorder, is_shared=is_shared, may_rest=may_rest
+    ) as driver:
         for event in driver.events():
             if event is None:
                 driver.wait()

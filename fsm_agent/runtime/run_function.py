@@ -25,7 +25,9 @@ from fsm_agent.lifecycle.interpret import error_text, unprepared
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
+from fsm_agent.messages.reply import UNUSED
 from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.log import LOG, log_error
 from fsm_agent.runtime.log_lines import traceback_text, words
 from fsm_agent.runtime.result_pipeline import PipelineResult
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     import logging
 
     from fsm_agent.runtime import retry_delay as waits
+    from fsm_agent.runtime.recorder import Recorder
 else:
     asyncio, logging = deferred("asyncio"), deferred("logging")
     waits = deferred("fsm_agent.runtime.retry_delay")
@@ -57,8 +60,10 @@ class FunctionExecution:
         world: The world of that call.
         tell: Takes the events of the execution, from any thread.
         has_listener: Whether there is a listener, for whom tracebacks are made.
+        recorder: The recorder of the run that the call is part of; None: it is in no store.
 
     Attributes:
+        inner: The agent calls that the function makes; None: it takes no `Context`.
         raised: The exception that makes the agent call fail, until its driver takes it.
         traceback: The traceback of the function's exception, as text.
     """
@@ -73,6 +78,7 @@ class FunctionExecution:
         "ended",
         "function",
         "has_listener",
+        "inner",
         "is_cached",
         "is_cancelled",
         "is_plain",
@@ -92,6 +98,7 @@ class FunctionExecution:
         tell: Tell | None = None,
         *,
         has_listener: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         self.effect = effect
         self.function: Function = effect.function
@@ -111,10 +118,21 @@ class FunctionExecution:
         self.started_at_s = world.clock.now()
         self._call = call
         self._tell = tell
+        self.inner: InnerCalls | None = None
+        if self.function.takes_context:
+            key = f"{self.agent_call_id}/{effect.call.id}"
+            self.inner = InnerCalls(call, key, self.depth, world, recorder)
 
-    def cancel(self) -> None:
-        """Mark the run as no longer wanted."""
+    def cancel(self, *, is_over: bool = True) -> None:
+        """Mark the run as no longer wanted.
+
+        Args:
+            is_over: Whether nobody will run the function again.
+        """
         self.is_cancelled = True
+        if self.inner is not None:
+            self.inner.is_over = is_over
+            self.inner.is_left = True
 
     def check(self) -> None:
         """Raise `Aborted` if the run is no longer wanted."""
@@ -128,13 +146,14 @@ class FunctionExecution:
             return None
         return Context(
             deps=self._call.deps,
-            call=self.effect.call,
+            function_call=self.effect.call,
             agent_call_id=self.agent_call_id,
             depth=self.depth - 1,
             attempt=self.attempt,
             emit=self._emit,
             is_cancelled=lambda: self.is_cancelled,
             release=self._release,
+            around=self.inner,
         )
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
@@ -161,6 +180,11 @@ class FunctionExecution:
         """Return the outcome with the result of the pipeline."""
         self.returned, self.changes = ended.text, piped.events
         return piped.outcome
+
+    def with_usage(self, ended: Ended) -> Ended:
+        """Return an outcome with the tokens of the agent calls that the function has made."""
+        usage = UNUSED if self.inner is None else self.inner.usage
+        return ended if usage == UNUSED else ended.changed(usage=usage)
 
     @property
     def agent_call_id(self) -> str:
@@ -209,7 +233,7 @@ def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        run.ended = _run_plain(run, wait) if run.is_plain else _run_with_policy(run, wait)
+        run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
         return run.ended
     finally:
         _run.reset(token)
@@ -221,7 +245,7 @@ async def arun_function(run: FunctionExecution) -> Ended:
         return await _run_in_thread(run)
     token = _run.set(run)
     try:
-        run.ended = await (_arun_plain(run) if run.is_plain else _arun_with_policy(run))
+        run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
         return run.ended
     finally:
         _run.reset(token)
@@ -501,7 +525,8 @@ def _error_result(text: str, run: FunctionExecution) -> Returned:
     return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
 
 
-def timeout_outcome(run: FunctionExecution) -> Returned:
+def timeout_outcome(run: FunctionExecution) -> Ended:
     """Return the outcome of a function that exceeded its timeout."""
     LOG.warning("%s did not return within %g s", _log_subject(run), run.function.timeout_s)
-    return _error_result(f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s", run)
+    text = f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s"
+    return run.with_usage(_error_result(text, run))

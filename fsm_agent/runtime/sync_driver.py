@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import GeneratorType
@@ -13,13 +14,14 @@ from typing import Any, Self
 
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event
-from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.abort import Aborted, abort_in_force
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
+LEFT = "the function that made this agent call was left behind"
 LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
 
 
@@ -30,6 +32,8 @@ class SyncDriver(Reconciler):
 
     Args:
         is_shared: Whether code other than the caller has the process, and may cancel it.
+        may_rest: Whether the process rests where it stands if the function that this driver runs in was left behind;
+            otherwise it is cancelled.
     """
 
     def __init__(
@@ -40,11 +44,14 @@ class SyncDriver(Reconciler):
         is_streamed: bool = True,
         recorder: Recorder | None = None,
         is_shared: bool = True,
+        may_rest: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(process, world, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_BACKLOG)
         self._left_behind: list[ThreadTask[Any]] = []
+        self._may_rest = may_rest
+        self._is_to_rest = False
         self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
         self._may_be_ended = is_shared or recorder is not None or self._around is not None
 
@@ -79,10 +86,20 @@ class SyncDriver(Reconciler):
                 self.recorder.write()
 
     def _abandon(self) -> None:
-        self.process.cancel("the function that made this agent call was left behind")
+        if self._may_rest is not None and self._may_rest():
+            self._is_to_rest = True
+            self.wake()
+        else:
+            self.process.cancel(LEFT)
 
     def wait(self) -> None:
-        """Write the journal, or wait until something happens, for at most `patience_s` seconds."""
+        """Write the journal, or wait until something happens, for at most `patience_s` seconds.
+
+        Raises:
+            Aborted: The process is to rest where it stands.
+        """
+        if self._is_to_rest:
+            raise Aborted
         if self.is_to_write and self.recorder is not None:
             self.is_to_write = False
             self.recorder.write()

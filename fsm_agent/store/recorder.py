@@ -111,7 +111,7 @@ class StoreRecorder:
         self._chain: Chain = process.journal.chain
         self._save = save
         self.redact = redact
-        self._signing_key = signing_key
+        self.signing_key = signing_key
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -242,9 +242,9 @@ class StoreRecorder:
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
     def _pack_snapshot(self) -> bytes:
-        start = Chain(self._journal.header, self._signing_key).digest
+        start = Chain(self._journal.header, self.signing_key).digest
         document = to_json(Saved(start, self._chain.digest, self._save(self._process)))
-        return zlib.compress((signed(document, self._signing_key) if self._signing_key else document).encode(), 1)
+        return zlib.compress((signed(document, self.signing_key) if self.signing_key else document).encode(), 1)
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
         """Note that a batch is on disk; return whether there are posts to fetch."""

@@ -23,7 +23,7 @@ if typing.TYPE_CHECKING:
 Short: TypeAlias = Context[dict]
 Named = TypeAliasType("Named", Context[dict])
 CALL = FunctionCall(name="f", arguments_json='{"a": 1}', id="3.0")
-CONTEXT = Context(deps={"user": "ann"}, call=CALL, agent_call_id="c1", depth=2, attempt=3)
+CONTEXT = Context(deps={"user": "ann"}, function_call=CALL, agent_call_id="c1", depth=2, attempt=3)
 A_SCHEMA = {
     "type": "object",
     "properties": {"a": {"title": "A", "type": "integer"}},
@@ -134,7 +134,7 @@ class TestContext:
         assert CONTEXT.idempotency_key == "c1/3.0"
         assert CONTEXT.changed(attempt=4).idempotency_key == "c1/3.0"
         other = CALL.changed(id="3.1")
-        assert CONTEXT.changed(call=other).idempotency_key == "c1/3.1"
+        assert CONTEXT.changed(function_call=other).idempotency_key == "c1/3.1"
 
     def test_what_it_does_is_what_it_was_given(self):
         told: list[Any] = []
@@ -155,4 +155,4 @@ class TestContext:
         with pytest.raises(AttributeError, match="immutable"):
             CONTEXT.attempt = 5
         assert "secret" not in repr(Context(deps={"key": "secret"}))
-        assert json.loads(CONTEXT.call.arguments_json) == {"a": 1}
+        assert json.loads(CONTEXT.function_call.arguments_json) == {"a": 1}

@@ -147,7 +147,7 @@ def test_an_approver_may_know_who_asks(driven, is_trusted):
     assert (paid.result is not None) is is_trusted
     (context,) = seen
     assert (context.deps.name, context.depth, context.agent_call_id) == ("Ada", 1, one.record.id)
-    assert (context.call.name, context.call.id) == ("pay", "2.0")
+    assert (context.function_call.name, context.function_call.id) == ("pay", "2.0")
     assert context.idempotency_key == f"{one.record.id}/2.0"
 
 

@@ -99,7 +99,8 @@ class TestContext:
         assert way(run).text == "abab"
         (context,) = seen
         assert (context.deps, context.agent_call_id, context.depth, context.attempt) == ("ab", "c1", 0, 1)
-        assert (context.call.id, context.call.name, context.call.arguments) == ("2.0", "look", {"n": 2})
+        f = context.function_call
+        assert (f.id, f.name, f.arguments) == ("2.0", "look", {"n": 2})
         assert context.idempotency_key == "c1/2.0"
         assert "context" not in run.function.parameters["properties"]
 

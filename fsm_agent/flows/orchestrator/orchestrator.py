@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.verbs import Clients
     from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.runtime.world import World
     from fsm_agent.store.claiming import Definition
     from fsm_agent.store.runs import Runs
@@ -161,6 +162,9 @@ class Orchestrator(Runnable):
         """
         job = self.job(task, self.strategy)
         return self.flow.seed(job, **self._by_state(options))
+
+    def seed_inside(self, task: str | Payload, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[Job]:
+        return self.flow.seed_inside(self.job(task, self.strategy), self._by_state(options), around)
 
     @with_options_shown(FlowOptions)
     def call(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:

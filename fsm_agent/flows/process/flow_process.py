@@ -248,16 +248,24 @@ class FlowProcess(Parent):
             if isinstance(state, WaitState):
                 raise OutcomeError(f"the answer to {key!r} is an error: {state.answer_types!r} as JSON would be right")
             reason = getattr(outcome, "reason", "") or "raised"
-            return name, state, StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s)
+            return (
+                name,
+                state,
+                StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s, outcome.usage),
+            )
         if kind is not Returned:
             right = "Returned(text=…) or FunctionFailed(text=…) would be right"
             raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
         try:
-            return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s)
+            return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s, outcome.usage)
         except OutcomeError as error:
             if not (isinstance(state, FunctionState) and key.startswith(RunFunction.prefix)):
                 raise  # a person answered, who may try again
-            return name, state, StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s)
+            return (
+                name,
+                state,
+                StateResult("failed", Failure("wrong type", str(error), state.name), outcome.at_s, outcome.usage),
+            )
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
         """Return the record after a note about a function that must not run twice."""

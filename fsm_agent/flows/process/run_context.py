@@ -13,6 +13,7 @@ from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.runtime.inner_calls import InnerCalls
 
 
 class RunContext:
@@ -59,6 +60,13 @@ class RunContext:
     @has_listener.setter
     def has_listener(self, value: bool) -> None:
         self._outermost._has_listener = value
+
+    def join(self, around: InnerCalls) -> None:
+        """Take the clock, and without an approver the approver, of a call whose function makes the run."""
+        world = around.world
+        if self.approve is None:
+            self.approve, self.has_approver = world.approve, around.has_approver
+        self.own_world = self.own_world.changed(clock=world.clock, approve=self.approve)
 
     def agent(self, state: CallState[Any, Any], data: Any) -> Agent[Any, Any]:
         """Return the agent that a state asks."""

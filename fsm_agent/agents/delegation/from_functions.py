@@ -1,0 +1,223 @@
+"""Calls that functions make with `Context.call`: each is a child of the call whose function makes it.
+
+The journal of the outer call does not hold them, only the function's outcome with the tokens that they took.  If the
+outer call is in a store, each is a run of its own there, named by the function call and a number.  A function that is
+run again after a crash makes the same calls again, and finds their runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.agents.persistence import aclaim
+from fsm_agent.errors import FsmAgentError, UsageError
+from fsm_agent.lifecycle.call import CALL_PARTS, AgentCall
+from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.runtime.drivers import arun, run
+from fsm_agent.runtime.inner_calls import InnerCalls
+from fsm_agent.runtime.sync_driver import LEFT
+from fsm_agent.runtime.world import SystemClock, World
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fsm_agent.agents.runnable import Runnable
+    from fsm_agent.store import errors, runs
+    from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.runs import Runs
+else:
+    asyncio = deferred("asyncio")
+    errors, runs = deferred("fsm_agent.store.errors"), deferred("fsm_agent.store.runs")
+
+BUSY_S = 0.1  # between two looks at a run that another holder drives
+WAITING = "a function does not wait for a person"
+_SHARED = ("limits", "approve")  # in words, what a run has from the call around it, and may be other the next time
+_SHARED_FIELDS = {"limits": None, "is_attended": None, "lent": None}  # of its seed
+
+
+def lent_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
+    """Return a call that has not begun as one inside of another: with its limits, and its approver."""
+    call.record = around.lent(call.record)
+    if call.has_approver or not around.has_approver:
+        return call
+    parts = {name: getattr(call, name) for name in CALL_PARTS}
+    made = type(call)(call.record, call.prompt, **{**parts, "has_approver": True})
+    made.client, made.system_args = call.client, call.system_args
+    return made
+
+
+class _Inside:
+    """A process that a function makes, and its run in a store.
+
+    Args:
+        runnable: What makes and drives it.
+        task: Its task.
+        options: Those of a ``call``.
+        around: The call around it.
+    """
+
+    def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
+        self._runnable = runnable
+        self._around = around
+        self._process = runnable.seed_inside(task, options, around)
+        self._is_named = options.get("run_id") is not None
+        self._is_renamed = False
+        self._numbers = count(2)
+        journal = self._process.journal
+        self._name = "" if journal is None else journal.run
+        self._runs: Runs | None = None
+        if around.recorder is not None:
+            self._runs = _runs_beside(around.recorder)
+        elif journal is not None and journal.header:
+            self._runs = runnable.runs
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True if to claim it may block."""
+        return self._runs is not None and not self._runs.store.is_volatile
+
+    def may_rest(self) -> bool:
+        """Return whether it rests when its function is left behind: it is found again when the function is run."""
+        return self._around.recorder is not None and self._around.may_rest
+
+    def claim(self) -> Claimed:
+        """Return the process and its recorder; if the function was run before, the process of its run in the store.
+
+        A run of another task has another name.  So has one that was cut off with an earlier run of the function.
+
+        Raises:
+            RunBusy: Another holder drives it.
+            RunExists: The caller named it as a run of another task.
+        """
+        if self._runs is None:
+            return self._process, None
+        while True:
+            try:
+                claimed = self._runs.begin(self._process, self._definition)
+            except errors.RunExists:
+                if self._is_named or self._is_renamed or self._around.recorder is None:
+                    raise
+                self._is_renamed = True
+                self._name = self._process.journal.run = f"{self._name}-{_digest(self._process.journal.header)}"
+                continue
+            if self._around.recorder is None or not _was_left(claimed[0]):
+                return self._runnable.check_resumed(claimed)
+            self._process.journal.run = f"{self._name}-{next(self._numbers)}"
+
+    def reclaim(self, process: Any) -> Any:
+        """Return a recorder for a process that was driven before."""
+        assert self._runs is not None
+        return self._runs.begin(process, self._definition)[1]
+
+    @property
+    def _definition(self) -> Definition:
+        made = self._runnable.definition_of(self._process)
+
+        def differences(one: Header, other: Header) -> list[str]:
+            return [name for name in made.differences(one, other) if name not in _SHARED]
+
+        return made._replace(differences=differences)
+
+    def world_of(self, process: Any) -> World:
+        """Return the world of the process, with the clock and perhaps the approver of the call around it."""
+        world, outer = self._runnable.world_of(process), self._around.world
+        return world.changed(clock=outer.clock, approve=world.approve or outer.approve)
+
+
+def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+    """Make a process, drive it in this thread, and return its result.
+
+    Raises:
+        UsageError: It waits for a person.
+    """
+    around.check()
+    one = _Inside(runnable, task, options, around)
+    while True:
+        try:
+            process, recorder = one.claim()
+            break
+        except errors.RunBusy:  # a worker drives it, or who drove it before has not given it back yet
+            SystemClock().sleep(BUSY_S)
+            around.check()
+    around.add(process)
+    world, listener = one.world_of(process), runnable.listener_to(process)
+    run(process, world, listener, recorder, is_shared=False, may_rest=one.may_rest)
+    if (suspended := _suspension(process)) is not None:
+        process.cancel(WAITING)
+        run(process, world, listener, None if recorder is None else one.reclaim(process), is_shared=False)
+        raise _no_wait(suspended) from suspended
+    return process.result()
+
+
+async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+    """`call_inside` for asyncio."""
+    around.check()
+    one = _Inside(runnable, task, options, around)
+    while True:
+        try:
+            process, recorder = await aclaim(one.claim) if one.is_on_disk else one.claim()
+            break
+        except errors.RunBusy:
+            await asyncio.sleep(BUSY_S)
+    around.add(process)
+    world, listener = one.world_of(process), runnable.listener_to(process)
+    driving = arun(process, world, listener, recorder)
+    await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))
+    if (suspended := _suspension(process)) is not None:
+        process.cancel(WAITING)
+        await arun(process, world, listener, None if recorder is None else one.reclaim(process))
+        raise _no_wait(suspended) from suspended
+    return process.result()
+
+
+async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) -> None:
+    """Wait for the driver of a stored process; if this task is cancelled, stop the driver or have it end the run."""
+    try:
+        await asyncio.shield(driving)
+    except asyncio.CancelledError:
+        if one.may_rest():
+            driving.cancel()
+        else:
+            process.cancel(LEFT)
+        await asyncio.wait([driving])
+        raise
+
+
+def _runs_beside(recorder: Any) -> Runs:
+    """Return the runs of the store of a recorder, kept as the run that it records."""
+    key, redact, lease_s = recorder.signing_key, recorder.redact, recorder.lease_s
+    return runs.Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
+
+
+def _digest(header: str) -> str:
+    """Return a text that is the same for the same task of the same agent."""
+    h = header_of(header)
+    seed = {**from_json(bytes(h.seed), Any), **_SHARED_FIELDS}
+    return sha256(to_json([h.agent, seed, h.extra]).encode()).hexdigest()[:8]
+
+
+def _was_left(process: Any) -> bool:
+    """Return whether a process was cancelled because its function was left behind."""
+    ending = process.record.ending
+    return ending is not None and ending.detail == LEFT
+
+
+def _suspension(process: Any) -> FsmAgentError | None:
+    """Return the error that says what a process waits for; None: it has ended."""
+    if process.effects:
+        try:
+            process.result()
+        except FsmAgentError as error:
+            return error
+    return None
+
+
+def _no_wait(suspended: FsmAgentError) -> UsageError:
+    return UsageError(
+        f"{suspended}: a function cannot wait for a person; an agent as a function can, functions=[agent.as_function()]"
+    )

@@ -1,0 +1,89 @@
+"""What the agent calls that a function makes share with the call around it: `Context.call`."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle.spending_budget import has_budget, with_limits_left
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.world import World
+
+if TYPE_CHECKING:
+    from fsm_agent.machine.process import Process
+    from fsm_agent.runtime.recorder import Recorder
+
+
+class InnerCalls:
+    """The calls of agents and flows that one run of a function makes, in all of its attempts.
+
+    Args:
+        outer: The process whose function it is.
+        key: An id of the function call that is the same after a resume.
+        depth: The depth of the calls inside.
+        world: The world of the process.
+        recorder: The recorder of its run; None: it is in no store.
+
+    Attributes:
+        is_left: The driver no longer waits for the function.
+        is_over: Nobody will run the function again.
+    """
+
+    __slots__ = ("_numbers", "_outer", "_processes", "depth", "is_left", "is_over", "key", "recorder", "world")
+
+    def __init__(self, outer: Any, key: str, depth: int, world: World, recorder: Recorder | None) -> None:
+        self.key = key
+        self.depth = depth
+        self.world = world
+        self.recorder = recorder
+        self.is_left = False
+        self.is_over = False
+        self._outer = outer
+        self._numbers = count(1)
+        self._processes: list[Process] = []
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of the calls so far, including those that have not ended or have failed."""
+        return sum([process.record.total_usage for process in self._processes], UNUSED)
+
+    @property
+    def has_approver(self) -> bool:
+        """True if the call around them has an approver."""
+        return self.world.approve is not None or bool(getattr(self._outer, "has_approver", False))
+
+    @property
+    def may_rest(self) -> bool:
+        """True if a call that is stopped is continued when the function is run again."""
+        return self.is_left and not self.is_over
+
+    def next_name(self) -> str:
+        """Return the name of the run of the next call, which is the same when the function is run again."""
+        return f"{self.key}/{next(self._numbers)}"
+
+    def add(self, process: Process) -> None:
+        """Count the tokens of a process from now on."""
+        self._processes.append(process)
+
+    def lent(self, record: Any) -> Any:
+        """Return the record of a new process with the depth of a call inside, and with what is left for it."""
+        outer = self._outer.record
+        limits = outer.limits if isinstance(outer, CallRecord) else outer.lent or Limits()
+        if record.depth < self.depth:  # it was made in a thread of the function's own
+            record = record.changed(depth=self.depth)
+        if has_budget(limits):
+            record = with_limits_left(record, limits, outer.total_usage + self.usage)
+        until_s = getattr(outer, "deadline_s", None)
+        if until_s is None or not isinstance(record, CallRecord):  # a flow inside ends with its function
+            return record
+        left_s, own_s = max(0.0, until_s - self.world.clock.now()), record.limits.deadline_s
+        is_shorter = own_s is None or left_s < own_s
+        return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
+
+    def check(self) -> None:
+        """Raise `Aborted` if the driver no longer waits for the function."""
+        if self.is_left:
+            raise Aborted

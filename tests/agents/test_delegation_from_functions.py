@@ -1,0 +1,599 @@
+"""Does a function that calls an agent make it a part of the call around it: usage, budgets, time, approval, runs?"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, by_stream
+
+from fsm_agent import flows
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.policy import Retries
+from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.prices import Price
+from fsm_agent.lifecycle.record import Reason
+from fsm_agent.messages.event import FunctionProgress
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.store.errors import RunExists
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.testing import Script, call
+
+DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens
+Ask = Callable[..., Function[..., Any, Any]]
+
+
+def spending(tokens: int, *content: Any) -> Reply:
+    return Reply.of(*content).changed(usage=Usage(input_tokens=tokens, output_tokens=0))
+
+
+def plain(agent: Any, *, after: Callable[[], object] = lambda: None, options: Any = None, **policy: Any) -> Any:
+    """A plain function that asks an agent."""
+
+    def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        context.emit("asking")
+        found = context.call(agent, task, **(options or {})).output
+        after()
+        return str(found)
+
+    return Function.of(ask, **policy)
+
+
+def coroutine(agent: Any, *, after: Callable[[], object] = lambda: None, options: Any = None, **policy: Any) -> Any:
+    """A coroutine function that asks an agent."""
+
+    async def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        context.emit("asking")
+        found = (await context.acall(agent, task, **(options or {}))).output
+        after()
+        return str(found)
+
+    return Function.of(ask, **policy)
+
+
+def in_the_drivers_thread(agent: Any, **options: Any) -> Any:
+    """A plain function that runs without a thread under asyncio."""
+    return plain(agent, blocking=False, **options)
+
+
+def outer(ask: Any, *, n: int = 1, first: int = 10, **options: Any) -> Agent[Any, Any]:
+    asks = spending(first, *[call("ask", task=f"t{i}") for i in range(n)])
+    model = options.pop("model", None) or Script(asks, spending(1, "Done."))
+    return Agent(model, functions=[ask], **{"name": "outer", **options})
+
+
+def inner(*replies: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies), **{"name": "inner", **options})
+
+
+ways = pytest.mark.parametrize(
+    "way", [by_run, by_run_unheard, by_stream, by_arun, by_astream], ids=lambda way: way.__name__
+)
+kinds = pytest.mark.parametrize("asking", [plain, coroutine, in_the_drivers_thread], ids=lambda asking: asking.__name__)
+both = pytest.mark.parametrize("asking", [plain, coroutine], ids=lambda asking: asking.__name__)
+
+
+def driven(agent: Agent[Any, Any], way: Any, task: str = "Go.", **options: Any) -> Any:
+    one = agent.seed(task, **options)
+    with suppress(CallFailed):
+        way(agent, one, [])
+    return one.outcome
+
+
+@ways
+@kinds
+class TestUnderEachDriver:
+    def test_its_output_and_its_usage(self, way: Any, asking: Ask):
+        result = driven(outer(asking(inner(spending(5, "Found.")))), way)
+        assert result.output == "Done."
+        assert result.function_calls[0].result == "Found."
+        assert result.usage.total_tokens == 16
+        assert {name: used.total_tokens for name, used in result.usage_by_agent.items()} == {"": 11, "run:1.0": 5}
+
+    @pytest.mark.parametrize("on_error", ["tell", "fail"])
+    def test_the_usage_counts_when_the_function_fails(self, way: Any, asking: Ask, on_error: str):
+        def fail() -> None:
+            raise ValueError("no")
+
+        result = driven(outer(asking(inner(spending(5, "Found.")), after=fail, on_error=on_error)), way)
+        assert result.usage.total_tokens == (16 if on_error == "tell" else 15)
+        assert result.function_calls[0].error == "ValueError: no"
+
+    def test_the_usage_counts_when_the_child_fails(self, way: Any, asking: Ask):
+        child = inner(spending(5, "many"), spending(7, "more"), output=int, limits=Limits(parse_retries=1))
+        result = driven(outer(asking(child)), way)
+        assert result.usage.total_tokens == 23
+        assert "CallFailed: unparseable" in result.function_calls[0].error
+
+    def test_every_attempt_counts(self, way: Any, asking: Ask):
+        def fail() -> None:
+            raise ValueError("no")
+
+        child = inner(spending(5, "a"), spending(7, "b"))
+        result = driven(outer(asking(child, after=fail, retries=Retries(attempts=2, delay_s=0))), way)
+        assert result.usage.total_tokens == 23
+
+    def test_what_is_left_of_a_budget_is_the_childs(self, way: Any, asking: Ask):
+        child = inner(spending(30, call("look")), spending(40, "Found."), functions=[look])
+        result = driven(outer(asking(child), limits=Limits(tokens=60)), way)
+        assert result.ending.reason is Reason.OVER_BUDGET
+        assert result.ending.detail == "limits.tokens is 60, and 80 tokens were used: 70 tokens by ask (run:1.0)"
+
+    def test_a_budget_in_dollars(self, way: Any, asking: Ask):
+        child = inner(spending(30, call("look")), spending(40, "Found."), functions=[look], prices=DOLLAR)
+        result = driven(outer(asking(child), limits=Limits(cost_usd=60e-6), prices=DOLLAR), way)
+        assert result.ending.reason is Reason.OVER_BUDGET
+
+    def test_a_call_too_deep_is_an_error_of_the_function(self, way: Any, asking: Ask):
+        result = driven(outer(asking(inner("Found.", limits=Limits(depth=1)))), way)
+        assert "CallFailed: too deep" in result.function_calls[0].error
+
+    def test_the_outer_approver_is_asked(self, way: Any, asking: Ask):
+        asked: list[Any] = []
+
+        def approve(f: Any) -> bool:
+            asked.append(f.name)
+            return True
+
+        child = inner(call("look"), "Found.", functions=[look])
+        assert driven(outer(asking(child), approve=approve), way).output == "Done."
+        assert asked == ["ask", "look"]
+
+    def test_a_question_to_nobody_is_an_error_of_the_function(self, way: Any, asking: Ask):
+        child = inner(call("erase"), "Gone.", functions=[erase])
+        error = driven(outer(asking(child)), way).function_calls[0].error
+        assert error.startswith("UsageError: the agent call waits in ToolInterrupt")
+        assert "a function cannot wait for a person; an agent as a function can" in error
+
+    def test_deps_are_those_of_the_context(self, way: Any, asking: Ask):
+        child = inner(call("tell_deps"), "Found.", functions=[tell_deps])
+        seen.clear()
+        driven(outer(asking(child)), way, deps=7)
+        child = inner(call("tell_deps"), "Found.", functions=[tell_deps])
+        driven(outer(asking(child, options={"deps": 8})), way, deps=7)
+        assert seen == [(7, 1), (8, 1)]
+
+    def test_its_run_is_in_the_store_of_the_outer_call(self, way: Any, asking: Ask):
+        store = MemoryStore()
+        agent = outer(asking(inner(spending(5, "Found."))), store=store)
+        result = driven(agent, way, run_id="r1")
+        assert {run.id: run.is_ended for run in store.list()} == {"r1": True, "r1/1.0/1": True}
+        replayed = agent.replay("r1")  # the script is used up, so it asks nobody
+        assert replayed.record == result.record
+
+
+@function
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@function(needs_approval=True)
+def erase() -> str:
+    """Erase."""
+    return "gone"
+
+
+seen: list[Any] = []
+
+
+@function
+def tell_deps(context: Context[Any]) -> str:
+    """Tell."""
+    seen.append((context.deps, context.depth))
+    return "told"
+
+
+class Waiting(Script):
+    """A model that replies only after many have asked."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(*[spending(5, "Found.") for _ in range(n)])
+        self._barrier = threading.Barrier(n)
+
+    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        self._barrier.wait(10)
+        return super().complete(request, timeout_s=timeout_s)
+
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        return await asyncio.to_thread(self.complete, request)
+
+
+class Slow(Script):
+    """A model that replies after a long time, unless it is interrupted; it says when it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        self.asked.set()
+        SystemClock().sleep(20)
+        return Reply.of("late")
+
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        self.asked.set()
+        await asyncio.sleep(20)
+        return Reply.of("late")
+
+    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        yield self.complete(request)
+
+    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        yield await self.acomplete(request)
+
+
+@ways
+@both
+def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask):
+    child = Agent(Waiting(3), name="inner")
+    result = driven(outer(asking(child), n=3, store=MemoryStore()), way, run_id="r")
+    assert [f.result for f in result.function_calls] == ["Found."] * 3
+    assert result.usage.total_tokens == 26
+
+
+@ways
+@both
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("how", ["cancel", "stop", "expire", "time out"])
+def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, is_stored: bool, how: str):
+    model, heard = Slow(), list[Any]()
+    store = MemoryStore() if is_stored else None
+
+    class Hook:
+        def on_done(self, event: Any) -> None:
+            heard.append(event.result.ending.reason)
+
+    child = Agent(model, name="inner", hooks=[Hook()])
+    ask = asking(child, timeout_s=0.4 if how == "time out" else None)
+    limits = Limits(deadline_s=0.4 if how == "expire" else None)
+    agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
+    one = agent.seed("Go.", run_id="r" if is_stored else None)
+    if how in ("cancel", "stop"):
+        threading.Thread(target=lambda: (model.asked.wait(10), getattr(one, how)("enough"))).start()
+    since_s = time.monotonic()
+    with suppress(CallFailed):
+        way(agent, one, [])
+    assert time.monotonic() - since_s < 3
+    assert model.asked.is_set()
+    assert one.record.ending is not None
+    if store is not None:
+        until_s = time.monotonic() + 3
+        while not store.load("r/1.0/1").run.is_ended and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert store.load("r/1.0/1").run.is_ended
+
+
+class Stop(Exception):
+    """Stops a driver."""
+
+
+@both
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: bool):
+    store, model = MemoryStore(), Slow()
+    agent = outer(asking(Agent(model, name="inner")), store=store)
+
+    async def main() -> None:
+        task = asyncio.create_task(agent.acall("Go.", run_id="r"))
+        await asyncio.to_thread(model.asked.wait, 10)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def stop(event: Any) -> None:
+        if isinstance(event, FunctionProgress):
+            assert model.asked.wait(10)
+            raise Stop
+
+    if is_async:
+        asyncio.run(main())
+    else:
+        with pytest.raises(Stop):
+            agent.run(agent.seed("Go.", run_id="r"), stop)
+    assert not store.load("r/1.0/1").run.is_ended
+    again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
+    result = again.resume("r")
+    assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
+    assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
+
+
+def test_a_child_that_its_function_cut_off_is_asked_again():
+    store = MemoryStore()
+
+    async def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        try:
+            async with asyncio.timeout(0.1):
+                return str((await context.acall(Agent(Slow(), name="inner"), task)).output)
+        except TimeoutError:
+            raise Crash from None
+
+    with suppress(Crash):
+        outer(Function.of(ask), store=store).call("Go.", run_id="r")
+    assert store.load("r/1.0/1").run.is_ended
+    again = outer(coroutine(inner("Found.")), store=store, model=Script(spending(1, "Done.")))
+    assert again.resume("r").function_calls[0].result == "Found."
+    assert {run.id for run in store.list()} == {"r", "r/1.0/1", "r/1.0/1-2"}
+
+
+# After a crash
+
+
+def crash(path: str, kind: str) -> None:
+    """Die in the function, after its agent has answered."""
+    child = inner(spending(5, "Found."))
+    agent = outer(KINDS[kind](child, after=lambda: os.kill(os.getpid(), signal.SIGKILL)), store=path)
+    agent.call("Go.", run_id="r")
+
+
+KINDS: dict[str, Any] = {"plain": plain, "coroutine": coroutine}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_child_that_has_ended_is_not_asked_again_after_a_kill(tmp_path: Path, kind: str):
+    path = str(tmp_path / "runs.db")
+    process = multiprocessing.get_context("spawn").Process(target=crash, args=(path, kind))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    silent = Script()  # has no reply
+    store = SqliteStore(path)
+    agent = outer(KINDS[kind](Agent(silent, name="inner")), store=store, model=Script(spending(1, "Done.")))
+    result = agent.resume("r")
+    assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
+    assert result.usage.total_tokens == 16
+    assert silent.requests == []
+    assert agent.replay("r").record == result.record
+    store.close()
+
+
+class Crash(BaseException):
+    """Ends a function without an outcome."""
+
+
+def crashed(asking: Ask, store: MemoryStore, **options: Any) -> None:
+    """Leave a run whose function called an agent and has no outcome."""
+
+    def fall() -> None:
+        raise Crash
+
+    with suppress(Crash):
+        outer(asking(inner(spending(5, "Found.")), after=fall, **options), store=store).call("Go.", run_id="r")
+
+
+@both
+def test_another_task_has_a_run_of_another_name(asking: Ask):
+    store = MemoryStore()
+    crashed(asking, store)
+
+    def with_other_task(context: Context[Any], task: str) -> str:
+        return str(context.call(inner(spending(7, "Other.")), f"{task} now").output)
+
+    for _ in range(2):
+        agent = outer(Function.of(with_other_task, name="ask"), store=store, model=Script(spending(1, "Done.")))
+        assert agent.resume("r").function_calls[0].result == "Other."
+    names = {run.id for run in store.list()}
+    assert len(names) == 3
+    assert any(name.startswith("r/1.0/1-") for name in names)
+
+
+@both
+def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
+    store = MemoryStore()
+    crashed(asking, store)
+    agent = outer(
+        asking(inner()),
+        store=store,
+        model=Script(spending(1, "Done.")),
+        approve=lambda f: True,
+        limits=Limits(tokens=99),
+    )
+    assert agent.resume("r").function_calls[0].result == "Found."
+
+
+@ways
+def test_each_child_has_what_the_one_before_has_left(way: Any):
+    lent: list[Limits] = []
+
+    async def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        for _ in range(2):
+            lent.append((await context.acall(child, task)).record.limits)
+        return "both"
+
+    child = inner(spending(5, "One."), spending(7, "Two."), limits=Limits(deadline_s=500.0))
+    result = driven(outer(Function.of(ask), limits=Limits(tokens=100, deadline_s=60.0)), way)
+    assert result.function_calls[0].result == "both"
+    assert [limits.tokens for limits in lent] == [90, 85]
+    assert all(0.0 < limits.deadline_s <= 60.0 for limits in lent if limits.deadline_s is not None)
+    assert None not in [limits.deadline_s for limits in lent]
+
+
+@both
+def test_a_child_that_was_interrupted_goes_on(asking: Ask):
+    store = MemoryStore()
+
+    @function
+    def look() -> str:
+        """Look."""
+        raise Crash
+
+    with suppress(Crash):
+        child = inner(spending(5, call("look")), functions=[look])
+        outer(asking(child), store=store).call("Go.", run_id="r")
+    child = inner(spending(7, "Found."), functions=[Function.of(lambda: "seen", name="look", description="Look.")])
+    result = outer(asking(child), store=store, model=Script(spending(1, "Done."))).resume("r")
+    assert (result.function_calls[0].result, result.usage.total_tokens) == ("Found.", 23)
+
+
+def test_a_name_that_the_function_gives_is_kept():
+    store = MemoryStore()
+    outer(plain(inner("Found."), options={"run_id": "mine"}), store=store).call("Go.")
+    assert "mine" in {run.id for run in store.list()}
+    found = outer(
+        plain(inner("x"), options={"run_id": "mine"}), store=store, model=Script(call("ask", task="other"), "y")
+    )
+    assert RunExists.__name__ in found.call("Go.").function_calls[0].error
+
+
+def test_an_agent_with_a_store_of_its_own_uses_that_of_the_outer_call():
+    ours, own = MemoryStore(), MemoryStore()
+    outer(plain(inner("Found.", store=own)), store=ours).call("Go.", run_id="r")
+    assert ({run.id for run in ours.list()}, own.list()) == ({"r", "r/1.0/1"}, [])
+    outer(plain(inner("Found.", store=own))).call("Go.")
+    assert len(own.list()) == 1
+
+
+@both
+def test_a_run_that_another_drives_is_waited_for(asking: Ask):
+    store, model = MemoryStore(), Slow()
+    agent = outer(asking(Agent(model, name="inner")), store=store)
+
+    def stop(event: Any) -> None:
+        if isinstance(event, FunctionProgress):
+            assert model.asked.wait(10)
+            raise Stop
+
+    with suppress(Stop):
+        agent.run(agent.seed("Go.", run_id="r"), stop)
+    lease = store.claim("other", for_s=0.4, run="r/1.0/1")
+    assert lease
+    since_s = time.monotonic()
+    again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
+    assert again.resume("r").function_calls[0].result == "Found."
+    assert time.monotonic() - since_s > 0.2
+
+
+# Others than agents, and other contexts
+
+
+def test_a_context_made_by_hand_calls_the_agent():
+    child = inner("Found.", "Found.", call("tell_deps"), "Told.", functions=[tell_deps])
+    assert Context(deps=None).call(child, "x").output == "Found."
+    assert asyncio.run(Context(deps=None).acall(child, "x")).output == "Found."
+    seen.clear()
+    Context(deps=5).call(child, "x")
+    assert seen[0][0] == 5
+
+
+@pytest.mark.parametrize("context", [Context(deps=None), None], ids=["by hand", "of a call"])
+@pytest.mark.parametrize("wrong", ["inner", Agent, None, 3])
+def test_what_is_no_agent_is_refused(wrong: Any, context: Any):
+    text = "context.call is given .*: an agent, and then its task, would be right"
+    if context is not None:
+        with pytest.raises(UsageError, match=text):
+            context.call(wrong, "x")
+        return
+    with pytest.raises(CallFailed, match=text):
+        outer(plain(wrong, on_error="fail")).call("Go.")
+
+
+def test_an_unknown_option_is_refused_by_name():
+    error = outer(plain(inner("x"), options={"dep": 1})).call("Go.").function_calls[0].error
+    assert "dep" in error
+    assert "deps" in error
+
+
+def test_a_conversation_is_refused(tmp_path: Path):
+    talk = inner("x", store=MemoryStore()).conversation("c")
+    assert "is not part of another call" in outer(plain(talk)).call("Go.").function_calls[0].error
+
+
+def test_a_team_counts_its_tokens_once():
+    helper = inner(spending(5, "Found."))
+
+    class Team(AgentBase, register=False):
+        name = "team"
+
+        def answer(self, task: str) -> str:
+            return str(outer(plain(helper)).call(task).output)
+
+    assert Team(client=Script()).call("Go.").usage.total_tokens == 16
+    helper = inner(spending(5, "Found."), limits=Limits(depth=4))
+    assert outer(plain(Team(client=Script()))).call("Go.").usage.total_tokens == 11 + 16
+
+
+def test_a_thread_of_the_functions_own_is_as_deep():
+    def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(context.call(child, task)))
+        thread.start()
+        thread.join()
+        return str(found[0].record.depth)
+
+    child = inner(spending(5, "Found."))
+    assert outer(Function.of(ask)).call("Go.").function_calls[0].result == "1"
+
+
+# Flows
+
+
+def letters(child: Any, *, store: Any = None) -> Any:
+    """A flow whose first state asks an agent, and whose second is a function that asks one."""
+
+    @flows.call(child)
+    def writing(d: str) -> str:
+        return d
+
+    @flows.execute
+    def reading(d: str, context: Context[Any]) -> str:
+        return str(context.call(child, d).output)
+
+    done = flows.end("done")
+    rows = [writing.done(reading, do=lambda d, a: a), reading.done(done, do=lambda d, a: a)]
+    return flows.Flow("letters", str, start=writing, rows=rows, store=store)
+
+
+def test_a_function_of_a_flow_counts_what_its_agent_takes():
+    store = MemoryStore()
+    result = letters(inner(spending(5, "One."), spending(7, "Two.")), store=store).call("Go.", run_id="f")
+    assert (result.output, result.usage.total_tokens) == ("Two.", 12)
+    assert {run.id for run in store.list()} == {"f", "f/reading#2/1"}
+
+
+@both
+def test_a_flow_is_called_as_an_agent_is(asking: Ask):
+    store = MemoryStore()
+    flow = letters(inner(spending(5, "One."), spending(7, "Two.")))
+    agent = outer(asking(flow), store=store, limits=Limits(tokens=100))
+    result = agent.call("Go.", run_id="r")
+    assert (result.function_calls[0].result, result.usage.total_tokens) == ("Two.", 23)
+    assert {"r", "r/1.0/1"} <= {run.id for run in store.list()}
+    flow = letters(inner(spending(50, "One."), spending(70, "Two.")))
+    with pytest.raises(CallFailed, match=r"limits\.tokens is 60"):
+        outer(asking(flow), limits=Limits(tokens=60)).call("Go.")
+
+
+@both
+def test_the_run_of_a_flow_is_found_again(asking: Ask):
+    store = MemoryStore()
+
+    def fall() -> None:
+        raise Crash
+
+    flow = letters(inner(spending(5, "One."), spending(7, "Two.")))
+    with suppress(Crash):
+        outer(asking(flow, after=fall), store=store, limits=Limits(tokens=100)).call("Go.", run_id="r")
+    agent = outer(asking(letters(inner())), store=store, limits=Limits(tokens=100), model=Script(spending(1, "Done.")))
+    assert agent.resume("r").function_calls[0].result == "Two."
