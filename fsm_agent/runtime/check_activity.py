@@ -133,7 +133,7 @@ class CheckActivity(Activity):
         r = self.process.record
         return Context(
             deps=self.process.deps,
-            call=FunctionCall(name=self.name, arguments_json="{}", id=self.effect.key),
+            function_call=FunctionCall(name=self.name, arguments_json="{}", id=self.effect.key),
             agent_call_id=r.id,
             depth=r.depth,
             attempt=r.parse_errors + 1,
