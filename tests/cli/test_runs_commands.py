@@ -15,9 +15,10 @@ from support import shop_agent as shop
 from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, CallSuspended
+from fsm_agent import Agent, CallSuspended, Limits, function
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.cli.commands import app
+from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Outcome
 from fsm_agent.machine.journal import header_of
 from fsm_agent.store.runs import Runs
@@ -452,3 +453,29 @@ class TestPrune:
         begin(store, "one")
         assert "neither age nor count is given" in refused("prune", code=2)
         assert "'30' is no span of time: 90s, 15m, 12h, 30d or 8w is" in refused("prune", "--older-than", "30", code=2)
+
+
+def test_a_run_shows_what_each_request_showed_the_model(store: Path, monkeypatch: pytest.MonkeyPatch):
+    @function
+    def read(page: int) -> str:
+        """Read a page."""
+        return f"{page} " * 900
+
+    model = Script(*[call("read", page=n) for n in range(8)], "Read.")
+    budget = Budget(hard=6_000, reserve=0, passes=[shorten(1_000), keep_last(2)])
+    agent = Agent(model, functions=[read], name="reader", store=store, limits=Limits(rounds=None), context=budget)
+    agent.call("Read all.", run_id="pages")
+    monkeypatch.setenv("COLUMNS", "130")
+    lines = [line for line in runs("show", "pages").splitlines() if "model:" in line]
+    said = [re.search(r"(?:[\d,]+ → )?[\d,]+ tokens(?:, new beginning)?", line)[0] for line in lines]
+    uses = agent.runs.replay("pages", agent.definition()).record.requests
+    assert [int(text.partition(" tokens")[0].rpartition(" ")[2].replace(",", "")) for text in said] == [
+        use.estimated for use in uses
+    ]
+    assert [" → " in text for text in said] == [bool(use.passes) for use in uses]
+    assert ["new beginning" in text for text in said[1:]] == [not use.extends for use in uses][1:]
+    assert any(use.passes for use in uses)
+    shown = json.loads(runs("show", "pages", "--json"))["entries"]
+    contexts = [entry["context"] for entry in shown if entry["key"].startswith("model:")]
+    assert [one["estimated"] for one in contexts] == [use.estimated for use in uses]
+    assert all(entry["context"] is None for entry in shown if not entry["key"].startswith("model:"))

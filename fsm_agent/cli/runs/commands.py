@@ -422,6 +422,7 @@ def _shown_json(reading: RunReading) -> dict[str, Any]:
                 "outcome": entry.data,
                 "steps": to_builtins(entry.line.steps),
                 "fence": entry.line.fence,
+                "context": None if (use := reading.uses.get(entry.line.key)) is None else to_builtins(use),
                 "from": None if trace is None else trace[n].source,
                 "to": None if trace is None else trace[n].to,
             }

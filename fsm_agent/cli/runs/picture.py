@@ -22,9 +22,10 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.lifecycle.record import State
+from fsm_agent.lifecycle.record import ContextUse, State
 
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
+_FIRST = "model:0"  # the request that none precedes
 _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what an entry is about
 
 
@@ -38,10 +39,11 @@ def picture(reading: RunReading) -> RenderableType:
             _after(entry.at_s, began_s),
             one_line(entry.line.key, _KEY),
             one_line(entry.triggers, _STEP),
+            context_of(reading.uses.get(entry.line.key)),
         )
         for entry in reading.entries
     ]
-    n, after, key, step = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    n, after, key, step, context = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [_legend(lanes, lane) for lane in range(len(lanes))]
     fence = reading.entries[0].line.fence
     for number, (entry, cell) in enumerate(zip(reading.entries, cells, strict=True)):
@@ -53,11 +55,26 @@ def picture(reading: RunReading) -> RenderableType:
         )
         drawn.append(f" {cell[0]:>{n}}  {cell[1]:>{after}}  ", "dim")
         drawn.append(f"{cell[2]:<{key}}  ").append(f"{cell[3]:<{step}}  ", "bold")
+        if context:
+            drawn.append(f"{cell[4]:<{context}}  ", "dim")
         lines.append(drawn.append(one_line(about_of(entry), _ABOUT)))
     for line in lines:
         line.rstrip()
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
+
+
+def context_of(use: ContextUse | None) -> str:
+    """Return what a request showed the model, for people: its tokens, what was left out, whether it begins anew."""
+    if use is None:
+        return ""
+    tokens = use.reported if use.estimated is None else use.estimated
+    text = f"{use.messages or 0:,} messages" if tokens is None else f"{tokens:,} tokens"
+    if use.before is not None and use.estimated is not None and use.before > use.estimated:
+        text = f"{use.before:,} → {text}"
+    cached = f", {use.cached:,} cached" if use.cached else ""
+    is_new = not use.extends and use.key != _FIRST
+    return f"{text}{cached}, new beginning" if is_new else f"{text}{cached}"
 
 
 def about_of(entry: EntryRead) -> str:

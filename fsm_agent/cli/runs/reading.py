@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -18,14 +18,16 @@ from fsm_agent._internal.values import from_json
 from fsm_agent.agents.config.named import loaded
 from fsm_agent.cli.options import modules_here
 from fsm_agent.diagrams.path import path
-from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.lifecycle.record import ContextUse
+from fsm_agent.lifecycle.snapshots import record_of
 from fsm_agent.machine.journal import Chain, Header, Line, header_of, is_signed, line_of
 from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Stepped
 from fsm_agent.store.conversation_turns import turns_back
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Loaded, Run
 
 _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
@@ -74,6 +76,7 @@ class RunReading(NamedTuple):
     trace: list[Stepped] | None  # a step for each entry; None: it is no agent call's
     verdict: str  # on the digests
     is_sound: bool  # False: the journal is damaged
+    uses: Mapping[str, ContextUse]  # what requests showed the model, by key, up to the last rest of an agent call
 
 
 @contextmanager
@@ -134,7 +137,17 @@ def read(runs: Runs, run: str) -> RunReading:
     is_all = loaded.run.holder is None and loaded.run.n == len(entries)
     trace = path(steps, loaded.run.state if is_all else None) if all(_is_plain(entry) for entry in entries) else None
     seed = from_json(bytes(header.seed), Any)
-    return RunReading(loaded.run, header, seed, entries, trace, verdict, is_sound)
+    return RunReading(loaded.run, header, seed, entries, trace, verdict, is_sound, _uses(runs, loaded))
+
+
+def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
+    """Return what the requests of a run showed the model; empty if it is no agent call's, or cannot be read."""
+    try:
+        saved = runs.read_snapshot(loaded)
+        record = None if saved is None else record_of(saved.document)
+    except (JournalError, SnapshotError):
+        return {}
+    return {} if record is None else {use.key: use for use in record.requests}
 
 
 def turns_of(
