@@ -10,17 +10,19 @@ import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_stream
 
 from fsm_agent import Agent, UsageError, Worker, function, handoff
+from fsm_agent.agents import hooks
 from fsm_agent.cli import TerminalHook
 from fsm_agent.flows import Flow, end, gather, subflow
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages import Event, Inside, Where
+from fsm_agent.messages import Done, Event, Inside, TextDelta, Where
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
@@ -175,7 +177,7 @@ class Data:
     text: str = ""
 
 
-def flow_of(*hooks: Any, inner_hooks: Any = (), agent_hooks: Any = ()) -> Flow[Data]:
+def flow_of(*own: Any, inner_hooks: Any = (), agent_hooks: Any = ()) -> Flow[Data]:
     clerk = Agent(Script("Hi.", "Hi."), name="clerk", hooks=agent_hooks)
 
     @ask(clerk)
@@ -189,7 +191,7 @@ def flow_of(*hooks: Any, inner_hooks: Any = (), agent_hooks: Any = ()) -> Flow[D
     both = gather("both", one, two)
     inside = Flow("inside", Data, start=both, rows=[both.done(end("over"))], hooks=inner_hooks)
     sub = subflow("sub", inside, start=lambda d: d)
-    return Flow("outside", Data, start=sub, rows=[sub.done(end("over"))], hooks=hooks)
+    return Flow("outside", Data, start=sub, rows=[sub.done(end("over"))], hooks=own)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -278,7 +280,8 @@ def test_a_method_may_take_the_record_of_the_call_whose_event_it_is():
     told: list[tuple[str, str, int]] = []
 
     class Recorded:
-        def on_stepped(self, event: Any, record: CallRecord) -> None:
+        def on_stepped(self, event: Any, r: CallRecord) -> None:
+            record = r
             assert event == record.trace[-1]
             told.append(("stepped", record.id, len(record.dialog)))
 
@@ -303,6 +306,32 @@ def test_a_method_may_take_the_record_of_the_call_whose_event_it_is():
         ("stepped", "c", 4),
         ("unchanged", "c", 0),
     ]
+
+
+def test_a_second_parameter_without_a_default_is_the_record_whatever_its_name():
+    told: list[Any] = []
+
+    class Bare:
+        def on_done(self, event, state):  # type: ignore[no-untyped-def]
+            told.append(state)
+
+    result = Agent(Script("x"), hooks=[Bare()]).call("Go.")
+    assert told == [result.record]
+
+
+def test_hooks_of_agents_inside_that_come_from_another_program_are_given_the_record(monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+
+    class Recorded:
+        def on_done(self, event: Any, record: CallRecord) -> None:
+            told.append(record.id)
+
+    inner = Agent(Script("one"), name="inner", hooks=[Recorded()])
+    agent = Agent(Script(call("inner", task="1"), "Done."), functions=[inner], world={"new_id": lambda: "c"})
+    monkeypatch.setattr(hooks, "_checked", WeakSet())  # as if the agents were made elsewhere
+    monkeypatch.setattr(hooks, "_take_record", WeakSet())
+    agent.call("Go.")
+    assert told == ["c/run:1.0"]
 
 
 def test_what_cannot_be_called_is_refused():
@@ -361,6 +390,17 @@ def test_the_terminal_says_whose_a_line_is_only_while_there_are_several(capsys: 
     assert "c0: " in err or "c1: " in err
     Agent(Script("x"), hooks=[hook], world={"new_id": unique()}).call("Go.")
     assert "c0: " not in capsys.readouterr().err
+
+
+def test_an_answer_that_another_call_has_written_is_none_of_this_one(capsys: pytest.CaptureFixture[str]):
+    """On a terminal, where text is written as it comes."""
+    hook = TerminalHook(overview=False)
+    one, other = hook.of_call(Where("a")), hook.of_call(Where("b"))
+    one._showing._is_live = other._showing._is_live = True
+    result = Agent(Script("The other's.")).call("Go.")
+    one.on_event(TextDelta("The one's."))
+    other.on_event(Done(result))
+    assert "The other's." in capsys.readouterr().out
 
 
 class OfRecords:

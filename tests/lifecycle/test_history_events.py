@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -172,8 +173,9 @@ def test_calls_in_flows_are_told_to_their_hooks_before_they_are_done(is_async: b
     assert [type(event).__name__ for event in notes.told[-3:]] == ["HistoryChanged", "Stepped", "Done"]
 
 
-def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands():
-    """The snapshot holds the run only as text, until its process is made."""
+@pytest.mark.parametrize("is_pickled", [False, True])
+def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands(is_pickled: bool):
+    """A pickled call holds the run only as text, until its process is made."""
 
     def boss(*replies: Any, inner: Any) -> Agent[Any, Any]:
         return Agent(Script(*replies), functions=[sums(*inner).as_function(returns=lambda d: "fine")], name="boss")
@@ -188,7 +190,11 @@ def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands():
     later = boss("Done.", inner=("3",))
     heard: list[Event] = []
     for request in [None, "off"]:
-        again = later.restore(snapshot(one))
+        again: Any = later.restore(snapshot(one))
+        if is_pickled:
+            again.forget_children()
+            again.return_to(pickle.loads(pickle.dumps(again.record)))
+            assert again.record.children["run:1.0"].is_outline
         if request:
             again.cancel(request)
         heard.clear()
