@@ -29,6 +29,7 @@ INSTRUCTIONS = (
 )
 _QUOTED = 4_000  # characters of a result, or of another text, that the summarizer is shown
 _MOST_QUOTED = 200_000  # characters that it is shown of a dialog; the older part is left out beyond
+_THINKING = 2_000  # tokens in which a model that reasons may do so: they count against the limit of its reply
 _LEFT_OUT = '{{"note": "{count} older messages are left out"}}'
 _OPENED, _CLOSED = "<history_summary>", "</history_summary>"
 _ROLES = ("user", "system")
@@ -79,10 +80,11 @@ class Summarize(Value, frozen=True, kw_only=True):
             most_characters: The most that the summarizer can be shown.
         """
         system = self.prompt or INSTRUCTIONS.format(words=max(20, self.max_tokens * 6 // 10))
-        settings = Settings(max_tokens=self.max_tokens)
+        most_tokens = self.max_tokens + _THINKING
+        settings = Settings(max_tokens=most_tokens)
         client = self.by
         if client is not None and hasattr(client, "own_world"):  # an agent
-            settings = client.settings.override({"max_tokens": self.max_tokens, "hosted_tools": ()})
+            settings = client.settings.override({"max_tokens": most_tokens, "hosted_tools": ()})
             system = self.prompt or (client.system if isinstance(client.system, str) and client.system else system)
             client = client.client
         messages = (
@@ -119,7 +121,8 @@ def summarize(
         keep: The newest rounds that are shown as they are; 1 or more.
         by: Who writes it: an agent (its model, settings and system prompt; no functions), a client, or None: the model
             of the call.
-        max_tokens: The most tokens of a summary; one that is cut off there is not used.
+        max_tokens: The most tokens of a summary, at four characters each; a longer one is not used.  The request allows
+            2,000 more, for models that think before they write.
         prompt: The instructions for it, as a text or a `Prompt` without variables; None: ours.
         role: The role of the message that shows it: ``"user"`` or ``"system"``.
         step: How many rounds have to be new before the next one; 1 or more.

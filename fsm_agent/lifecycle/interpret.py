@@ -122,6 +122,7 @@ Answer: TypeAlias = (
     "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
 )
 
+_CHARACTERS = 4  # of a summary, that count as a token
 _COMPOUND = (dict, list)
 _OF_CHECK = (Checked, CheckRefused)
 _NO_ARGS: Mapping[str, Any] = {}
@@ -263,7 +264,7 @@ def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFail
         problem = "called functions"
     elif reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = "was refused"
-    elif is_cut_off(reply) or (reply.usage.output_tokens or 0) > 2 * effect.max_tokens:
+    elif is_cut_off(reply) or len(text) > _CHARACTERS * effect.max_tokens:
         problem = f"has more than max_tokens={effect.max_tokens}"
     elif reply.finish in ("error", "pause"):
         problem = f"was broken off: {reply.finish_raw}"

@@ -205,7 +205,7 @@ class TestWhatIsShown:
         model = Model()
         reader(model, summarize(keep=12, prompt="Count the pages.", role="system", max_tokens=77)).call("Read on.")
         assert model.asked[0].messages[0].text == "Count the pages."
-        assert model.asked[0].settings.max_tokens == 77
+        assert model.asked[0].settings.max_tokens == 77 + 2_000, "a model that reasons does so within the limit"
         (shown,) = [m for m in model.sent[-1].messages if m.text.startswith("<history_summary>")]
         assert shown.role == "system"
 
