@@ -1,4 +1,7 @@
-"""Budgets: how many tokens a request may have, and what is done when it has more."""
+"""Budgets: how many tokens a request may have, and which passes are tried when it has more.
+
+`fsm_agent.context.view` applies them: `View` counts a request and fits it into its budget.
+"""
 
 from __future__ import annotations
 

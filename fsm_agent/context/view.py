@@ -1,4 +1,4 @@
-"""The views of one agent call: what each of its requests shows of the dialog.
+"""The views of one agent call: what each of its requests shows of the dialog, fitted into its budget.
 
 A view is made for one request and then discarded; the dialog itself stays whole.  It follows from the record, so a call
 that is restored elsewhere shows the same.
