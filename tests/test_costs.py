@@ -29,7 +29,7 @@ from support.uncollected import uncollected
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, ReplyCompleted, RequestStarted, Stepped, TextDelta
+from fsm_agent.messages.event import Done, HistoryChanged, ReplyCompleted, RequestStarted, Stepped, TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Pieces, Script
 
@@ -311,7 +311,7 @@ class TestGarbage:
 class TestStreaming:
     def test_a_delta_is_one_event(self):
         pieces = [f"{n} " for n in range(50)]
-        expected = [Stepped, RequestStarted, *[TextDelta] * len(pieces), ReplyCompleted, Stepped, Done]
+        expected = [Stepped, RequestStarted, *[TextDelta] * len(pieces), ReplyCompleted, HistoryChanged, Stepped, Done]
         events = list(Agent(Script(Pieces(*pieces))).stream(TASK))
         assert [type(event) for event in events] == expected
         assert [event.text for event in events if isinstance(event, TextDelta)] == pieces

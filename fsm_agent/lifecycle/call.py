@@ -15,6 +15,7 @@ from fsm_agent.lifecycle.call_effects import effects_left, effects_of
 from fsm_agent.lifecycle.call_result import CallResult, result_of
 from fsm_agent.lifecycle.call_step import OF_FUNCTIONS, take_step
 from fsm_agent.lifecycle.effects import EFFECTS, Effect, Settings
+from fsm_agent.lifecycle.history_events import history_change
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, StopWhen, first_call, parse_answer, read, read_reply
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Injected, Outcome, Replied, Stopped
@@ -195,6 +196,11 @@ class AgentCall(Driven, Generic[Out]):
         if self.record.limits.deadline_s is None or (at_s := self.record.deadline_s) is None:
             return None
         return Deadline(at_s, "")
+
+    def as_events(self, steps: Sequence[Event], before: CallRecord) -> Sequence[Event]:
+        """Return steps as events for listeners: with the change of the dialog since the record ``before`` them."""
+        change = history_change(before, self.record)
+        return steps if change is None else (change, *steps)
 
     def owner(self, key: str) -> Owner:
         """Return the call itself: it has no children."""

@@ -20,16 +20,13 @@ else:
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:
     """Return events, with a `HistoryChanged` before the first step of each call whose history the steps have changed.
 
+    The process has others inside of it.
+
     Args:
         process: The process that is driven, after the steps.
         before: Its record before them.
         events: The steps of one `advance`, possibly with other events among them.
     """
-    if len(events) == 1 and type(events[0]) is Stepped and type(before) is CallRecord:
-        change = history_change(before, process.record)
-        return events if change is None else (change, *events)
-    if not hasattr(process, "inside_of"):
-        return events
     told = set[str]()
     found: list[Event] = []
     for event in events:

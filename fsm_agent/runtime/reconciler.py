@@ -42,7 +42,6 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.history_events import with_history
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
@@ -114,8 +113,8 @@ class Reconciler(ABC):
         self._deadline: Deadline | None = None
         self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
-        as_events: Callable[[Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
-        self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
+        # Adds events to steps for listeners, from the record before them; None: steps are the events.
+        self._as_events: Callable[[Sequence[Event], Any], Sequence[Event]] | None = getattr(process, "as_events", None)
         self.is_timed = False  # waits have a limit
         self._has_timeouts = False  # some activities have a timeout
         self._may_run_inline = True  # every activity may run in the driver's own thread or task
@@ -419,7 +418,7 @@ class Reconciler(ABC):
             log_steps(process.record, steps, outcome)
         if not self.has_listener:
             return ()
-        return with_history(process, before, steps if self._as_events is None else self._as_events(steps))
+        return steps if self._as_events is None else self._as_events(steps, before)
 
     # Ending early
 

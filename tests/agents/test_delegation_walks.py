@@ -24,6 +24,7 @@ from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFuncti
 from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, Injected, Replied, Returned
 from fsm_agent.lifecycle.outcomes import Stopped as Stop
 from fsm_agent.machine.journal import Chain
+from fsm_agent.messages.event import HistoryChanged
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Script, call
 from fsm_agent.testing.script import ScriptError
@@ -187,7 +188,13 @@ class Walk:
         call, journal = self.call, self.call.journal
         assert journal is not None
         (line,) = Chain("header").written(journal.since(journal.n - 1), 1)
-        told = getattr(call, "as_events", list)(call.steps)
+        told = tuple(
+            [
+                event
+                for event in call.as_events(call.steps, before)
+                if not isinstance(getattr(event, "event", event), HistoryChanged)
+            ]
+        )
         wanted = [effect.key for effect in call.effects]
         sent = [repr([*effect.request.messages]) for effect in call.effects if isinstance(effect, CallModel)]
         digests = [_digest(text) for text in (snapshot(call), repr(told), *sent)]

@@ -35,6 +35,7 @@ from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.costs.budget import with_limits_left
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
+from fsm_agent.lifecycle.history_events import with_history
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.lifecycle.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.machine.nesting import Parent
@@ -174,9 +175,9 @@ class FlowProcess(Parent):
         """Return a child and its listeners; the child may have ended."""
         return self._inners[name]
 
-    def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return the events of steps for listeners, with beginnings and ends of functions that are agents."""
-        return tuple(with_functions(self, steps))
+    def as_events(self, steps: Sequence[Event], before: Any) -> Sequence[Event]:
+        """Return steps as events for listeners: with functions that are agents, and changes of the dialogs inside."""
+        return with_history(self, before, tuple(with_functions(self, steps)))
 
     def advance(self, key: str, outcome: Any) -> None:
         if self._ended:

@@ -25,6 +25,7 @@ from fsm_agent.lifecycle.costs.budget import Overrun, exceeded, has_budget, with
 from fsm_agent.lifecycle.delegation.function_events import with_functions
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import Effect, RunFunction
+from fsm_agent.lifecycle.history_events import with_history
 from fsm_agent.lifecycle.interpret import output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Replied, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, State, successor_name
@@ -72,9 +73,9 @@ class DelegatingCall(Parent, AgentCall[Any]):
         found: tuple[Any, ...] = Parent.effects.__get__(self)
         return found
 
-    def as_events(self, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as events for listeners: with the starts and ends of functions that are agents."""
-        return tuple(with_functions(self, steps))
+    def as_events(self, steps: Sequence[Event], before: CallRecord) -> Sequence[Event]:
+        """Return steps as events for listeners: also with the starts and ends of functions that are agents."""
+        return with_history(self, before, tuple(with_functions(self, steps)))
 
     def inside_of(self, name: str) -> Inner:
         """Return the call of a present or former child, and its listeners."""
