@@ -57,7 +57,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 # Beside the variables of a prompt and the arguments of a function: what is passed on to a user's class, function or
 # parser, and what is internal.
 PASSED_ON = {
-    *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent"),
+    *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent", "Context.call", "Context.acall"),
     *("Function.__call__", "Prompt.borrowing", "World.of"),
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }

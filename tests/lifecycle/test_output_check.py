@@ -220,7 +220,9 @@ def test_the_context_of_a_check(way: Way):
     seen = list[Any]()
 
     def look(output: int, context: Context[Shop]) -> int:
-        seen.append((output, context.deps, context.agent_call_id, context.depth, context.attempt, context.call.name))
+        seen.append(
+            (output, context.deps, context.agent_call_id, context.depth, context.attempt, context.function_call.name)
+        )
         seen.append((context.idempotency_key, context.is_cancelled()))
         context.emit({"looked": output})
         return judged(output, 12)
