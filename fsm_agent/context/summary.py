@@ -70,13 +70,12 @@ class Summarize(Value, frozen=True, kw_only=True):
                 return None
         return starts[new]
 
-    def effect(self, r: CallRecord, covers: int, request: Request, most_characters: int) -> AskSummary:
+    def effect(self, r: CallRecord, covers: int, most_characters: int) -> AskSummary:
         """Return the extra request for a summary of the first messages of the dialog.
 
         Args:
             r: The record of the call.
             covers: How many messages it is to stand for.
-            request: The request that it precedes, for the settings.
             most_characters: The most that the summarizer can be shown.
         """
         system = self.prompt or INSTRUCTIONS.format(words=max(20, self.max_tokens * 6 // 10))

@@ -27,6 +27,7 @@ from fsm_agent.messages.message import FunctionResult, Message
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
 _BRANCH_CHARACTERS = 4_000  # that a message of the exception branch is taken to have
+_SOME_WINDOW = 100_000  # tokens, of a model whose window is not known
 _CHARACTERS = 3  # that are about a token, for the length of what a summarizer is shown
 
 
@@ -142,7 +143,8 @@ class View:
         for number, one in enumerate(plan.passes):
             if isinstance(one, Summarize):
                 if (covers := one.wish(r)) is not None:
-                    return Shown(request, summary=self._ask_summary(one, r, covers, request))
+                    most = (self.plan.window or _SOME_WINDOW) * _CHARACTERS // 2
+                    return Shown(request, summary=one.effect(r, covers, most))
                 messages = self._without_summary(one, r, messages)
                 continue
             shown = applied(one, messages, r, self._memo(number, one))
@@ -188,7 +190,7 @@ class View:
             if isinstance(one, Summarize):
                 if (covers := one.wish(r)) is not None:
                     most = int(room if hard else soft) * _CHARACTERS
-                    return Shown(request, summary=self._ask_summary(one, r, covers, request, most))
+                    return Shown(request, summary=one.effect(r, covers, most))
                 shorter = self._without_summary(one, r, messages)
             else:
                 shorter = applied(one, messages, r, self._memo(("budget", number), one))
@@ -279,13 +281,6 @@ class View:
         """Return what is shown while no new summary is due: fewer rounds, if the last one could not be made."""
         has_failed = r.summary is not None and r.summary.failed_at >= 0
         return one(messages, r) if has_failed else messages
-
-    def _ask_summary(
-        self, one: Summarize, r: CallRecord, covers: int, request: Request, most: int | None = None
-    ) -> AskSummary:
-        if most is None:
-            most = (self.plan.window or 100_000) * _CHARACTERS // 2
-        return one.effect(r, covers, request, most)
 
     # Counting
 
