@@ -365,18 +365,15 @@ class TestTooLong:
         [
             ("openai:gpt-5-mini", "openai/quoted-openai-400-context.json"),
             ("vllm:m", "vllm/quoted-vllm-400-context.json"),
+            ("llamacpp:m", "llamacpp/quoted-llamacpp-400-context.json"),
             (
                 "anthropic:claude-haiku-4-5",
                 "anthropic/rllm-chat-real-error-scenarios-anthropic-claude-haiku-4-5-handles-context-length-exce-0-9de04a"
                 ".json",
             ),
             (
-                "gemini:gemini-2.5-flash",
+                "google:gemini-2.5-flash",
                 "vertex/rllm-chat-real-error-scenarios-vertexai-gemini-2-5-flash-handles-context-length-excee-1-1c8915.json",
-            ),
-            (
-                "azure:grok",
-                "azure/rllm-chat-real-error-scenarios-azure-grok-4-1-fast-non-reasoning-handles-context-leng-0-d850c4.json",
             ),
         ],
         ids=lambda value: value.partition("/")[0] if "/" in value else value,
@@ -392,7 +389,7 @@ class TestTooLong:
 
         network = Network(client=httpx.Client(transport=httpx.MockTransport(answer)))
         provider = model.partition(":")[0]
-        options = {"base_url": "https://example.invalid/v1"} if provider in ("azure", "vllm") else {}
+        options = {"base_url": "https://example.invalid/v1"} if provider in ("vllm", "llamacpp") else {}
         long = [Message.of("user", "x" * 90_000), Message.of("assistant", "y" * 90_000)]
         with client_for(model, api_key="k", network=network, **options) as client:
             agent = Agent(client)
