@@ -19,7 +19,7 @@ from fsm_agent.agents.arguments import (
     check_agent,
     check_prices,
     check_resume_options,
-    context_window,
+    plan_of_model,
 )
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
@@ -271,15 +271,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     @cached_property
     def _plan(self) -> ContextPlan:
         """What is done with its requests, by the context window of its model."""
-        plan = ContextPlan.of(self.context)
-        budget, window = plan.budget, context_window(self.model)  # by which a summary is measured, too
-        if window is None and self.context is not None and budget is not None and budget.hard is None:
-            model = self.model if isinstance(self.model, str) else self.model.name
-            raise UsageError(
-                f"context of the agent {self.name!r} has a Budget without hard=…, and the context window of"
-                f" {model!r} is not known: Budget(hard=32_000), say, would be right"
-            )
-        return plan.changed(window=window)
+        return plan_of_model(ContextPlan.of(self.context), self.model, self.name)
 
     @cached_property
     def _resolver(self) -> PromptResolver:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS
+from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import remedy
 from fsm_agent.lifecycle.effects import Settings
@@ -92,6 +93,27 @@ def unknown_option(options: Mapping[str, Any], task: object, known: Collection[s
     if isinstance(prompt, Prompt) and name in prompt.variables:
         return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
     return UsageError(f"there is no option {name!r}{remedy(name, sorted(known))}")
+
+
+def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
+    """Return what is done with the requests to a model, by its context window.
+
+    Args:
+        plan: The plan, of this or another model.
+        model: ``"provider:model"``, or a client.
+        agent: The name of the agent, for the error.
+
+    Raises:
+        UsageError: A `Budget` takes its limit from the window, and the window is not known.
+    """
+    window, budget = context_window(model), plan.budget
+    if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
+        name = model if isinstance(model, str) else model.name
+        raise UsageError(
+            f"context of the agent {agent!r} has a Budget without hard=…, and the context window of {name!r} is not"
+            " known: Budget(hard=32_000), say, would be right"
+        )
+    return plan.changed(window=window)
 
 
 def check_resume_options(options: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.agents.arguments import MODEL, context_window, is_model
+from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -185,7 +185,7 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
     call.client = agent.client_of(model)
     call.record = call.record.changed(model=name)
     if call.view is not None:
-        call.view = views.View(call.view.plan.changed(window=context_window(model)))
+        call.view = views.View(plan_of_model(call.view.plan, model, agent.name))
     if agent.limits.cost_usd is not None:
         agent.world_of(call).price_list.check()
     return call

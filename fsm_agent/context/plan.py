@@ -73,13 +73,12 @@ def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     messages: Sequence[Message] = dialog.messages
     if not keep or not len(messages):
         return dialog
-    for one in keep:
-        if not isinstance(one, Summarize):
-            messages = apply_passes([one], messages)
-        elif dialog.summary is not None and messages is dialog.messages:
-            systems = system_messages(messages)
-            shown = summary_message(dialog.summary.text, one.role)
-            messages = [*messages[:systems], shown, *messages[dialog.summary.covers :]]
+    summaries = [one for one in keep if isinstance(one, Summarize)]
+    if summaries and dialog.summary is not None:  # in requests, too, the other passes see it in its place
+        systems = system_messages(messages)
+        shown = summary_message(dialog.summary.text, summaries[0].role)
+        messages = [*messages[:systems], shown, *messages[dialog.summary.covers :]]
+    messages = apply_passes([one for one in keep if not isinstance(one, Summarize)], messages)
     if messages is dialog.messages or tuple(messages) == tuple(dialog):
         return dialog
     return Dialog(renumbered(messages), system_args=dialog.system_args, governed_by=dialog.governed_by)

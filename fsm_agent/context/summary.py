@@ -55,6 +55,8 @@ class Summarize(Value, frozen=True, kw_only=True):
 
     def wish(self, r: CallRecord) -> int | None:
         """Return how many messages of the dialog the next summary should stand for; None: none is due."""
+        if self.is_of_earlier and r.replies:  # what was said before the call was looked at before its first request
+            return None
         known, here = r.summary, len(r.dialog)
         covered = 0 if known is None else known.covers
         if known is not None and here in (known.made_at, known.failed_at):

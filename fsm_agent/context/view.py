@@ -83,7 +83,7 @@ class View:
         self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
         self._memos: dict[Any, Memo] = {}
         self._counted: dict[int, tuple[Message, int, bytes]] = {}
-        self._frame: tuple[Any, Any, int] | None = None
+        self._frame: tuple[Any, int] | None = None
 
     def _forget(self) -> None:
         self._memos, self._counted = {}, {}
@@ -100,7 +100,7 @@ class View:
         budget = plan.budget
         if budget is None or (budget.hard is None and plan.window is None):
             return True
-        if budget is not DEFAULT.budget or plan.window is None:
+        if budget is not DEFAULT.budget or plan.window is None or len(r.requests):
             return False
         measured, room, length = self._measured, self._room, len(r.dialog)
         if length < measured:  # the call was rewound
@@ -244,8 +244,9 @@ class View:
 
     def _extends(self, r: CallRecord, messages: Sequence[Message]) -> bool:
         """Return whether the messages of a request begin with all of those of the request before."""
-        if not len(r.requests):
-            return False
+        if not len(r.requests):  # the request before, if there was one, was not counted: it showed the whole dialog
+            answer = next((i for i in range(len(r.dialog) - 1, r.seeded_with - 1, -1) if _is_reply(r, i)), None)
+            return answer is not None and list(messages[:answer]) == list(r.dialog[:answer])
         before = r.requests[-1]
         length = before.messages or 0
         return length <= len(messages) and before.digest == self._digest(messages[:length])
@@ -315,8 +316,8 @@ class View:
         known = self._frame
         key = (request.functions, request.output, request.settings.hosted_tools)
         if known is None or known[0] != key:
-            known = self._frame = (key, None, self._count(request.changed(messages=()), budget))
-        return known[2]
+            known = self._frame = (key, self._count(request.changed(messages=()), budget))
+        return known[1]
 
     def _count(self, request: Request, budget: Budget) -> int:
         if budget.tokenizer is not None:
@@ -370,6 +371,10 @@ class View:
 
     def _memo(self, number: Any, one: AnyPass) -> Memo:
         return self._memos.setdefault((number, one) if isinstance(one, Pass) else number, {})
+
+
+def _is_reply(r: CallRecord, index: int) -> bool:
+    return r.dialog[index].role == "assistant"
 
 
 def _has_result(message: Message, id: str) -> bool:

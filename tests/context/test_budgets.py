@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -393,6 +394,27 @@ class TestByDefault:
         assert all(ESTIMATE.count(request) <= 3_000 for request in script.requests)
         assert max(use.before for use in result.record.requests if use.before) > 4_000
         assert len(result.dialog) == 2 * 12 + 2
+
+    def test_the_first_request_that_is_counted_extends_those_that_were_not(self):
+        model = known(8_000, *[call("read", words=100 + n) for n in range(30)], "done")
+        result = Agent(model, functions=[read], limits=Limits(rounds=None)).call("Go.")
+        sent = [request.messages for request in model.requests]
+        extends = [tuple(new[: len(old)]) == tuple(old) for old, new in pairwise(sent)]
+        assert [use.extends for use in result.context] == [False, *extends]
+        assert {use.messages is None for use in result.context} == {True, False}
+
+    def test_once_requests_are_counted_all_are(self):
+        model = known(20_000, "no", call("read", words=1), "7")  # the branch is counted, and pruned by the call
+        result = Agent(model, functions=[read], output=int).call("Go.")
+        assert [use.messages for use in result.context] == [None, 3, 3]
+
+    def test_a_model_of_one_call_whose_window_is_not_known_is_refused(self):
+        agent = Agent(known(8_000), context=Budget())
+        other = Script("never")
+        with pytest.raises(UsageError, match=r"the context window of 'script' is not known: Budget\(hard=32_000\)"):
+            agent.call("Hello", model=other)
+        assert other.requests == []
+        assert Agent(known(8_000)).call("Hello", model=Script("Hi.")).output == "Hi.", "by default there is no budget"
 
     def test_an_unknown_window_means_no_budget(self):
         script = Script(call("read", words=9_000), "done")

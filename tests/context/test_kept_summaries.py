@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, CallFailed, Message, UsageError
+from fsm_agent import Agent, CallFailed, Limits, Message, UsageError, function
 from fsm_agent.context import keep_last, shorten, summarize
+from fsm_agent.context import summary as summaries
+from fsm_agent.context.rounds import round_starts
 from fsm_agent.errors import AuthFailed
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, call
 
 TURNS = 20
 
@@ -112,6 +114,44 @@ def test_a_run_of_a_turn_is_rebuilt_with_its_summary(tmp_path: Path):
     for run in conversation.turns():
         again = conversation.replay(run.id)
         assert again.record.ending is not None
+
+
+def test_a_summary_takes_its_place_whatever_the_passes_before_it_change():
+    @function
+    def read(page: int) -> str:
+        """Read a page."""
+        return f"{page} " * 200
+
+    by = Script(*[f"summary {n}" for n in range(TURNS)])
+    model = Script(*[reply for n in range(10) for reply in (call("read", page=n), f"page {n}")])
+    agent = Agent(model, functions=[read], keep=[shorten(60), summarize(keep=2, step=2, by=by)])
+    result = agent.call("page 0?")
+    for n in range(1, 10):
+        result = agent.call(f"page {n}?", after=result)
+    quoted = [line for request in by.requests[1:] for line in request.messages[-1].text.splitlines()]
+    assert len(by.requests) <= 9
+    assert any("summary" in line for line in quoted), "each is made of the one before"
+    assert max(len(request.messages) for request in model.requests) <= 1 + 4 * 4 + 3
+    assert not any('"page 0"' in line for line in quoted), "what it stands for is not summarized again"
+
+
+def test_earlier_turns_are_looked_at_once_in_a_call(monkeypatch: pytest.MonkeyPatch):
+    looked: list[int] = []
+
+    def starts(messages: Any, start: int = 0) -> list[int]:
+        looked.append(len(messages))
+        return round_starts(messages, start)
+
+    @function
+    def read(page: int) -> str:
+        """Read a page."""
+        return str(page)
+
+    monkeypatch.setattr(summaries, "round_starts", starts)
+    model = Script(*[call("read", page=n) for n in range(12)], "Read.")
+    agent = Agent(model, functions=[read], limits=Limits(rounds=None), keep=[summarize(keep=2, step=2)])
+    agent.call("Read all.")
+    assert len(looked) == 1
 
 
 class TestMistakes:
