@@ -94,7 +94,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         The call inside counts in the outer call's usage, and has what is left of its budgets and its time.  It has the
         same deps, unless others are given, and the approver of the call around if its agent has none.  It ends with
         the function.  If the outer call is in a store, so is this one, under the name of the function call and a
-        number: when the function is run again after a crash, it goes on or its result is returned.
+        number: when the function is run again after a crash, it is continued, or its result is returned.
 
         In a coroutine function, `acall` is right.  In a context that was made by hand, it is ``agent.call``.
 

@@ -19,7 +19,8 @@ LoopRole: TypeAlias = Literal["user", "system"]
 class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call, not of a round; None: unlimited.
 
-    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages.
+    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages, or if
+    it has a finalizer.  Where its context is summarized, a request for a summary may come before each of them.
     """
 
     rounds: int | None = 5  # replies whose functions are run

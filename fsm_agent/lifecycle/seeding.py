@@ -200,7 +200,7 @@ def call_of(
 
     A function that it waits for may have been removed since: the model then gets an error, unless the function was
     approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
-    that began without a check goes on without, so that its journal can be read.
+    that began without a check is continued without one, so that its journal can be read.
 
     Args:
         header: The header of its journal.

@@ -417,8 +417,7 @@ class Prompt(Generic[Out]):
     def finalizing(self) -> Prompt:
         """The prompt that governs the request for the final answer, after the first one; see `finalizer`."""
         finalizer = self.finalizer
-        if finalizer is None:
-            return self.final_handler
+        assert finalizer is not None
         path = f"__{self.path}_finalizer"
         without: Any = {"functions": (), "hosted_tools": (), "finalizer": None}
         if isinstance(finalizer, str):

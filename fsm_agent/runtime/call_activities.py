@@ -190,7 +190,7 @@ class ModelActivity(Activity):
 
 @activity_of(AskSummary)
 class SummaryActivity(ModelActivity):
-    """A request for a summary; nobody is told of its text as it arrives."""
+    """A request for a summary; no listener is told of its text as it arrives."""
 
     __slots__ = ()
 
@@ -377,7 +377,7 @@ class FunctionActivity(Activity):
         super().abandon()
 
     def _is_over(self) -> bool:
-        """Return whether nobody will run the function again: its call has an outcome, or is about to have one."""
+        """Return whether the function will not be run again: its call has an outcome, or is about to have one."""
         if self.timeout_s is not None and time.monotonic() >= self.since_s + self.timeout_s:
             return True
         return all(effect.key != self.key for effect in self.driver.process.effects)

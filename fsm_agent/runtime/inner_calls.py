@@ -29,7 +29,7 @@ class InnerCalls:
 
     Attributes:
         is_left: The driver no longer waits for the function.
-        is_over: Nobody will run the function again.
+        is_over: The function will not be run again.
     """
 
     __slots__ = ("_numbers", "_outer", "_processes", "depth", "is_left", "is_over", "key", "recorder", "world")

@@ -127,7 +127,7 @@ class FunctionExecution:
         """Mark the run as no longer wanted.
 
         Args:
-            is_over: Whether nobody will run the function again.
+            is_over: Whether the function will not be run again.
         """
         self.is_cancelled = True
         if self.inner is not None:
