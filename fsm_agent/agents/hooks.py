@@ -182,18 +182,6 @@ def _record_of(inner: Inner) -> Any:
     return record.record if isinstance(record, ProcessRecord) else record
 
 
-def combine(tell: Callable[[Event], Any] | None, sink: Callable[[Event], Any] | None) -> Callable[[Event], Any] | None:
-    """Return a listener that calls both, the hooks first; None: there is neither."""
-    if tell is None or sink is None:
-        return tell or sink
-
-    def tell_both(event: Event) -> None:
-        tell(event)
-        sink(event)
-
-    return tell_both
-
-
 def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
     """Call the methods of hooks that are for an event, of the call with this record."""
     name = _METHODS.get(type(event), "on_event")

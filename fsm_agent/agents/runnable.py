@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.agents.hooks import combine
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
@@ -216,7 +215,7 @@ class Runnable(ABC):
 
     def _drive(self, process: Any, sink: Sink | None, *, is_shared: bool = True) -> Any:
         process, recorder = self._claim(process)
-        run(process, self.world_of(process), combine(self.listener_to(process), sink), recorder, is_shared=is_shared)
+        run(process, self.world_of(process), _both(self.listener_to(process), sink), recorder, is_shared=is_shared)
         return self.result_of(process)
 
     async def arun(self, process: Any, sink: Sink | None = None) -> Any:
@@ -225,7 +224,7 @@ class Runnable(ABC):
         recorder = None
         if process.journal is not None:
             process, recorder = await self._aclaim(process)
-        await arun(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
+        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     def _stream(self, task: Any, options: Mapping[str, Any]) -> Generator[Any]:
@@ -271,13 +270,13 @@ class Runnable(ABC):
     def _resume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = self._reclaim(run_id, answers, by, definition)
-        run(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
+        run(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     async def _aresume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
-        await arun(process, self.world_of(process), combine(self.listener_to(process), sink), recorder)
+        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     def _resumption(self, options: Mapping[str, Any]) -> tuple[str, Sink | None, Definition]:
@@ -333,6 +332,18 @@ class Runnable(ABC):
     def check_resumed(self, claimed: Claimed) -> Claimed:
         """Refuse a run that was claimed and cannot be driven here."""
         return claimed
+
+
+def _both(tell: Sink | None, sink: Sink | None) -> Sink | None:
+    """Return a listener that calls both, the hooks first; None: there is neither."""
+    if tell is None or sink is None:
+        return tell or sink
+
+    def tell_both(event: Event) -> None:
+        tell(event)
+        sink(event)
+
+    return tell_both
 
 
 def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
