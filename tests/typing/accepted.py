@@ -39,7 +39,7 @@ from fsm_agent.context import keep_last
 from fsm_agent.flows import Flow, end, execute, gather, race, wait
 from fsm_agent.flows import call as ask
 from fsm_agent.flows import call_chosen as ask_chosen
-from fsm_agent.flows.definition.states import CallState, GatherState, WaitState
+from fsm_agent.flows.definition.states import CallState, FunctionState, GatherState, WaitState
 from fsm_agent.functions import register_function
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -441,6 +441,26 @@ def several(d: Draft) -> str:
 
 
 assert_type(several, WaitState[Draft, Any])
+
+
+# What options of all states do to the types: nothing; those of combined states know the data
+
+
+@wait(str, name="asked", within_s=60)
+def asked_in_time(d: Draft) -> str:
+    return d.topic
+
+
+@execute(name="counted", within_s=60, timeout_s=3)
+def counted(d: Draft) -> int:
+    return len(d.text)
+
+
+assert_type(asked_in_time, WaitState[Draft, str])
+assert_type(counted, FunctionState[Draft, int])
+assert_type(gather("both", counting, naming, within_s=None), GatherState[Draft, tuple[int, str]])
+assert_type(race("either", counting, naming, within_s=60), GatherState[Draft, int | str])
+assert_type(gather("late", counting, naming, within_s=lambda d: len(d.text)), GatherState[Draft, tuple[int, str]])
 
 
 @ask_chosen(chosen_agent, int, str, Draft)

@@ -100,3 +100,7 @@ good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
 Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
 good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+call(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
+wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
+execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
+gather("both", customer, sending, within_s=lambda t: t.due_s)  # mypy: attr-defined; pyright: reportAttributeAccessIssue

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
 from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types, types_of
+from fsm_agent.flows.definition.options import (
+    EXECUTE_OPTIONS,
+    PARALLEL,
+    STATE_OPTIONS,
+    TIME_OPTIONS,
+    ExecuteOptions,
+    StateOptions,
+    TimeOptions,
+)
 from fsm_agent.flows.definition.states import (
     A,
     CallState,
@@ -28,7 +37,6 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.mistakes import check, shown
 
 A1 = TypeVar("A1")
@@ -37,8 +45,6 @@ A3 = TypeVar("A3")
 A4 = TypeVar("A4")
 I = TypeVar("I")  # noqa: E741  # an item
 S = TypeVar("S")  # the data of another flow
-
-PARALLEL = 32  # members of `each` that go on at once
 
 
 def _pure(what: str, function: Any) -> Any:
@@ -54,41 +60,48 @@ def _pure(what: str, function: Any) -> Any:
     return function
 
 
+def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIONS) -> dict[str, Any]:
+    """Return the options of a word.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    if unknown := [name for name in options if name not in known]:
+        raise TypeError(f"{word} has no argument {unknown[0]!r}{hint(unknown[0], known)}")
+    return options
+
+
 class _Calls(Generic[A]):
     """A decorator for what an agent is asked: an object, because type checkers infer its types where it is used."""
 
-    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, types, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._asked, self._options = (agent, types), options
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
-        return CallState(_pure("the task of a call", task), *self._options)
+        return CallState(_pure("the task of a call", task), *self._asked, **self._options)
 
 
 class _ChosenCalls(Generic[D, A]):
     """The same, for an agent that the data choose."""
 
-    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, types, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._asked, self._options = (choose, types), options
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
-        return CallState(_pure("the task of a call", task), *self._options)
+        return CallState(_pure("the task of a call", task), *self._asked, **self._options)
 
 
 @overload
-def call(agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None) -> _Calls[A]: ...
+def call(agent: Agent[Any, A], /, **options: Unpack[StateOptions[Any]]) -> _Calls[A]: ...
 @overload
-def call(
-    agent: Agent[Any, Any] | str, a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
-) -> _Calls[A1]: ...
+def call(agent: Agent[Any, Any] | str, a1: type[A1], /, **options: Unpack[StateOptions[Any]]) -> _Calls[A1]: ...
 @overload
 def call(
     agent: Agent[Any, Any] | str,
     a1: type[A1],
     a2: type[A2],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Calls[A1 | A2]: ...
 @overload
 def call(
@@ -97,9 +110,7 @@ def call(
     a2: type[A2],
     a3: type[A3],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Calls[A1 | A2 | A3]: ...
 @overload
 def call(
@@ -109,9 +120,7 @@ def call(
     a3: type[A3],
     a4: type[A4],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Calls[A1 | A2 | A3 | A4]: ...
 @overload
 def call(
@@ -122,28 +131,24 @@ def call(
     a4: type[A4],
     /,
     *more: type[Any],
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Calls[Any]: ...
-def call(
-    agent: Agent[Any, Any] | str, /, *types: Any, name: str | None = None, within_s: float | None = None
-) -> _Calls[Any]:
+def call(agent: Agent[Any, Any] | str, /, *types: Any, **options: Any) -> _Calls[Any]:
     """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
     Args:
         agent: The agent; or its role, a name that `Flow.bound` binds to an agent.
         types: The types of the answer, one or several; none: the agent's own output, unless it is a role.
-        name: The state's; by default that of the function.
-        within_s: How many seconds it may take.
+        options: See `StateOptions`.
     """
     if isinstance(agent, Agent):
-        return _Calls(agent, types or types_of(agent.output), name, within_s)
+        return _Calls(agent, types or types_of(agent.output), _known("call", options, STATE_OPTIONS))
     if not isinstance(agent, str):
         raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
     if not types:
         right = f"an Agent; or a role with the types of its answer, as in @call({agent!r}, str), would be right"
         raise FlowError(f"call was given {agent!r}: {right}")
-    return _Calls(agent, types, name, within_s)
+    return _Calls(agent, types, _known("call", options, STATE_OPTIONS))
 
 
 @overload
@@ -151,9 +156,7 @@ def call_chosen(
     choose: Callable[[D], Agent[Any, Any] | str],
     a1: type[A1],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenCalls[D, A1]: ...
 @overload
 def call_chosen(
@@ -161,9 +164,7 @@ def call_chosen(
     a1: type[A1],
     a2: type[A2],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenCalls[D, A1 | A2]: ...
 @overload
 def call_chosen(
@@ -173,42 +174,39 @@ def call_chosen(
     a3: type[A3],
     /,
     *more: type[Any],
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenCalls[D, Any]: ...
-def call_chosen(choose: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_chosen(choose: Any, /, *types: Any, **options: Any) -> Any:
     """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
     _check_chooser("call_chosen", choose, types, "a function of the data that returns an Agent, or a role,")
-    return _ChosenCalls(choose, types, name, within_s)
+    return _ChosenCalls(choose, types, _known("call_chosen", options, STATE_OPTIONS))
 
 
 class _WholeCalls(Generic[A]):
     """The same, for a state that gives the whole result of its call."""
 
-    def __init__(self, agent: Any, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = agent, types, name, within_s
+    def __init__(self, agent: Any, types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._asked, self._options = (agent, types), options
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
-        return WholeCallState(_pure("the task of a call", task), *self._options)
+        return WholeCallState(_pure("the task of a call", task), *self._asked, **self._options)
 
 
 class _ChosenWholeCalls(Generic[D, A]):
     """The same, for an agent that the data choose."""
 
-    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: Any) -> None:
-        self._options = choose, types, name, within_s
+    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._asked, self._options = (choose, types), options
 
     def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
-        return WholeCallState(_pure("the task of a call", task), *self._options)
+        return WholeCallState(_pure("the task of a call", task), *self._asked, **self._options)
 
 
 @overload
-def call_whole(
-    agent: Agent[Any, A], /, *, name: str | None = None, within_s: float | None = None
-) -> _WholeCalls[A]: ...
+def call_whole(agent: Agent[Any, A], /, **options: Unpack[StateOptions[Any]]) -> _WholeCalls[A]: ...
 @overload
 def call_whole(
-    agent: Agent[Any, Any] | str, a1: type[A1], /, *, name: str | None = None, within_s: float | None = None
+    agent: Agent[Any, Any] | str, a1: type[A1], /, **options: Unpack[StateOptions[Any]]
 ) -> _WholeCalls[A1]: ...
 @overload
 def call_whole(
@@ -216,9 +214,7 @@ def call_whole(
     a1: type[A1],
     a2: type[A2],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _WholeCalls[A1 | A2]: ...
 @overload
 def call_whole(
@@ -227,9 +223,7 @@ def call_whole(
     a2: type[A2],
     a3: type[A3],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _WholeCalls[A1 | A2 | A3]: ...
 @overload
 def call_whole(
@@ -240,17 +234,14 @@ def call_whole(
     a4: type[A4],
     /,
     *more: type[Any],
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _WholeCalls[Any]: ...
 @overload
 def call_whole(
     agent: Callable[[D], Agent[Any, Any] | str],
     a1: type[A1],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenWholeCalls[D, A1]: ...
 @overload
 def call_whole(
@@ -258,9 +249,7 @@ def call_whole(
     a1: type[A1],
     a2: type[A2],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenWholeCalls[D, A1 | A2]: ...
 @overload
 def call_whole(
@@ -270,10 +259,9 @@ def call_whole(
     a3: type[A3],
     /,
     *more: type[Any],
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _ChosenWholeCalls[D, Any]: ...
-def call_whole(agent: Any, /, *types: Any, name: str | None = None, within_s: float | None = None) -> Any:
+def call_whole(agent: Any, /, *types: Any, **options: Any) -> Any:
     """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
 
     ``of`` of its rows is a type of the output.
@@ -281,15 +269,14 @@ def call_whole(agent: Any, /, *types: Any, name: str | None = None, within_s: fl
     Args:
         agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
         types: The types of the output, one or several; none: the agent's own, if it is given.
-        name: The state's; by default that of the function.
-        within_s: How many seconds it may take.
+        options: See `StateOptions`.
     """
     if isinstance(agent, Agent):
-        return _WholeCalls(agent, types or types_of(agent.output), name, within_s)
+        return _WholeCalls(agent, types or types_of(agent.output), _known("call_whole", options, STATE_OPTIONS))
     if isinstance(agent, str) and types:
-        return _WholeCalls(agent, types, name, within_s)
+        return _WholeCalls(agent, types, _known("call_whole", options, STATE_OPTIONS))
     _check_chooser("call_whole", agent, types, "an Agent, as in @call_whole(agent, str),")
-    return _ChosenWholeCalls(agent, types, name, within_s)
+    return _ChosenWholeCalls(agent, types, _known("call_whole", options, STATE_OPTIONS))
 
 
 def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> None:
@@ -320,9 +307,6 @@ class _Executes:
         return _function_state(function, **self._options)
 
 
-_EXECUTE = ("name", "within_s", "once", "reconcile", "timeout_s", "retries", "on_error", "blocking")
-
-
 @overload
 def execute(function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
 @overload
@@ -332,17 +316,7 @@ def execute(function: Callable[[D], A], /) -> FunctionState[D, A]: ...
 @overload
 def execute(function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]: ...
 @overload
-def execute(
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
-    once: bool = False,
-    reconcile: Callable[[Context[Any]], Any] | None = None,
-    timeout_s: float | None = None,
-    retries: Retries | None = None,
-    on_error: Default | None = None,
-    blocking: bool = True,
-) -> _Executes: ...
+def execute(**options: Unpack[ExecuteOptions[Any]]) -> _Executes: ...
 def execute(function: Any = None, /, **options: Any) -> Any:
     """Declare a state that waits for a function, plain or coroutine: ``@execute`` or ``@execute(once=True)``.
 
@@ -351,21 +325,19 @@ def execute(function: Any = None, /, **options: Any) -> Any:
 
     Args:
         function: The function.
-        options: ``name`` and ``within_s`` as of `call`; ``once``, ``reconcile``, ``timeout_s``, ``retries``,
-            ``blocking``, and ``on_error=Default(…)`` as of `Policy`.
+        options: See `ExecuteOptions`.
 
     Raises:
         FlowError: A state cannot wait for this object.
         TypeError: There is no such option.
         UsageError: An option is of another type.
     """
-    if unknown := [word for word in options if word not in _EXECUTE]:
-        raise TypeError(f"execute has no argument {unknown[0]!r}{hint(unknown[0], _EXECUTE)}")
+    _known("execute", options, EXECUTE_OPTIONS)
     return _Executes(**options) if function is None else _function_state(function, **options)
 
 
 def _function_state(
-    function: Any, name: str = "", within_s: float | None = None, on_error: Any = None, **policy: Any
+    function: Any, name: str | None = None, on_error: Any = None, **options: Any
 ) -> FunctionState[Any, Any]:
     if not callable(function):
         raise FlowError(f"execute was given {shown(function)}: a function of the data would be right")
@@ -377,6 +349,7 @@ def _function_state(
     if len(parameters) not in (1, 2):
         right = "one of the data, and a Context if it needs one, would be right"
         raise FlowError(f"the function {name!r} has {len(parameters)} parameters: {right}")
+    time = {word: options.pop(word) for word in TIME_OPTIONS if word in options}
     made = Function(
         name=name if name.isascii() and 0 < len(name) <= 64 else "function",
         call=function,
@@ -384,31 +357,27 @@ def _function_state(
         takes_context=len(parameters) == 2,
         format=lambda value, _: answer_types.dump(value),
         on_error=on_error or "fail",
-        **policy,
+        **options,
     )
-    return FunctionState(made, answer_types, within_s)
+    return FunctionState(made, answer_types, **time)
 
 
 class _Waits(Generic[A]):
     """A decorator for what a person is shown."""
 
-    def __init__(self, types: Sequence[Any], name: str | None, within_s: float | None) -> None:
-        self._options = types, name, within_s
+    def __init__(self, types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._types, self._options = types, options
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
-        return WaitState(_pure("the question of a wait", question), *self._options)
+        return WaitState(_pure("the question of a wait", question), self._types, **self._options)
 
 
 @overload
-def wait(a1: type[A1], /, *, name: str | None = None, within_s: float | None = None) -> _Waits[A1]: ...
+def wait(a1: type[A1], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1]: ...
 @overload
-def wait(
-    a1: type[A1], a2: type[A2], /, *, name: str | None = None, within_s: float | None = None
-) -> _Waits[A1 | A2]: ...
+def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1 | A2]: ...
 @overload
-def wait(
-    a1: type[A1], a2: type[A2], a3: type[A3], /, *, name: str | None = None, within_s: float | None = None
-) -> _Waits[A1 | A2 | A3]: ...
+def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1 | A2 | A3]: ...
 @overload
 def wait(
     a1: type[A1],
@@ -416,9 +385,7 @@ def wait(
     a3: type[A3],
     a4: type[A4],
     /,
-    *,
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Waits[A1 | A2 | A3 | A4]: ...
 @overload
 def wait(
@@ -428,23 +395,21 @@ def wait(
     a4: type[A4],
     /,
     *more: type[Any],
-    name: str | None = None,
-    within_s: float | None = None,
+    **options: Unpack[StateOptions[Any]],
 ) -> _Waits[Any]: ...
-def wait(*types: Any, name: str | None = None, within_s: float | None = None) -> _Waits[Any]:
+def wait(*types: Any, **options: Any) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
 
     Args:
         types: The types of the answer.
-        name: The state's; by default that of the function.
-        within_s: How many seconds it waits.
+        options: See `StateOptions`.
     """
     if len(types) == 1 and inspect.isfunction(types[0]):
         what = f"wait was given {shown(types[0])}"
         raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
     if not types:
         raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
-    return _Waits(types, name, within_s)
+    return _Waits(types, _known("wait", options, STATE_OPTIONS))
 
 
 def pause(name: str, delay_s: float) -> PauseState[Any]:
@@ -462,11 +427,11 @@ def pause(name: str, delay_s: float) -> PauseState[Any]:
 
 @overload
 def gather(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, tuple[A1, A2]]: ...
 @overload
 def gather(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, tuple[A1, A2, A3]]: ...
 @overload
 def gather(
@@ -476,8 +441,7 @@ def gather(
     m3: LiveState[D, A3],
     m4: LiveState[D, A4],
     /,
-    *,
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
 @overload
 def gather(
@@ -488,9 +452,9 @@ def gather(
     m4: LiveState[D, A4],
     /,
     *more: LiveState[D, Any],
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
-def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
+def gather(name: str, /, *members: Any, **options: Any) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
     The first member that fails ends the others.
@@ -498,21 +462,21 @@ def gather(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     Args:
         name: Its name.
         members: Two states or more, each with a name of its own.
-        within_s: How many seconds all of it may take.
+        options: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text, or a member is no state that waits.
     """
-    return _gathered(_name("gather", name), members, within_s, is_race=False)
+    return _gathered("gather", name, members, options)
 
 
 @overload
 def race(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, A1 | A2]: ...
 @overload
 def race(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, *, within_s: float | None = None
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, A1 | A2 | A3]: ...
 @overload
 def race(
@@ -522,8 +486,7 @@ def race(
     m3: LiveState[D, A3],
     m4: LiveState[D, A4],
     /,
-    *,
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, A1 | A2 | A3 | A4]: ...
 @overload
 def race(
@@ -534,9 +497,9 @@ def race(
     m4: LiveState[D, A4],
     /,
     *more: LiveState[D, Any],
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, Any]: ...
-def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
+def race(name: str, /, *members: Any, **options: Any) -> Any:
     """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
 
     The others are abandoned.
@@ -544,16 +507,17 @@ def race(name: str, /, *members: Any, within_s: float | None = None) -> Any:
     Raises:
         FlowError: As of `gather`.
     """
-    return _gathered(_name("race", name), members, within_s, is_race=True)
+    return _gathered("race", name, members, options)
 
 
-def _gathered(name: str, members: Sequence[Any], within_s: float | None, is_race: bool) -> GatherState[Any, Any]:
+def _gathered(word: str, name: str, members: Sequence[Any], options: dict[str, Any]) -> GatherState[Any, Any]:
+    _name(word, name)
     for member in members:
         if not isinstance(member, LiveState):
             raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     if len(members) < 2:
         raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
-    return GatherState(name, members, within_s, is_race)
+    return GatherState(name, members, is_race=word == "race", **_known(word, options))
 
 
 def each(
@@ -562,7 +526,7 @@ def each(
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> EachState[D, tuple[A, ...]]:
     """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
 
@@ -573,12 +537,12 @@ def each(
         member: A state whose data are an item.
         over: Returns the items; pure.
         parallel: How many go on at once; None: all.
-        within_s: How many seconds all of it may take.
+        options: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text, the member no state that waits, or ``over`` no plain function.
     """
-    return _for_each(_name("each", name), member, over, parallel, False, within_s)
+    return _for_each("each", name, member, over, parallel, options)
 
 
 def each_settled(
@@ -587,30 +551,34 @@ def each_settled(
     over: Callable[[D], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
-    within_s: float | None = None,
+    **options: Unpack[TimeOptions[D]],
 ) -> EachState[D, tuple[A | Failure, ...]]:
     """Return a state as `each` does, with the same arguments; failures are among the results, as `Failure`s.
 
     Raises:
         FlowError: As of `each`.
     """
-    return _for_each(_name("each_settled", name), member, over, parallel, True, within_s)
+    return _for_each("each_settled", name, member, over, parallel, options)
 
 
-def _for_each(name: str, member: Any, over: Any, *options: Any) -> EachState[Any, Any]:
+def _for_each(word: str, name: Any, member: Any, over: Any, parallel: Any, options: Any) -> EachState[Any, Any]:
+    _name(word, name)
     if not isinstance(member, LiveState):
         raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
-    return EachState(name, member, _pure(f"over of {name!r}", over), *options)
+    _pure(f"over of {name!r}", over)
+    return EachState(
+        name, member, over, parallel, word == "each_settled", **_known(word, options, (*TIME_OPTIONS, "parallel"))
+    )
 
 
-def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: float | None = None) -> SubflowState[D, S]:
+def subflow(name: str, flow: Flow[S], start: Callable[[D], S], **options: Unpack[TimeOptions[D]]) -> SubflowState[D, S]:
     """Return a state that waits for another flow, and gives the data that it ended with.
 
     Args:
         name: Its name.
         flow: The flow.
         start: Returns the data that it begins with; pure.
-        within_s: How many seconds it may take.
+        options: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text, the flow is none, or ``start`` no plain function.
@@ -618,7 +586,9 @@ def subflow(name: str, flow: Flow[S], start: Callable[[D], S], *, within_s: floa
     _name("subflow", name)
     if not isinstance(flow, Flow):
         raise FlowError(f"the flow of the subflow {name!r} is {shown(flow)}: a Flow would be right")
-    return SubflowState(name, flow, _pure(f"the start of the subflow {name!r}", start), within_s)
+    return SubflowState(
+        name, flow, _pure(f"the start of the subflow {name!r}", start), **_known("subflow", {**options})
+    )
 
 
 def end(name: str) -> End:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
 from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
+from fsm_agent.flows.definition.options import TimeOptions
 from fsm_agent.flows.definition.result_types import ResultTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
@@ -121,9 +122,13 @@ class LiveState(State[D], Generic[D, A]):
         triggers: What can come of it, apart from the end of its time.
     """
 
-    answer_types: AnswerTypes
-    within_s: float | None = None
     triggers: tuple[str, ...] = ("done", "failed")
+
+    def __init__(self, name: str, answer_types: AnswerTypes, doc: str = "", **options: Unpack[TimeOptions[D]]) -> None:
+        self.name = name
+        self.answer_types = answer_types
+        self.doc = doc
+        self.within_s: Any = options.get("within_s")
 
     def elapsed(self, to: State[D], *, do: Callable[[D, None], D] | None = None) -> Row[D]:
         """Return a row for the end of its time."""
@@ -189,7 +194,7 @@ class CallState(_Failing[D, A]):
         agent: The agent, or its role; or a function of the data that chooses one, or a role.
         types: The types of the answer.
         name: By default that of ``task``.
-        within_s: See `LiveState`.
+        options: See `TimeOptions`.
     """
 
     def __init__(
@@ -197,15 +202,13 @@ class CallState(_Failing[D, A]):
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         types: Sequence[Any],
-        name: str | None,
-        within_s: float | None,
+        name: str | None = None,
+        **options: Unpack[TimeOptions[D]],
     ) -> None:
+        name = name or task.__name__
+        super().__init__(name, AnswerTypes(name, types), inspect.getdoc(task) or "", **options)
         self.task = task
         self.agent = agent
-        self.name = name or task.__name__
-        self.within_s = within_s
-        self.answer_types = AnswerTypes(self.name, types)
-        self.doc = inspect.getdoc(task) or ""
         self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # prompts of tasks, with the output of the state
 
     @cached_property
@@ -308,7 +311,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
         agent: See `CallState`.
         types: The types of the output.
         name: By default that of ``task``.
-        within_s: See `LiveState`.
+        options: See `TimeOptions`.
     """
 
     def __init__(
@@ -316,10 +319,10 @@ class WholeCallState(CallState[D, CallResult[A]]):
         task: Callable[[D], AnyTask],
         agent: Agent[Any, Any] | str | Callable[[D], Agent[Any, Any] | str],
         types: Sequence[Any],
-        name: str | None,
-        within_s: float | None,
+        name: str | None = None,
+        **options: Unpack[TimeOptions[D]],
     ) -> None:
-        super().__init__(task, agent, types, name, within_s)
+        super().__init__(task, agent, types, name, **options)
         self.answer_types = ResultTypes(self.name, types, lambda: self._asked_with)
 
     @cached_property
@@ -376,15 +379,12 @@ class FunctionState(_Failing[D, A]):
     Args:
         function: Its callable takes the data, and a `Context` if it has a second parameter.
         answer_types: The types of what it returns.
-        within_s: See `LiveState`.
+        options: See `TimeOptions`.
     """
 
-    def __init__(self, function: Function, answer_types: AnswerTypes, within_s: float | None) -> None:
+    def __init__(self, function: Function, answer_types: AnswerTypes, **options: Unpack[TimeOptions[D]]) -> None:
+        super().__init__(answer_types.state, answer_types, inspect.getdoc(function.call) or "", **options)
         self.function = function
-        self.answer_types = answer_types
-        self.name = answer_types.state
-        self.within_s = within_s
-        self.doc = inspect.getdoc(function.call) or ""
 
 
 class WaitState(_Giving[D, A]):
@@ -394,19 +394,22 @@ class WaitState(_Giving[D, A]):
         question: Returns what they are shown; pure.
         types: The types of the answer.
         name: By default that of ``question``.
-        within_s: See `LiveState`.
+        options: See `TimeOptions`.
     """
 
     triggers = ("done",)
 
     def __init__(
-        self, question: Callable[[D], Any], types: Sequence[Any], name: str | None, within_s: float | None
+        self,
+        question: Callable[[D], Any],
+        types: Sequence[Any],
+        name: str | None = None,
+        **options: Unpack[TimeOptions[D]],
     ) -> None:
+        name = name or question.__name__
+        answer_types = AnswerTypes(name, types, are_posted=True)
+        super().__init__(name, answer_types, inspect.getdoc(question) or "", **options)
         self.question = question
-        self.name = name or question.__name__
-        self.answer_types = AnswerTypes(self.name, types, are_posted=True)
-        self.within_s = within_s
-        self.doc = inspect.getdoc(question) or ""
 
 
 class PauseState(LiveState[D, None]):
@@ -415,20 +418,16 @@ class PauseState(LiveState[D, None]):
     triggers = ()
 
     def __init__(self, name: str, delay_s: float) -> None:
-        self.name = name
-        self.within_s = delay_s
-        self.answer_types = AnswerTypes(name, ())
+        super().__init__(name, AnswerTypes(name, ()), within_s=delay_s)
 
 
 class SubflowState(_Failing[D, A]):
     """A state that waits for another flow, and gives the data that it ended with."""
 
-    def __init__(self, name: str, flow: Flow[Any], start: Callable[[D], A], within_s: float | None) -> None:
-        self.name = name
+    def __init__(self, name: str, flow: Flow[Any], start: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
+        super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
         self.flow = flow
         self.start = start
-        self.within_s = within_s
-        self.answer_types = AnswerTypes(name, (flow.data,))
 
 
 class ParallelState(_Failing[D, A]):
@@ -452,18 +451,17 @@ class ParallelState(_Failing[D, A]):
 class GatherState(ParallelState[D, A]):
     """A state that waits for several states at once, or for the first of them."""
 
-    def __init__(self, name: str, members: Sequence[LiveState[D, Any]], within_s: float | None, is_race: bool) -> None:
-        self.name = name
-        self.within_s = within_s
+    def __init__(
+        self, name: str, members: Sequence[LiveState[D, Any]], is_race: bool, **options: Unpack[TimeOptions[D]]
+    ) -> None:
+        if is_race:
+            types = list(dict.fromkeys(kind for member in members for kind in member.answer_types.provided))
+        else:
+            given = tuple([union_of(member.answer_types.provided or (None,)) for member in members])
+            types = [tuple[given]]  # type: ignore[valid-type]
+        super().__init__(name, AnswerTypes(name, types), **options)
         self.is_race = is_race
         self._members = tuple(members)
-        if is_race:
-            self.answer_types = AnswerTypes(
-                name, list(dict.fromkeys(kind for m in self._members for kind in m.answer_types.provided))
-            )
-        else:
-            given = tuple([union_of(member.answer_types.provided or (None,)) for member in self._members])
-            self.answer_types = AnswerTypes(name, (tuple[given],))  # type: ignore[valid-type]
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
@@ -483,16 +481,15 @@ class EachState(ParallelState[D, A]):
         over: Callable[[D], Sequence[Any]],
         parallel: int | None,
         is_lenient: bool,
-        within_s: float | None,
+        **options: Unpack[TimeOptions[D]],
     ) -> None:
-        self.name = name
+        types = (*member.answer_types.provided, Failure) if is_lenient else member.answer_types.provided
+        answer_types = AnswerTypes(name, (tuple[union_of(types or (None,)), ...],))  # type: ignore[misc]
+        super().__init__(name, answer_types, **options)
         self.member = member
         self.over = over
         self.parallel = parallel
         self.is_lenient = is_lenient
-        self.within_s = within_s
-        types = (*member.answer_types.provided, Failure) if is_lenient else member.answer_types.provided
-        self.answer_types = AnswerTypes(name, (tuple[union_of(types or (None,)), ...],))  # type: ignore[misc]
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:

@@ -47,7 +47,7 @@ class TeamState(CallState[StepWork, Any]):
     """
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
-        super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s)
+        super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)
         self.answer_types = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
         self.keys_by_agent = {name: End(name) for name in team.agents}  # by which ``clients`` name their models
         self._agents = team.agents
