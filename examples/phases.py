@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsm_agent import Agent, CallResult, Client, Dialog, client_for
-from fsm_agent.flows import Flow, call_whole, end, failure
+from fsm_agent.flows import Flow, call, end, failure
 from fsm_agent.lifecycle import PhaseDetector
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
@@ -50,17 +50,17 @@ editor = Agent("openai:gpt-5-mini", name="editor", functions=[grep, write], syst
 validator = Agent("openai:gpt-5-mini", name="validator", functions=[run_tests], system="You test.", output=bool)
 
 
-@call_whole(explorer)
+@call(explorer, whole=True)
 def planning(w: Work) -> str:
     return f"Find out what to do, and write a plan. You cannot edit yet. {w.task}"
 
 
-@call_whole(editor)
+@call(editor, whole=True)
 def editing(w: Work) -> Dialog:
     return w.dialog.put("Now do it.")
 
 
-@call_whole(validator)
+@call(validator, whole=True)
 def validating(w: Work) -> Dialog:
     return w.dialog.put("Run the tests. Is it right?")
 

@@ -23,7 +23,11 @@ _ROOT = "fsm_agent"
 
 
 def exports(
-    package: str, homes: Mapping[str, str], *, needs: Mapping[str, str] | None = None
+    package: str,
+    homes: Mapping[str, str],
+    *,
+    needs: Mapping[str, str] | None = None,
+    former: Mapping[str, str] | None = None,
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
@@ -31,13 +35,14 @@ def exports(
         package: Its ``__name__``.
         homes: The names, separated by spaces, by the module of the package that has them.
         needs: The extra to install, by the library that some of the names need.
+        former: What is right by now, by names that the package had.
     """
     home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
     public = sorted(home)
 
     def __getattr__(name: str) -> object:
         if name not in home:
-            raise _unknown(package, name, public)
+            raise _unknown(package, name, public, former or {})
         try:
             value = getattr(import_module(home[name]), name)
         except ModuleNotFoundError as error:
@@ -61,12 +66,14 @@ def homes_of(name: str) -> list[str]:
     return [_ROOT] if name in import_module(_ROOT).__all__ else has_name
 
 
-def _unknown(package: str, name: str, known: Iterable[str]) -> Exception:
+def _unknown(package: str, name: str, known: Iterable[str], former: Mapping[str, str]) -> Exception:
     """Return the error for a name that a package does not have.
 
     For ``from package import name`` Python hides an `AttributeError` behind an `ImportError` of its own.  So a hint
     needs an `ImportError` at once.  Modules of the package get none: Python asks for them here before it loads them.
     """
+    if name in former:
+        return ImportError(f"cannot import name {name!r} from {package!r}: by now that is {former[name]}", name=package)
     plain = AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
     if name.startswith("_") or import_module("importlib.util").find_spec(f"{package}.{name}") is not None:
         return plain

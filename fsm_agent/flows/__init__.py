@@ -11,8 +11,6 @@ from fsm_agent._internal.exports import exports
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.answer_types import Failure as Failure
     from fsm_agent.flows.definition.declare import call as call
-    from fsm_agent.flows.definition.declare import call_chosen as call_chosen
-    from fsm_agent.flows.definition.declare import call_whole as call_whole
     from fsm_agent.flows.definition.declare import each as each
     from fsm_agent.flows.definition.declare import each_settled as each_settled
     from fsm_agent.flows.definition.declare import end as end
@@ -39,9 +37,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "definition.declare": (
-                "call call_chosen call_whole each each_settled end execute failure gather pause race subflow wait"
-            ),
+            "definition.declare": "call each each_settled end execute failure gather pause race subflow wait",
             "definition.answer_types": "Failure",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
@@ -52,5 +48,9 @@ else:
             "process.record": "FlowLimits",
             "process.snapshot": "snapshot",
             "renaming": "renamed",
+        },
+        former={
+            "call_chosen": "call(choose, str)",
+            "call_whole": "call(agent, whole=True)",
         },
     )

@@ -27,7 +27,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.cli.options import load_runnables
-from fsm_agent.flows import Flow, call_chosen, call_whole, end
+from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as asks
 from fsm_agent.testing import Script, call
 
@@ -83,12 +83,12 @@ def flow_of(agent: Any, word: str) -> Flow[Data]:
     name = "asking"
     ways = {
         "call": lambda: asks(agent, name=name),
-        "call_whole": lambda: call_whole(agent, name=name),
-        "call_chosen": lambda: call_chosen(upper_of, str, name=name),
+        "call, whole": lambda: asks(agent, name=name, whole=True),
+        "call, chosen": lambda: asks(upper_of, str, name=name),
         "a role": lambda: asks("shouter", str, name=name),
     }
     state = ways[word]()(lambda d: "hi")
-    output = (lambda d, result: Data(result.output)) if word == "call_whole" else (lambda d, text: Data(text))
+    output = (lambda d, result: Data(result.output)) if word == "call, whole" else (lambda d, text: Data(text))
     flow = Flow("asked", Data, start=state, rows=[state.done(end("done"), do=output)])
     return flow.bound(shouter=agent) if word == "a role" else flow
 
@@ -121,7 +121,7 @@ class TestACallOfItsOwnIsWhatRuns:
         agent = Agent(Script(call("transfer_to_it")), functions=[other])
         assert self.output_of(agent, "Shout.", under_asyncio) == "QUIET"
 
-    @pytest.mark.parametrize("word", ["call", "call_whole", "call_chosen", "a role"])
+    @pytest.mark.parametrize("word", ["call", "call, whole", "call, chosen", "a role"])
     def test_in_a_flow(self, kind, under_asyncio, word):
         flow = flow_of(kind(client=Script("quiet"), name="it"), word)
         run = asyncio.run(flow.acall(Data())) if under_asyncio else flow.call(Data())

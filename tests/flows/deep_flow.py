@@ -13,7 +13,6 @@ from fsm_agent.flows import (
     Flow,
     FlowRun,
     call,
-    call_chosen,
     each,
     each_settled,
     end,
@@ -143,7 +142,7 @@ checks = each_settled("checks", check, lambda o: o.items)
 nap = pause("nap", 60)
 
 
-@call_chosen(lambda o: teller, str)
+@call(lambda o: teller, str)
 def thanking(o: Order) -> str:
     return "Say thank you."
 

@@ -14,7 +14,6 @@ from fsm_agent.flows import (
     FlowError,
     FlowLimits,
     call,
-    call_chosen,
     each,
     end,
     execute,
@@ -139,7 +138,7 @@ class TestRun:
     @pytest.mark.parametrize("how", [*HOWS, "within"])
     def test_an_agent_that_is_chosen_is_refused_when_it_would_begin(self, agent: Agent, how: str) -> None:
         within_s = 5 if how == "within" else None
-        asking = call_chosen(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
+        asking = call(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
         run = flow_of(asking if how == "within" else around(how, asking)).seed(Data())
         before = run.record
         with pytest.raises(FlowError, match="asking may be abandoned while pay of its agent runs"):
@@ -148,7 +147,7 @@ class TestRun:
 
     @pytest.mark.parametrize("agent", [clerk, dynamic], ids=lambda agent: agent.name)
     def test_where_nothing_lets_go_of_it_it_begins(self, agent: Agent) -> None:
-        asking = call_chosen(lambda d: agent, str, name="asking")(lambda d: "?")
+        asking = call(lambda d: agent, str, name="asking")(lambda d: "?")
         assert begun(flow_of(gather("both", asking, other))).effects
 
 
@@ -199,7 +198,7 @@ class TestEnds:
         assert run.record.ending.detail == f"enough; asking#1/run:1.0/pay {HEARD}"
 
     def test_of_a_state_whose_time_is_over_if_nobody_could_know(self) -> None:
-        chosen = call_chosen(lambda d: clerk, str, name="chosen")(lambda d: "?")
+        chosen = call(lambda d: clerk, str, name="chosen")(lambda d: "?")
         inner = Flow("inner", Data, start=chosen, rows=[chosen.done(over)])
         asking = call(Agent(model, functions=[inner]), name="asking", within_s=5)(lambda d: "?")
         run = begun(Flow("f", Data, start=asking, rows=[asking.done(over)]))

@@ -229,7 +229,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     ("a function without a return type", lambda: execute(_silent), "the function '_silent' has no return type"),
     ("a function of three", lambda: execute(_three), "the function '_three' has 3 parameters"),
     ("text of an agent of numbers", lambda: _done(call(counter, str)(lambda d: "?"), name="c"), "its agent gives int"),
-    ("no agent", lambda: call("bot"), "call was given 'bot': an Agent"),
+    ("no agent", lambda: call("bot"), "call was given 'bot' alone: an Agent; or the types of the answer"),
     ("no types of an answer", lambda: wait(), "wait was given no types"),
     ("no parallel", lambda: _done(each("all", act, lambda d: (), parallel=0), name="all"), "has parallel=0"),
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 import pytest
 
 from fsm_agent import Agent, CallResult
-from fsm_agent.flows import Failure, Flow, FlowError, call_whole, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Failure, Flow, FlowError, call, each, end, execute, gather, subflow, wait
 from fsm_agent.lifecycle import Begun
 from fsm_agent.testing import Script
 
@@ -45,7 +45,7 @@ agent = Agent("openai:gpt-5-mini", name="bot")
 
 
 def whole(of: Any, action: Callable[..., Any]) -> Flow[Data]:
-    state: Any = call_whole(agent, Plan, Refusal, name="asking")(lambda d: "?")
+    state: Any = call(agent, Plan, Refusal, name="asking", whole=True)(lambda d: "?")
     rest = [state.done(end("other"))] if of is not ... else []
     return Flow(
         "f", Data, start=state, rows=[state.done(end("over"), **({} if of is ... else {"of": of}), do=action), *rest]

@@ -31,7 +31,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.flows import Flow, call, call_chosen, end, execute, failure, gather, subflow, wait
+from fsm_agent.flows import Flow, call, end, execute, failure, gather, subflow, wait
 from fsm_agent.functions import Default
 from fsm_agent.lifecycle import Returned
 from fsm_agent.lifecycle.call import AgentCall
@@ -580,7 +580,7 @@ def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told
     def choose(d: Letter) -> Agent[Any, Any]:
         return agent
 
-    asking = call_chosen(choose, str, name="asking")(lambda d: "?")
+    asking = call(choose, str, name="asking")(lambda d: "?")
     flow = Flow("f", Letter, start=asking, rows=[asking.done(end("over"))])
     run, heard = flow.seed(Letter("x")), list[Event]()
     way(flow, run, heard)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     call,
-    call_chosen,
     each,
     end,
     execute,
@@ -124,8 +123,8 @@ PLACES: dict[str, tuple[Callable[[], Flow[Any]], type[Exception]]] = {
     "action of another type": (acting(lambda o, a: "no order"), FlowError),
     "task": (leading(call(bot, name="task")(breaks)), Broken),
     "task of another type": (leading(call(bot, name="task")(lambda o: 17)), UsageError),  # type: ignore[arg-type, return-value]
-    "choice": (leading(call_chosen(breaks, str, name="chosen")(lambda o: "?")), Broken),
-    "choice of another type": (leading(call_chosen(lambda o: None, str, name="chosen")(lambda o: "?")), FlowError),  # type: ignore[arg-type, return-value]
+    "choice": (leading(call(breaks, str, name="chosen")(lambda o: "?")), Broken),
+    "choice of another type": (leading(call(lambda o: None, str, name="chosen")(lambda o: "?")), FlowError),  # type: ignore[arg-type, return-value]
     "question": (leading(wait(str, name="question")(breaks)), Broken),
     "projection": (leading(subflow("inner", item, breaks)), Broken),
     "projection of another type": (leading(subflow("inner", item, lambda o: "x")), FlowError),  # type: ignore[arg-type, return-value]

@@ -39,7 +39,6 @@ from fsm_agent.flows import (
     FlowLimits,
     FlowSuspended,
     call,
-    call_chosen,
     end,
     execute,
     pause,
@@ -476,7 +475,7 @@ class TestInside:
         def choose(d: Word) -> Agent[Any, Any]:
             return two if d.n else one
 
-        chosen = call_chosen(choose, str, name="chosen")(lambda d: "?")
+        chosen = call(choose, str, name="chosen")(lambda d: "?")
         flow = Flow("f", Word, start=chosen, rows=[chosen.done(over, do=put)])
         assert flow.call(Word(n=1)).output.text == "two"
         assert flow.call(Word(n=0)).output.text == "one"

@@ -19,7 +19,6 @@ from fsm_agent.flows import (
     FlowResult,
     FlowSuspended,
     call,
-    call_chosen,
     end,
     flow_diagram,
     gather,
@@ -166,7 +165,7 @@ def test_the_data_choose_a_role() -> None:
     def choose(r: Report) -> str:
         return r.task
 
-    chosen = call_chosen(choose, str, name="chosen")(lambda r: "?")
+    chosen = call(choose, str, name="chosen")(lambda r: "?")
     rows = [chosen.done(end("over"), do=lambda r, a: replace(r, text=a))]
     flow = Flow("f", Report, start=chosen, rows=rows).bound({"a": editor("of a"), "b": editor("of b")})
     assert [flow.call(Report(task)).output.text for task in "ab"] == ["of a", "of b"]

@@ -20,8 +20,6 @@ from fsm_agent.flows import (
     FlowError,
     FlowSuspended,
     call,
-    call_chosen,
-    call_whole,
     each,
     each_settled,
     end,
@@ -60,12 +58,12 @@ second = Agent("openai:gpt-5-mini", name="second", system="You are the second.")
 over, bad = end("over"), end("bad")
 
 
-@call_whole(first)
+@call(first, whole=True)
 def opening(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call_whole(second, Mood)
+@call(second, Mood, whole=True)
 def closing(t: Talk) -> Dialog:
     return t.dialog.put("How was it?")
 
@@ -221,7 +219,7 @@ def begun() -> Begun:
     return Begun(at_s=1.0, id="r")
 
 
-@call_whole(second)
+@call(second, whole=True)
 def other(t: Talk) -> str:
     return f"And you, about {t.topic}?"
 
@@ -248,7 +246,7 @@ class TestAmongOthers:
 
     @pytest.mark.parametrize("kind", [each, each_settled])
     def test_one_for_each(self, kind: Any) -> None:
-        @call_whole(second)
+        @call(second, whole=True)
         def about(topic: str) -> str:
             return topic
 
@@ -282,17 +280,17 @@ def by_topic(t: Talk) -> Agent[Any, Any] | str:
     return first if t.topic == "tea" else "other"
 
 
-@call_whole("speaker", str)
+@call("speaker", str, whole=True)
 def by_role(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call_whole(by_topic, str)
+@call(by_topic, str, whole=True)
 def chosen(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call_whole(by_topic, int, Mood)
+@call(by_topic, int, Mood, whole=True)
 def graded(t: Talk) -> str:
     return "A grade?"
 
@@ -349,7 +347,7 @@ class TestAgentsOfRunTime:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
         with pytest.raises(FlowError, match="by the role 'speaker', must give str, and its agent gives int"):
             self.flow(by_role).bound(speaker=counting)
-        late = call_chosen(lambda t: counting, str, name="late")(lambda t: "?")
+        late = call(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):
             flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
             with pytest.raises(FlowError, match=f"{state.name} must give str, and its agent gives int"):
@@ -357,16 +355,20 @@ class TestAgentsOfRunTime:
 
 
 class TestDefinition:
-    @pytest.mark.parametrize("word", [call_whole, call_chosen])
-    def test_a_function_that_chooses_needs_types(self, word: Any) -> None:
-        with pytest.raises(FlowError, match=rf"alone: .* as in @{word.__name__}\(by_topic, str\), would be right"):
-            word(by_topic)
-        with pytest.raises(FlowError, match=f"{word.__name__} was given 5"):
-            word(5, str)
+    @pytest.mark.parametrize("whole", [False, True])
+    def test_a_function_that_chooses_needs_types(self, whole: Any) -> None:
+        with pytest.raises(FlowError, match=r"alone: an Agent; or the types .* as in @call\(by_topic, str\), would be"):
+            call(by_topic, whole=whole)
+        with pytest.raises(
+            FlowError, match=r"alone: an Agent; or the types .* as in @call\('x', str\), would be right"
+        ):
+            call("x", whole=whole)
+        with pytest.raises(FlowError, match=r"call was given 5: an Agent, as in @call\(agent, str\), would be right"):
+            call(5, str, whole=whole)
 
-    def test_what_is_no_agent_is_refused(self) -> None:
-        with pytest.raises(FlowError, match=r"call_whole was given 'x': an Agent"):
-            call_whole("x")  # type: ignore[call-overload]
+    def test_whole_is_true_or_false(self) -> None:
+        with pytest.raises(FlowError, match=r"whole of call is 1: True or False would be right"):
+            call(second, whole=1)  # type: ignore[call-overload]
 
     def test_an_output_without_a_row_is_named(self) -> None:
         with pytest.raises(FlowError, match=r"closing has no row for 'done BAD'"):

@@ -38,8 +38,7 @@ from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
 from fsm_agent.flows import Flow, end, execute, gather, race, wait
 from fsm_agent.flows import call as ask
-from fsm_agent.flows import call_chosen as ask_chosen
-from fsm_agent.flows.definition.states import CallState, FunctionState, GatherState, WaitState
+from fsm_agent.flows.definition.states import CallState, FunctionState, GatherState, WaitState, WholeCallState
 from fsm_agent.functions import register_function
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -170,6 +169,11 @@ class Told(AgentBase[Person]):
 class ToldLater(AgentBase[Person]):
     output = Person
     agent_group = {"solo": {"limits": Limits(rounds=1), "functions": [number], "system": "You tell."}}  # noqa: RUF012
+
+
+class Shouter(AgentBase[str]):
+    def answer(self, task: str) -> str:
+        return task.upper()
 
 
 class Later(AgentBase[int]):
@@ -463,10 +467,82 @@ assert_type(race("either", counting, naming, within_s=60), GatherState[Draft, in
 assert_type(gather("late", counting, naming, within_s=lambda d: len(d.text)), GatherState[Draft, tuple[int, str]])
 
 
-@ask_chosen(chosen_agent, int, str, Draft)
+@ask(chosen_agent, int, str, Draft)
 def ask_several(d: Draft) -> str:
     return d.topic
 
 
-assert_type(ask_several, CallState[Draft, Any])
+assert_type(ask_several, CallState[Draft, int | str | Draft])
+
+
+# Who is asked, and what it gives: an agent, one of its own class, a role, or one that the data choose
+
+
+@ask(Agent("openai:gpt-5-mini", output=Person))
+def ask_person(d: Draft) -> str:
+    return d.topic
+
+
+@ask(Told(), Person, whole=False)
+def ask_told(d: Draft) -> str:
+    return d.topic
+
+
+@ask(Shouter(), str)
+def ask_shouter(d: Draft) -> str:
+    return d.topic
+
+
+@ask("editor", int, str, within_s=60)
+def ask_role(d: Draft) -> str:
+    return d.topic
+
+
+@ask(chosen_agent, int, str, bytes, Draft, Person, name="asked")
+def ask_chosen(d: Draft) -> str:
+    return d.topic
+
+
+@ask(lambda d: "editor", int)
+def ask_by_lambda(d: Draft) -> str:
+    return d.topic
+
+
+@ask(Agent("openai:gpt-5-mini", output=Person), whole=True)
+def whole_person(d: Draft) -> str:
+    return d.topic
+
+
+@ask(Shouter(), str, whole=True)
+def whole_shouter(d: Draft) -> str:
+    return d.topic
+
+
+@ask("editor", int, str, Draft, whole=True, within_s=60)
+def whole_role(d: Draft) -> str:
+    return d.topic
+
+
+@ask(chosen_agent, int, str, whole=True)
+def whole_chosen(d: Draft) -> str:
+    return d.topic
+
+
+@ask(chosen_agent, int, str, bytes, Draft, Person, whole=True)
+def whole_of_many(d: Draft) -> str:
+    return d.topic
+
+
+assert_type(ask_person, CallState[Draft, Person])
+assert_type(ask_told, CallState[Draft, Person])
+assert_type(ask_shouter, CallState[Draft, str])
+assert_type(ask_role, CallState[Draft, int | str])
+assert_type(ask_chosen, CallState[Draft, Any])
+assert_type(ask_by_lambda, CallState[Draft, int])
+assert_type(whole_person, WholeCallState[Draft, Person])
+assert_type(whole_shouter, WholeCallState[Draft, str])
+assert_type(whole_role, WholeCallState[Draft, int | str | Draft])
+assert_type(whole_chosen, WholeCallState[Draft, int | str])
+assert_type(whole_of_many, WholeCallState[Draft, Any])
+whole_role.done(end("over"), of=int, do=lambda d, a: Draft(d.topic[: a.output]))
 Agent("openai:gpt-5-mini", functions=[bound, bound.as_function(returns=lambda d: d.text)])

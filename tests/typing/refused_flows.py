@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, call, call_whole, end, execute, gather, wait
+from fsm_agent.flows import Flow, call, end, execute, gather, wait
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def other(n: int) -> str:
     return "?"
 
 
-@call_whole(bot, Known, Unclear)
+@call(bot, Known, Unclear, whole=True)
 def whole(t: Ticket) -> str:
     return t.text
 
@@ -56,17 +56,17 @@ def chooses(t: Ticket) -> Agent:
     return bot
 
 
-@call_whole(chooses, Known)
+@call(chooses, Known, whole=True)
 def chosen(t: Ticket) -> str:
     return t.text
 
 
-@call_whole(chooses, Known)  # mypy: arg-type; pyright: reportArgumentType
+@call(chooses, Known, whole=True)  # mypy: arg-type; pyright: reportArgumentType
 def misplaced(n: int) -> str:
     return "?"
 
 
-@call_whole("role", Known)
+@call("role", Known, whole=True)
 def by_role(t: Ticket) -> str:
     return t.text
 
@@ -100,6 +100,8 @@ good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
 Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
 good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+call("role")  # mypy: call-overload; pyright: reportArgumentType
+call(chooses, whole=True)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 call(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
 execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue

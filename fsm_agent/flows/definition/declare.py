@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
@@ -37,14 +39,16 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.mistakes import check, shown
 
-A1 = TypeVar("A1")
-A2 = TypeVar("A2")
-A3 = TypeVar("A3")
-A4 = TypeVar("A4")
+A1 = TypeVar("A1", default=Any)
+A2 = TypeVar("A2", default=Any)
+A3 = TypeVar("A3", default=Any)
+A4 = TypeVar("A4", default=Any)
 I = TypeVar("I")  # noqa: E741  # an item
 S = TypeVar("S")  # the data of another flow
+_Options: TypeAlias = StateOptions[Any]  # decorators do not know the data yet
 
 
 def _pure(what: str, function: Any) -> Any:
@@ -71,222 +75,140 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
     return options
 
 
-class _Calls(Generic[A]):
+class _AnyData:
+    """Stands for data that no argument of `call` tells: those of the decorated function."""
+
+
+X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
+
+
+class _Chooses(Protocol[X]):
+    """A function of the data that chooses an agent, or a role.  An agent, which can be called too, has no such name."""
+
+    __name__: str
+
+    def __call__(self, data: X, /) -> Agent[Any, Any] | str: ...
+
+
+_Asked: TypeAlias = Agent[Any, Any] | str | _Chooses[X]
+
+
+class _Calls(Generic[A, X]):
     """A decorator for what an agent is asked: an object, because type checkers infer its types where it is used."""
 
-    def __init__(self, agent: Any, types: Sequence[Any], options: dict[str, Any]) -> None:
-        self._asked, self._options = (agent, types), options
+    make: type[CallState[Any, Any]] = CallState
 
-    def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
-        return CallState(_pure("the task of a call", task), *self._asked, **self._options)
+    def __init__(self, asked: Any, types: Sequence[Any], options: dict[str, Any]) -> None:
+        self._asked, self._types, self._options = asked, types, options
 
-
-class _ChosenCalls(Generic[D, A]):
-    """The same, for an agent that the data choose."""
-
-    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], options: dict[str, Any]) -> None:
-        self._asked, self._options = (choose, types), options
-
-    def __call__(self, task: Callable[[D], AnyTask], /) -> CallState[D, A]:
-        return CallState(_pure("the task of a call", task), *self._asked, **self._options)
+    @overload
+    def __call__(self: _Calls[A, _AnyData], task: Callable[[D], AnyTask], /) -> CallState[D, A]: ...
+    @overload
+    def __call__(self, task: Callable[[X], AnyTask], /) -> CallState[X, A]: ...
+    def __call__(self, task: Any, /) -> Any:
+        return self.make(_pure("the task of a call", task), self._asked, self._types, **self._options)
 
 
-@overload
-def call(agent: Agent[Any, A], /, **options: Unpack[StateOptions[Any]]) -> _Calls[A]: ...
-@overload
-def call(agent: Agent[Any, Any] | str, a1: type[A1], /, **options: Unpack[StateOptions[Any]]) -> _Calls[A1]: ...
-@overload
-def call(
-    agent: Agent[Any, Any] | str,
-    a1: type[A1],
-    a2: type[A2],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _Calls[A1 | A2]: ...
-@overload
-def call(
-    agent: Agent[Any, Any] | str,
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _Calls[A1 | A2 | A3]: ...
-@overload
-def call(
-    agent: Agent[Any, Any] | str,
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    a4: type[A4],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _Calls[A1 | A2 | A3 | A4]: ...
-@overload
-def call(
-    agent: Agent[Any, Any] | str,
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    a4: type[A4],
-    /,
-    *more: type[Any],
-    **options: Unpack[StateOptions[Any]],
-) -> _Calls[Any]: ...
-def call(agent: Agent[Any, Any] | str, /, *types: Any, **options: Any) -> _Calls[Any]:
-    """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
-
-    Args:
-        agent: The agent; or its role, a name that `Flow.bound` binds to an agent.
-        types: The types of the answer, one or several; none: the agent's own output, unless it is a role.
-        options: See `StateOptions`.
-    """
-    if isinstance(agent, Agent):
-        return _Calls(agent, types or types_of(agent.output), _known("call", options, STATE_OPTIONS))
-    if not isinstance(agent, str):
-        raise FlowError(f"call was given {shown(agent)}: an Agent, as in @call(agent, str), would be right")
-    if not types:
-        right = f"an Agent; or a role with the types of its answer, as in @call({agent!r}, str), would be right"
-        raise FlowError(f"call was given {agent!r}: {right}")
-    return _Calls(agent, types, _known("call", options, STATE_OPTIONS))
-
-
-@overload
-def call_chosen(
-    choose: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenCalls[D, A1]: ...
-@overload
-def call_chosen(
-    choose: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    a2: type[A2],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenCalls[D, A1 | A2]: ...
-@overload
-def call_chosen(
-    choose: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    /,
-    *more: type[Any],
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenCalls[D, Any]: ...
-def call_chosen(choose: Any, /, *types: Any, **options: Any) -> Any:
-    """Declare a state as `call` does, with an agent, or a role, that a pure function of the data chooses."""
-    _check_chooser("call_chosen", choose, types, "a function of the data that returns an Agent, or a role,")
-    return _ChosenCalls(choose, types, _known("call_chosen", options, STATE_OPTIONS))
-
-
-class _WholeCalls(Generic[A]):
+class _WholeCalls(_Calls[CallResult[A], X]):
     """The same, for a state that gives the whole result of its call."""
 
-    def __init__(self, agent: Any, types: Sequence[Any], options: dict[str, Any]) -> None:
-        self._asked, self._options = (agent, types), options
+    make = WholeCallState
 
-    def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
-        return WholeCallState(_pure("the task of a call", task), *self._asked, **self._options)
+    if TYPE_CHECKING:
 
-
-class _ChosenWholeCalls(Generic[D, A]):
-    """The same, for an agent that the data choose."""
-
-    def __init__(self, choose: Callable[[D], Any], types: Sequence[Any], options: dict[str, Any]) -> None:
-        self._asked, self._options = (choose, types), options
-
-    def __call__(self, task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]:
-        return WholeCallState(_pure("the task of a call", task), *self._asked, **self._options)
+        @overload
+        def __call__(self: _WholeCalls[A, _AnyData], task: Callable[[D], AnyTask], /) -> WholeCallState[D, A]: ...
+        @overload
+        def __call__(self, task: Callable[[X], AnyTask], /) -> WholeCallState[X, A]: ...
+        def __call__(self, task: Any, /) -> Any: ...
 
 
 @overload
-def call_whole(agent: Agent[Any, A], /, **options: Unpack[StateOptions[Any]]) -> _WholeCalls[A]: ...
+def call(agent: Agent[Any, A], /, *, whole: Literal[False] = False, **options: Unpack[_Options]) -> _Calls[A]: ...
 @overload
-def call_whole(
-    agent: Agent[Any, Any] | str, a1: type[A1], /, **options: Unpack[StateOptions[Any]]
-) -> _WholeCalls[A1]: ...
+def call(
+    asked: _Asked[X], a1: type[A1], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
+) -> _Calls[A1, X]: ...
 @overload
-def call_whole(
-    agent: Agent[Any, Any] | str,
-    a1: type[A1],
-    a2: type[A2],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _WholeCalls[A1 | A2]: ...
+def call(
+    asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
+) -> _Calls[A1 | A2, X]: ...
 @overload
-def call_whole(
-    agent: Agent[Any, Any] | str,
+def call(
+    asked: _Asked[X],
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
     /,
-    **options: Unpack[StateOptions[Any]],
-) -> _WholeCalls[A1 | A2 | A3]: ...
+    *,
+    whole: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> _Calls[A1 | A2 | A3, X]: ...
 @overload
-def call_whole(
-    agent: Agent[Any, Any] | str,
+def call(
+    asked: _Asked[X],
     a1: type[A1],
     a2: type[A2],
     a3: type[A3],
     a4: type[A4],
     /,
-    *more: type[Any],
-    **options: Unpack[StateOptions[Any]],
-) -> _WholeCalls[Any]: ...
+    *,
+    whole: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> _Calls[A1 | A2 | A3 | A4, X]: ...
 @overload
-def call_whole(
-    agent: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenWholeCalls[D, A1]: ...
+def call(
+    asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[False] = False, **options: Unpack[_Options]
+) -> _Calls[Any, X]: ...
 @overload
-def call_whole(
-    agent: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    a2: type[A2],
-    /,
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenWholeCalls[D, A1 | A2]: ...
+def call(agent: Agent[Any, A], /, *, whole: Literal[True], **options: Unpack[_Options]) -> _WholeCalls[A]: ...
 @overload
-def call_whole(
-    agent: Callable[[D], Agent[Any, Any] | str],
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    /,
-    *more: type[Any],
-    **options: Unpack[StateOptions[Any]],
-) -> _ChosenWholeCalls[D, Any]: ...
-def call_whole(agent: Any, /, *types: Any, **options: Any) -> Any:
-    """Declare a state as `call` does, which gives the whole `CallResult`: with it the next state continues the dialog.
+def call(
+    asked: _Asked[X], a1: type[A1], /, *, whole: Literal[True], **options: Unpack[_Options]
+) -> _WholeCalls[A1, X]: ...
+@overload
+def call(
+    asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[True], **options: Unpack[_Options]
+) -> _WholeCalls[A1 | A2, X]: ...
+@overload
+def call(
+    asked: _Asked[X], a1: type[A1], a2: type[A2], a3: type[A3], /, *, whole: Literal[True], **options: Unpack[_Options]
+) -> _WholeCalls[A1 | A2 | A3, X]: ...
+@overload
+def call(
+    asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[True], **options: Unpack[_Options]
+) -> _WholeCalls[Any, X]: ...
+def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
+    """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
-    ``of`` of its rows is a type of the output.
+        @call(editor, Approve, Change)
+        def review(d: Letter) -> str:
+            return d.text
 
     Args:
-        agent: The agent; its role; or, as of `call_chosen`, a pure function of the data that chooses either.
-        types: The types of the output, one or several; none: the agent's own, if it is given.
+        asked: The agent; its role, a name that `Flow.bound` binds to an agent; or a pure function of the data that
+            chooses an agent, or a role.
+        types: The types of the answer, one or several; none: the agent's own output, if it is an agent.
+        whole: Give the whole `CallResult`, with which the next state can continue the dialog.  ``of`` of its rows is
+            a type of the output.
         options: See `StateOptions`.
+
+    Raises:
+        FlowError: No agent is named, or no type of the answer.
+        TypeError: There is no such option.
     """
-    if isinstance(agent, Agent):
-        return _WholeCalls(agent, types or types_of(agent.output), _known("call_whole", options, STATE_OPTIONS))
-    if isinstance(agent, str) and types:
-        return _WholeCalls(agent, types, _known("call_whole", options, STATE_OPTIONS))
-    _check_chooser("call_whole", agent, types, "an Agent, as in @call_whole(agent, str),")
-    return _ChosenWholeCalls(agent, types, _known("call_whole", options, STATE_OPTIONS))
-
-
-def _check_chooser(word: str, choose: Any, types: Sequence[Any], right: str) -> None:
-    """Refuse anything but a function that chooses an agent, and a missing list of answer types."""
-    if not callable(choose) or isinstance(choose, Agent):
-        raise FlowError(f"{word} was given {shown(choose)}: {right} would be right")
-    _pure(f"the choice of {word}", choose)
-    if not types:
-        types = f"with the types of the answer, as in @{word}({getattr(choose, '__name__', 'choose')}, str),"
-        raise FlowError(f"{word} was given {shown(choose)} alone: {types} would be right")
+    if isinstance(asked, Agent):
+        types = types or types_of(asked.output)
+    elif not (isinstance(asked, str) or callable(asked)):
+        raise FlowError(f"call was given {shown(asked)}: an Agent, as in @call(agent, str), would be right")
+    elif not types:
+        name = repr(asked) if isinstance(asked, str) else getattr(asked, "__name__", "choose")
+        right = f"an Agent; or the types of the answer besides, as in @call({name}, str), would be right"
+        raise FlowError(f"call was given {shown(asked)} alone: {right}")
+    elif callable(asked):
+        _pure("the choice of call", asked)
+    check("whole of call", whole, isinstance(whole, bool), "True or False", FlowError)
+    return (_WholeCalls if whole else _Calls)(asked, types, _known("call", options, (*STATE_OPTIONS, "whole")))
 
 
 class _Executes:
@@ -373,11 +295,11 @@ class _Waits(Generic[A]):
 
 
 @overload
-def wait(a1: type[A1], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1]: ...
+def wait(a1: type[A1], /, **options: Unpack[_Options]) -> _Waits[A1]: ...
 @overload
-def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1 | A2]: ...
+def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[_Options]) -> _Waits[A1 | A2]: ...
 @overload
-def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[StateOptions[Any]]) -> _Waits[A1 | A2 | A3]: ...
+def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[_Options]) -> _Waits[A1 | A2 | A3]: ...
 @overload
 def wait(
     a1: type[A1],
@@ -385,7 +307,7 @@ def wait(
     a3: type[A3],
     a4: type[A4],
     /,
-    **options: Unpack[StateOptions[Any]],
+    **options: Unpack[_Options],
 ) -> _Waits[A1 | A2 | A3 | A4]: ...
 @overload
 def wait(
@@ -395,7 +317,7 @@ def wait(
     a4: type[A4],
     /,
     *more: type[Any],
-    **options: Unpack[StateOptions[Any]],
+    **options: Unpack[_Options],
 ) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what the person is shown.

@@ -336,7 +336,7 @@ class WholeCallState(CallState[D, CallResult[A]]):
         if given.parser is not None:
             raise FlowError(
                 f"{self.name} gives the whole result, which is read again without the prompt of its task, and that has"
-                " a parser: output=… in its place, or call(…) instead of call_whole(…), would be right"
+                " a parser: output=… in its place, or call(…) without whole=True, would be right"
             )
         return super().prompt_for(agent, task)
 
