@@ -133,6 +133,7 @@ class TestErrors:
         [
             ("call_chosen", "call(choose, str)"),
             ("call_whole", "call(agent, whole=True)"),
+            ("each_settled", "each(…, settled=True)"),
         ],
     )
     def test_a_name_that_was_there_once(self, name, right):

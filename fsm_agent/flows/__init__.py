@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.answer_types import Failure as Failure
     from fsm_agent.flows.definition.declare import call as call
     from fsm_agent.flows.definition.declare import each as each
-    from fsm_agent.flows.definition.declare import each_settled as each_settled
     from fsm_agent.flows.definition.declare import end as end
     from fsm_agent.flows.definition.declare import execute as execute
     from fsm_agent.flows.definition.declare import failure as failure
@@ -37,7 +36,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "definition.declare": "call each each_settled end execute failure gather pause race subflow wait",
+            "definition.declare": "call each end execute failure gather pause race subflow wait",
             "definition.answer_types": "Failure",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
@@ -52,5 +51,6 @@ else:
         former={
             "call_chosen": "call(choose, str)",
             "call_whole": "call(agent, whole=True)",
+            "each_settled": "each(…, settled=True)",
         },
     )

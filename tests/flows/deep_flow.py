@@ -14,7 +14,6 @@ from fsm_agent.flows import (
     FlowRun,
     call,
     each,
-    each_settled,
     end,
     execute,
     failure,
@@ -138,7 +137,7 @@ def check(n: int) -> int:
     return n
 
 
-checks = each_settled("checks", check, lambda o: o.items)
+checks = each("checks", check, lambda o: o.items, settled=True)
 nap = pause("nap", 60)
 
 

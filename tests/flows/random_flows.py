@@ -30,7 +30,7 @@ from timed_flows import (
 
 from fsm_agent import Context, Limits, Retries
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, FlowLimits, each, each_settled, execute, gather, pause, race, subflow, wait
+from fsm_agent.flows import Flow, FlowLimits, each, execute, gather, pause, race, subflow, wait
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script
@@ -175,12 +175,12 @@ class RandomFlows:
         return Part(make, "failed", max(member.least_s for member in members))
 
     def _repeated(self, depth: int) -> Part:
-        """One after another, or beside each other, until one fails; `each_settled` collects the failures."""
+        """One after another, or beside each other, until one fails, or all are settled."""
         member, items = self._work(depth - 1), self._chance.randint(1, 3)
-        repeat, parallel = self._chance.choice([each, each_settled]), self._chance.choice([None, 1, 2])
-        name = self._name(repeat.__name__)
-        make = partial(repeat, name, member.make(), lambda log: [log] * items, parallel=parallel)
-        if member.event == "never" or (member.event == "failed" and repeat is each):
+        settled, parallel = self._chance.choice([False, True]), self._chance.choice([None, 1, 2])
+        name = self._name("each_settled" if settled else "each")
+        make = partial(each, name, member.make(), lambda log: [log] * items, parallel=parallel, settled=settled)
+        if member.event == "never" or (member.event == "failed" and not settled):
             return Part(make, member.event, member.least_s)
         return Part(make, "done", member.least_s * math.ceil(items / (parallel or items)))
 

@@ -13,7 +13,7 @@ from flow_runs import LOOPS, Driver
 
 from fsm_agent import Agent, Approved, Denied, Limits, Message, Reply, function
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowRun, call, each, each_settled, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Flow, FlowRun, call, each, end, execute, gather, race, subflow, wait
 from fsm_agent.lifecycle import Begun, Replied
 from fsm_agent.lifecycle.outcomes import (
     Cancelled,
@@ -93,7 +93,7 @@ MEMBERS = {
 
 
 def flow_of(member: Any, parallel: int | None) -> Flow[Batch]:
-    many = each_settled("many", member, numbers, parallel=parallel)
+    many = each("many", member, numbers, parallel=parallel, settled=True)
     return Flow("many of them", Batch, start=many, rows=[many.done(over, do=lambda d, a: replace(d, results=a))])
 
 

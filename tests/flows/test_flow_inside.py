@@ -16,7 +16,6 @@ from fsm_agent.flows import (
     FlowFailed,
     call,
     each,
-    each_settled,
     end,
     execute,
     gather,
@@ -260,7 +259,7 @@ def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_insi
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:
-    state = each_settled("every", left, ones)
+    state = each("every", left, ones, settled=True)
     flow = Flow("f", Order, start=state, rows=[state.done(over, do=lambda d, a: Order(sum(x == 7 for x in a)))])
     run = begun(flow)
     for number in (first, 1 - first):

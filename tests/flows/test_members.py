@@ -18,7 +18,6 @@ from fsm_agent.flows import (
     Flow,
     call,
     each,
-    each_settled,
     end,
     execute,
     gather,
@@ -83,7 +82,7 @@ def keep_settled(d: Batch, a: tuple[int | Failure, ...]) -> Batch:
 
 doubled = each("doubled", double, items, parallel=3)
 doubling = Flow("doubling", Batch, start=doubled, rows=[doubled.done(over, do=keep)])
-settled = each_settled("settled", double, items)
+settled = each("settled", double, items, settled=True)
 settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=keep_settled)])
 
 

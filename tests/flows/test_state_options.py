@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, call, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Flow, FlowError, call, each, end, execute, gather, race, subflow, wait
 from fsm_agent.testing import Script
 
 
@@ -58,6 +58,8 @@ def test_an_option_that_there_is_not_is_named_with_the_one_that_is_meant(word: s
         WORDS[word](wihtin_s=3)
 
 
-def test_each_tells_its_own_option_as_well() -> None:
+def test_each_tells_its_own_options_as_well() -> None:
     with pytest.raises(TypeError, match=r"^each has no argument 'paralel': did you mean 'parallel'"):
         WORDS["each"](paralel=3)
+    with pytest.raises(FlowError, match=r"^settled of 'all_of_them' is 'no': True or False would be right"):
+        WORDS["each"](settled="no")

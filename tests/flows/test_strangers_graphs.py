@@ -25,7 +25,6 @@ from fsm_agent.flows import (
     FlowResult,
     call,
     each,
-    each_settled,
     end,
     execute,
     failure,
@@ -428,7 +427,7 @@ def counted(d: Vote, votes: tuple[bool | Failure, ...]) -> Vote:
     return replace(d, names=up, yes=sum(vote is True for vote in votes), rounds=d.rounds + 1)
 
 
-votes, resting = each_settled("votes", asking, names), pause("resting", 0.02)
+votes, resting = each("votes", asking, names, settled=True), pause("resting", 0.02)
 quorum = Flow(
     "quorum", Vote, start=votes, limits=FlowLimits(deadline_s=60),
     rows=[

@@ -27,7 +27,6 @@ from fsm_agent.flows import (
     FlowSuspended,
     call,
     each,
-    each_settled,
     end,
     execute,
     failure,
@@ -455,7 +454,7 @@ def bureaus(d: Credit) -> tuple[str, ...]:
     return d.bureaus
 
 
-reports = each_settled("reports", of_bureau, bureaus)
+reports = each("reports", of_bureau, bureaus, settled=True)
 
 
 @wait(bool)

@@ -21,7 +21,6 @@ from fsm_agent.flows import (
     FlowSuspended,
     call,
     each,
-    each_settled,
     end,
     flow_diagram,
     gather,
@@ -244,13 +243,13 @@ class TestAmongOthers:
         assert run.data.said == ("x", "y", "z")
         assert (run.data.dialog[-1].text, run.data.messages[-1].text) == ("x", "y")
 
-    @pytest.mark.parametrize("kind", [each, each_settled])
-    def test_one_for_each(self, kind: Any) -> None:
+    @pytest.mark.parametrize("settled", [False, True])
+    def test_one_for_each(self, settled: Any) -> None:
         @call(second, whole=True)
         def about(topic: str) -> str:
             return topic
 
-        all_of = kind("all_of", about, lambda t: ["tea", "milk"])
+        all_of = each("all_of", about, lambda t: ["tea", "milk"], settled=settled)
         rows = [all_of.done(over, do=lambda t, a: replace(t, said=tuple([r.output + r.dialog[1].text for r in a])))]
         flow = Flow("for_each", Talk, start=all_of, rows=rows)
         assert flow.call(Talk(), clients={about: Script("1", "1")}).output.said == ("1tea", "1milk")

@@ -36,9 +36,17 @@ from fsm_agent import (
 from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
-from fsm_agent.flows import Flow, end, execute, gather, race, wait
+from fsm_agent.flows import Failure, Flow, each, end, execute, gather, race, subflow, wait
 from fsm_agent.flows import call as ask
-from fsm_agent.flows.definition.states import CallState, FunctionState, GatherState, WaitState, WholeCallState
+from fsm_agent.flows.definition.states import (
+    CallState,
+    EachState,
+    FunctionState,
+    GatherState,
+    SubflowState,
+    WaitState,
+    WholeCallState,
+)
 from fsm_agent.functions import register_function
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -473,6 +481,28 @@ def ask_several(d: Draft) -> str:
 
 
 assert_type(ask_several, CallState[Draft, int | str | Draft])
+
+
+# Items and starts: of named functions, which say what the data are, and of lambdas, which do not
+
+
+@execute
+def measuring(text: str) -> int:
+    return len(text)
+
+
+def words(d: Draft) -> list[str]:
+    return d.text.split()
+
+
+over_words = each("over_words", measuring, words)
+assert_type(over_words, EachState[Draft, tuple[int, ...]])
+assert_type(each("settled", measuring, words, settled=True, parallel=None), EachState[Draft, tuple[int | Failure, ...]])
+assert_type(each("late", measuring, words, within_s=lambda d: len(d.text)), EachState[Draft, tuple[int, ...]])
+assert_type(subflow("of_drafts", drafts, lambda d: Draft("rain")), SubflowState[Any, Draft])
+assert_type(subflow("of_a_topic", drafts, begun), SubflowState[str, Draft])
+over_words.done(end("over"), do=lambda d, a: Draft(d.topic, str(sum(a))))
+each("by_lambda", measuring, lambda d: ["rain"]).done(end("over"), do=lambda d, a: Draft(d.topic, str(sum(a))))
 
 
 # Who is asked, and what it gives: an agent, one of its own class, a role, or one that the data choose

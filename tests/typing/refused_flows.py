@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, call, end, execute, gather, wait
+from fsm_agent.flows import Flow, call, each, end, execute, gather, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,14 @@ call(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
 execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 gather("both", customer, sending, within_s=lambda t: t.due_s)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+
+
+def length_of(t: Ticket) -> int:
+    return len(t.text)
+
+
+subflow("wrong", good, length_of)  # mypy: arg-type; pyright: reportArgumentType
+subflow("by_lambda", good, lambda t: Ticket(t.text))  # only pyright: reportAttributeAccessIssue
+each("wrong", customer, length_of)  # mypy: arg-type; pyright: reportArgumentType
+each("by_lambda", customer, lambda t: t.tickets)  # only pyright: reportAttributeAccessIssue
+each("settled", sending, lambda t: [Ticket("x")], setled=True)  # mypy: call-overload; pyright: reportCallIssue

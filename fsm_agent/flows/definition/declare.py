@@ -47,6 +47,7 @@ A2 = TypeVar("A2", default=Any)
 A3 = TypeVar("A3", default=Any)
 A4 = TypeVar("A4", default=Any)
 I = TypeVar("I")  # noqa: E741  # an item
+E = TypeVar("E", default=Any)  # the data of a flow, which a lambda does not tell
 S = TypeVar("S")  # the data of another flow
 _Options: TypeAlias = StateOptions[Any]  # decorators do not know the data yet
 
@@ -442,58 +443,55 @@ def _gathered(word: str, name: str, members: Sequence[Any], options: dict[str, A
     return GatherState(name, members, is_race=word == "race", **_known(word, options))
 
 
+@overload
 def each(
     name: str,
     member: LiveState[I, A],
-    over: Callable[[D], Sequence[I]],
+    over: Callable[[E], Sequence[I]],
     *,
     parallel: int | None = PARALLEL,
-    **options: Unpack[TimeOptions[D]],
-) -> EachState[D, tuple[A, ...]]:
+    settled: Literal[False] = False,
+    **options: Unpack[TimeOptions[E]],
+) -> EachState[E, tuple[A, ...]]: ...
+@overload
+def each(
+    name: str,
+    member: LiveState[I, A],
+    over: Callable[[E], Sequence[I]],
+    *,
+    parallel: int | None = PARALLEL,
+    settled: Literal[True],
+    **options: Unpack[TimeOptions[E]],
+) -> EachState[E, tuple[A | Failure, ...]]: ...
+def each(
+    name: str, member: Any, over: Any, *, parallel: int | None = PARALLEL, settled: bool = False, **options: Any
+) -> Any:
     """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
 
-    The first member that fails ends the others; `each_settled` collects failures instead.
+    The first member that fails ends the others, unless the state is to be settled.
 
     Args:
         name: Its name.
         member: A state whose data are an item.
         over: Returns the items; pure.
-        parallel: How many go on at once; None: all.
+        parallel: How many run at once; None: all.
+        settled: Wait for all members; the failures are among the results, as `Failure`s.
         options: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text, the member no state that waits, or ``over`` no plain function.
+        TypeError: There is no such option.
     """
-    return _for_each("each", name, member, over, parallel, options)
-
-
-def each_settled(
-    name: str,
-    member: LiveState[I, A],
-    over: Callable[[D], Sequence[I]],
-    *,
-    parallel: int | None = PARALLEL,
-    **options: Unpack[TimeOptions[D]],
-) -> EachState[D, tuple[A | Failure, ...]]:
-    """Return a state as `each` does, with the same arguments; failures are among the results, as `Failure`s.
-
-    Raises:
-        FlowError: As of `each`.
-    """
-    return _for_each("each_settled", name, member, over, parallel, options)
-
-
-def _for_each(word: str, name: Any, member: Any, over: Any, parallel: Any, options: Any) -> EachState[Any, Any]:
-    _name(word, name)
+    _name("each", name)
     if not isinstance(member, LiveState):
         raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     _pure(f"over of {name!r}", over)
-    return EachState(
-        name, member, over, parallel, word == "each_settled", **_known(word, options, (*TIME_OPTIONS, "parallel"))
-    )
+    check(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
+    _known("each", options, (*TIME_OPTIONS, "parallel", "settled"))
+    return EachState(name, member, over, parallel, settled, **options)
 
 
-def subflow(name: str, flow: Flow[S], start: Callable[[D], S], **options: Unpack[TimeOptions[D]]) -> SubflowState[D, S]:
+def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
     """Return a state that waits for another flow, and gives the data that it ended with.
 
     Args:
