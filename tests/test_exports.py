@@ -26,7 +26,6 @@ LAZY = [fsm_agent, *[module for module in SUB_PACKAGES if module.__name__ != "fs
 EVERY = [(module, name) for module in [fsm_agent, *SUB_PACKAGES] for name in module.__all__]
 SHARED = {  # by what the word means where: elsewhere it would be another word for the same
     "call": {"fsm_agent.flows", "fsm_agent.testing"},  # a state, and a reply
-    "snapshot": {"fsm_agent.flows", "fsm_agent.lifecycle"},  # of a run of a flow, and of a call
 }
 
 
@@ -134,6 +133,7 @@ class TestErrors:
             ("call_chosen", "call(choose, str)"),
             ("call_whole", "call(agent, whole=True)"),
             ("each_settled", "each(…, settled=True)"),
+            ("snapshot", "a method, run.snapshot()"),
         ],
     )
     def test_a_name_that_was_there_once(self, name, right):

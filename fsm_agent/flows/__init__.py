@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_result import FlowResult as FlowResult
     from fsm_agent.flows.process.flow_run import FlowRun as FlowRun
     from fsm_agent.flows.process.record import FlowLimits as FlowLimits
-    from fsm_agent.flows.process.snapshot import snapshot as snapshot
     from fsm_agent.flows.renaming import renamed as renamed
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -45,12 +44,12 @@ else:
             "process.flow_result": "FlowResult",
             "process.flow_run": "FlowRun",
             "process.record": "FlowLimits",
-            "process.snapshot": "snapshot",
             "renaming": "renamed",
         },
         former={
             "call_chosen": "call(choose, str)",
             "call_whole": "call(agent, whole=True)",
             "each_settled": "each(…, settled=True)",
+            "snapshot": "a method, run.snapshot()",
         },
     )

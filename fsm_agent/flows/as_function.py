@@ -12,9 +12,10 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.paths import agents_of, has_listener
+from fsm_agent.flows.process.document import document_of
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.snapshot import document_of, restore
+from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.lifecycle.outcomes import Cancelled, Stopped

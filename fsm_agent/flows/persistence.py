@@ -12,7 +12,7 @@ from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.snapshot import restore, snapshot
+from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.machine.journal import VERSION, Header, Journal
 from fsm_agent.store.claiming import Definition
@@ -64,7 +64,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
-    return Definition(flow.name, make, snapshot, world.new_id, request_differences, world.clock.now)
+    return Definition(flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock.now)
 
 
 def _seeded(flow: Flow[Any], header: Header) -> Any:

@@ -271,7 +271,7 @@ class FlowVerbs(Runnable, Generic[D]):
         clients: Clients | None = None,
         signing_key: str | bytes | None = None,
     ) -> FlowRun[D]:
-        """Return a run of this flow from its `snapshot`.
+        """Return a run of this flow from its `FlowRun.snapshot`.
 
         Raises:
             SnapshotError: The document is damaged, of another flow, or its state no longer exists; or it

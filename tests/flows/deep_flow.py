@@ -20,7 +20,6 @@ from fsm_agent.flows import (
     gather,
     pause,
     race,
-    snapshot,
     subflow,
     wait,
 )
@@ -229,7 +228,7 @@ def walk(seed: int = 0, flow: Flow[Any] = shop) -> Iterator[tuple[FlowRun[Any], 
 
 def documents() -> list[str]:
     """Return a snapshot of each place of one run."""
-    return [snapshot(run) for run, _ in walk()]
+    return [run.snapshot() for run, _ in walk()]
 
 
 # Which table a step has to be a row of

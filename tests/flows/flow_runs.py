@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from fsm_agent.flows import AwaitAnswer, Flow, FlowRun, snapshot
+from fsm_agent.flows import AwaitAnswer, Flow, FlowRun
 from fsm_agent.flows.activities import RunWithData
 from fsm_agent.flows.process.effects import RunOnData, Timer
 from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
@@ -98,7 +98,7 @@ def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     around = one.run_context
     world = around.own_world
     while one.effects:
-        one.record = flow.restore(snapshot(one)).record
+        one.record = flow.restore(one.snapshot()).record
         one._effects, one._ahead = None, one.record
         effects = [e for e in one.effects if not isinstance(e, Timer | AwaitAnswer)]
         people = [e for e in one.effects if isinstance(e, AwaitAnswer) and around.answer]

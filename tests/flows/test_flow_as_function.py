@@ -595,13 +595,12 @@ def test_a_flow_in_a_flow_of_an_agent_of_a_flow():
     asking = call(boss(flow.as_function(returns=text_of)), name="asking")(lambda d: "?")
     outer = Flow("outer", Letter, start=asking, rows=[asking.done(end("over"), do=lambda d, a: replace(d, text=a))])
     from fsm_agent.flows import FlowSuspended
-    from fsm_agent.flows import snapshot as flow_snapshot
 
     with pytest.raises(FlowSuspended) as e:
         outer.call(Letter("x"))
     run = e.value.run
     assert [effect.key for effect in run.effects] == [f"asking#1/{REVIEW}"]
-    document = flow_snapshot(run)
+    document = run.snapshot()
     again = outer.restore(document)
     assert again.record == run.record
     again.advance(f"asking#1/{REVIEW}", YES)

@@ -21,7 +21,6 @@ from fsm_agent.flows import (
     end,
     execute,
     gather,
-    snapshot,
     subflow,
     wait,
 )
@@ -142,14 +141,14 @@ def test_code_that_raises_changes_nothing_at_any_level(place: str, level: int) -
     inner, error = PLACES[place]
     run = at(level, inner).seed(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
-    record, document, keys = run.record, snapshot(run), [e.key for e in run.effects]
+    record, document, keys = run.record, run.snapshot(), [e.key for e in run.effects]
     (key,) = [key for key in keys if "answer:start#1" in key]
     for _ in range(2):
         with pytest.raises(error):
             run.advance(key, Returned(text='"x"'))
         assert run.record is record
         assert [e.key for e in run.effects] == keys
-    assert snapshot(run) == document
+    assert run.snapshot() == document
     others = [key for key in keys if "answer:other" in key]
     for other in others:
         run.advance(other, Returned(text='"y"'))
@@ -249,7 +248,7 @@ def test_two_approvals_in_any_order_and_none_twice() -> None:
         by_run(flow, run)
         assert [e.key for e in run.effects] == keys
         for key in order:
-            run = flow.restore(snapshot(run), clients=clients)
+            run = flow.restore(run.snapshot(), clients=clients)
             run.advance(key, Approved())
             with pytest.raises(OutcomeError):
                 run.advance(key, Approved())
@@ -273,7 +272,7 @@ def test_cancelled_at_every_place_it_ends_and_waits_for_nothing() -> None:
         assert run.record.ending.detail == "enough" + (in_doubt if was_begun else "")
         with pytest.raises(IllegalTrigger):
             run.advance("", Cancelled())
-        assert shop.restore(snapshot(run)).record == run.record
+        assert shop.restore(run.snapshot()).record == run.record
     assert seen == {"Seeded", *[state.name for state in shop.live]}
 
 

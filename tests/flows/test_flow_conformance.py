@@ -14,7 +14,7 @@ from transitions import MachineError
 from fsm_agent import Agent, SnapshotError
 from fsm_agent.clients.client import client_for
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, snapshot, wait
+from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, wait
 from fsm_agent.lifecycle import Returned
 from fsm_agent.machine.rows import take_row
 from fsm_agent.messages.event import Inside, Stepped
@@ -119,18 +119,18 @@ def test_nobody_is_told_a_secret() -> None:
     told: list[str] = []
     run = flow.seed(Order(), deps={"key": SECRET}, clients={asking: client})
     told += [repr(event) for event in flow.stream(run)]
-    told += [snapshot(run), repr(run), str(run), repr(run.effects), repr(flow), repr(run.outcome), str(run.record)]
+    told += [run.snapshot(), repr(run), str(run), repr(run.effects), repr(flow), repr(run.outcome), str(run.record)]
     for key, answer in [("answer:person#2", '"x"'), ("asking#1/model:0", '"x"')]:
         with pytest.raises(OutcomeError) as refused:
             run.advance(key, Returned(text=answer))
         told.append(str(refused.value))
     with pytest.raises(SnapshotError) as damaged:
-        flow.restore(snapshot(run)[:-9], deps={"key": SECRET})
+        flow.restore(run.snapshot()[:-9], deps={"key": SECRET})
     told.append(str(damaged.value))
     with pytest.raises(FlowSuspended) as waiting:
         run.result()
     run.cancel("enough")
     with pytest.raises(FlowFailed) as failed:
         flow.run(run)
-    told += [str(waiting.value), repr(waiting.value), str(failed.value), repr(failed.value), snapshot(run)]
+    told += [str(waiting.value), repr(waiting.value), str(failed.value), repr(failed.value), run.snapshot()]
     assert SECRET not in "\n".join(told)

@@ -18,7 +18,7 @@ from test_costs import count
 
 from fsm_agent import Dialog, MemoryStore, SnapshotError
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowError, each, end, execute, gather, snapshot, subflow, wait
+from fsm_agent.flows import Flow, FlowError, each, end, execute, gather, subflow, wait
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.lifecycle import Begun
 
@@ -234,7 +234,7 @@ def test_a_value_that_every_type_takes_is_looked_at_when_it_is_written() -> None
     run.give(asking, 1)
     assert run.state == "over"
     with pytest.raises(SnapshotError, match="Unable to serialize unknown type"):
-        snapshot(run)
+        run.snapshot()
 
 
 # What it costs

@@ -20,7 +20,6 @@ from fsm_agent.flows import (
     execute,
     gather,
     race,
-    snapshot,
     subflow,
     wait,
 )
@@ -93,7 +92,7 @@ def test_a_run_that_is_restored_asks_by_the_policy_of_now(way: int) -> None:
     run.advance(f"{path}/model:0", Replied(reply=Reply.of(asks("pay", amount=5)), at_s=1.0))
     assert f"{path}/run:1.0" in [effect.key for effect in run.effects]
     _, stricter = ways(paying(needs_approval=True))[way]
-    again = stricter.restore(snapshot(run))
+    again = stricter.restore(run.snapshot())
     keys = [effect.key for effect in again.effects]
     assert f"{path}/ask:1.0" in keys
     assert f"{path}/run:1.0" not in keys

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Function, MemoryStore, Retries, UsageError
+from fsm_agent import Agent, Approved, Function, MemoryStore, Retries, UsageError, snapshot
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -22,7 +22,6 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
-    snapshot,
     subflow,
     wait,
 )
@@ -105,11 +104,16 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
         " valid string (given: 5); int: Input should be a valid integer (given: {'about': 5})",
     ),
     "a document": (
-        lambda: letters.restore(snapshot(begun()).replace('"about"', '"abut"')),
+        lambda: letters.restore(begun().snapshot().replace('"about"', '"abut"')),
         SnapshotError,
         "the snapshot of the flow 'letters' cannot be read: about: Field required (given: {'abut': 'x', 'n': 0})",
     ),
-    "no run": (lambda: snapshot(letters), UsageError, "run is Flow('letters', 1 states, 1 rows): a FlowRun, such as"),  # type: ignore[arg-type]
+    "no call": (
+        lambda: snapshot(begun()),  # type: ignore[arg-type]
+        UsageError,
+        "what is kept is FlowRun('letters', 'r', review, Letter(about='x', n=0)): an AgentCall, such as the call of"
+        " CallSuspended, or run.snapshot() for a run of a flow, would be right",
+    ),
     "answers": (
         lambda: made(store=MemoryStore()).resume("r", [5]),  # type: ignore[arg-type]
         UsageError,
@@ -357,7 +361,7 @@ def test_limits_are_written_as_they_are_read() -> None:
     limited = made(limits=FlowLimits(deadline_s=99))
     run = limited.seed(Letter("x"))
     run.advance("begin", Begun(at_s=1.0, id="r"))
-    assert snapshot(limited.restore(snapshot(run))) == snapshot(run)
+    assert limited.restore(run.snapshot()).snapshot() == run.snapshot()
 
 
 @pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.flows"])

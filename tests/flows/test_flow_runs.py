@@ -42,7 +42,6 @@ from fsm_agent.flows import (
     end,
     execute,
     pause,
-    snapshot,
     subflow,
     wait,
 )
@@ -295,12 +294,12 @@ class TestEnds:
         flow = Flow("f", Word, start=first, rows=[*rows, first.done(second, do=action), second.done(over)])
         run = flow.seed(Word())
         run.advance("begin", Begun(at_s=0.0, id="r"))
-        before, document = run.record, snapshot(run)
+        before, document = run.record, run.snapshot()
         reply = Replied(reply=Reply.of("hi"))
         with pytest.raises(FlowError if where == "type" else ZeroDivisionError):
             run.advance("first#1/model:0", reply)
         assert run.record is before
-        assert snapshot(run) == document
+        assert run.snapshot() == document
         assert [e.key for e in run.effects] == ["first#1/model:0"]
 
 
@@ -377,7 +376,7 @@ class TestFunctions:
             run = flow.seed(Word())
             run.advance("begin", Begun(at_s=0.0, id="r"))
             run.advance("start:send#1", Started())
-            run = flow.restore(snapshot(run))  # its driver is gone
+            run = flow.restore(run.snapshot())  # its driver is gone
             by_run(flow, run)
             (doubt,) = run.effects
             assert (doubt.key, doubt.idempotency_key) == ("doubt:send#1", "r/send#1")
@@ -414,7 +413,7 @@ class TestInside:
         run = outer.seed(Word("x"), clients=clients)
         driven(outer, run)
         assert [e.key for e in run.effects] == ["nested#1/answer:person#2", "nested#1/sleep:person#2"]
-        again = outer.restore(snapshot(run), clients=clients)
+        again = outer.restore(run.snapshot(), clients=clients)
         assert again.record == run.record
         again.give(person, "bye")
         assert (again.state, again.data) == ("over", Word("bye"))
@@ -613,7 +612,7 @@ class TestVersions:
         flow = replace(asking, **changes)
         run = flow.seed(Word("a"), clients={ask: Script("x")})
         by_run(flow, run)
-        return snapshot(run)
+        return run.snapshot()
 
     def test_a_waiting_run_goes_on_under_a_changed_table(self) -> None:
         changed = replace(asking, rows=[*asking.rows[:2], person.done(late, do=put)])
@@ -638,7 +637,7 @@ class TestVersions:
         with pytest.raises(SnapshotError, match="nothing brings version 1 up"):
             replace(new, upgrades={}).restore(self.waiting())
         with pytest.raises(SnapshotError, match=r"of version 2 .* this is version 1"):
-            asking.restore(snapshot(run))
+            asking.restore(run.snapshot())
 
     def test_another_flow_is_refused(self) -> None:
         with pytest.raises(SnapshotError, match="of the flow 'asking', and 'other'"):
@@ -653,7 +652,7 @@ class TestVersions:
     def test_a_signed_document_is_taken_only_as_it_is(self) -> None:
         key = "k" * 32
         run = asking.seed(Word("a"))
-        document = snapshot(run, signing_key=key)
+        document = run.snapshot(signing_key=key)
         assert asking.restore(document, signing_key=key).record == run.record
         with pytest.raises(SnapshotError):
             asking.restore(document.replace('"text":"a"', '"text":"b"'), signing_key=key)
@@ -663,7 +662,7 @@ class TestVersions:
         run = asking.seed(Word("a"))
         run.record = made.changed(data=Word(text=17))  # type: ignore[arg-type]
         with pytest.raises(SnapshotError, match="Word"):
-            snapshot(run)
+            run.snapshot()
 
 
 def test_no_secret_is_in_a_snapshot_or_an_error() -> None:
@@ -671,7 +670,7 @@ def test_no_secret_is_in_a_snapshot_or_an_error() -> None:
     flow = replace(asking)
     run = flow.seed(Word("a"), deps={"key": secret}, clients={ask: Script("x")})
     by_run(flow, run)
-    assert secret not in snapshot(run)
+    assert secret not in run.snapshot()
     with pytest.raises(FlowSuspended) as waiting:
         run.result()
     assert secret not in str(waiting.value)

@@ -28,7 +28,6 @@ from fsm_agent.flows import (
     execute,
     pause,
     race,
-    snapshot,
     subflow,
     wait,
 )
@@ -116,7 +115,7 @@ def test_stopped_at_every_event_it_comes_to_the_same_end(stop: Any, driven: Driv
         events = stop(one, run, number)
         assert len(events) == number
         assert [type(event) for event in events if isinstance(event, Done | Suspended)] == [Done] * (number == count)
-        again = to_its_end(driven, one, one.restore(snapshot(run), clients=models()))
+        again = to_its_end(driven, one, one.restore(run.snapshot(), clients=models()))
         assert again.record.changed(once={}) == whole.record.changed(once={}), f"stopped at event {number}"
         assert again.data == whole.data
 
@@ -250,7 +249,7 @@ class TestTime:
         if events:
             assert isinstance(events[-1], Suspended)
         assert run.deadline == (clock.now() + 3600, "outer#1/middle#1/sleep:person#1")
-        again = flow.restore(snapshot(run))
+        again = flow.restore(run.snapshot())
         clock.advance(3 * 24 * 3600)
         driven(flow, again)
         assert (again.state, again.data.text) == ("over", "None")

@@ -26,7 +26,6 @@ from fsm_agent.flows import (
     execute,
     gather,
     race,
-    snapshot,
     subflow,
     wait,
 )
@@ -104,7 +103,7 @@ NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone(datetime.time
 def test_data_that_json_can_hold_come_back_as_they_were(data: Data) -> None:
     run = flow.seed(data)
     run.advance("begin", Begun(at_s=0.0, id="r"))
-    again = flow.restore(snapshot(run))
+    again = flow.restore(run.snapshot())
     assert again.data == data
     assert repr(again.data.color) == repr(data.color)
     again.give(asking, "x")
@@ -126,7 +125,7 @@ def test_data_that_json_can_hold_come_back_as_they_were(data: Data) -> None:
 def test_data_that_json_would_change_are_not_written(data: Data) -> None:
     run = flow.seed(data)
     with pytest.raises(SnapshotError) as refused:
-        snapshot(run)
+        run.snapshot()
     assert "flow 'f' was given Data(" in str(refused.value)
 
 
@@ -144,7 +143,7 @@ def test_odd_texts_of_errors_and_questions_are_kept(driven: Driver) -> None:
     run = one.seed(Data())
     driven(one, run)
     assert run.state == "question"
-    assert one.restore(snapshot(run)).state == "question"
+    assert one.restore(run.snapshot()).state == "question"
     with pytest.raises(FlowSuspended):
         one.call(Data(), run_id="r")
     assert one.resume("r", {question: "x"}).state == "over"

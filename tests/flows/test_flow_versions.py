@@ -26,7 +26,6 @@ from fsm_agent.flows import (
     failure,
     gather,
     renamed,
-    snapshot,
     subflow,
     wait,
 )
@@ -163,12 +162,12 @@ def waiting(flow: Flow[Any], data: Any) -> Any:
 
 class TestChanged:
     def test_a_name_that_no_upgrade_gave_is_still_foreign(self) -> None:
-        run = new.restore(snapshot(waiting(old, Old("x"))))
+        run = new.restore(waiting(old, Old("x")).snapshot())
         with pytest.raises(OutcomeError):
             run.advance("answer:nobody#1", Returned(text='"y"'))
         with pytest.raises(OutcomeError):
             run.advance("answer:person#2", Returned(text='"y"'))
-        run = new.restore(snapshot(run))
+        run = new.restore(run.snapshot())
         assert run.record.renamed == "person#1"
         run.advance("answer:person#1", Returned(text='"y"'))
         assert (run.state, run.data, run.record.renamed) == ("over", New("y", 17), "")
@@ -180,18 +179,18 @@ class TestChanged:
             extra: int = 5
 
         longer = Flow("letters", Longer, start=person, rows=[person.done(over)])
-        assert longer.restore(snapshot(waiting(old, Old("x")))).data == Longer("x", 5)
+        assert longer.restore(waiting(old, Old("x")).snapshot()).data == Longer("x", 5)
 
     def test_a_field_that_is_needed_is_named(self) -> None:
         needing = Flow("letters", New, start=person, rows=[person.done(over)])
         with pytest.raises(SnapshotError, match="words"):
-            needing.restore(snapshot(waiting(old, Old("x"))))
+            needing.restore(waiting(old, Old("x")).snapshot())
 
     def test_a_state_of_another_kind_is_refused(self) -> None:
         other = subflow("person", old, lambda d: d)
         changed = Flow("letters", Old, start=other, rows=[other.done(over)])
         with pytest.raises(SnapshotError, match="person is another kind of state by now"):
-            changed.restore(snapshot(waiting(old, Old("x"))))
+            changed.restore(waiting(old, Old("x")).snapshot())
 
     def test_members_that_are_gone_are_refused_and_new_ones_begin_with_the_next_run(self) -> None:
         a, b, c = [wait(str, name=name)(lambda d: "?") for name in "abc"]
@@ -202,7 +201,7 @@ class TestChanged:
 
         run = waiting(of(a, b), Old())
         run.advance("both#1/answer:a", Returned(text='"x"'))
-        document = snapshot(run)
+        document = run.snapshot()
         with pytest.raises(SnapshotError, match="the member 'b' in both, which has a, c"):
             of(a, c).restore(document)
         more = of(a, b, c).restore(document)
@@ -218,7 +217,7 @@ class TestChanged:
         a, b = [wait(str, name=name)(lambda d: "?") for name in "ab"]
         both = gather("both", a, b)
         flow = Flow("f", Old, start=both, rows=[both.done(over)])
-        document = snapshot(waiting(flow, Old()))
+        document = waiting(flow, Old()).snapshot()
         assert '"begun":2' in document
         with pytest.raises(SnapshotError, match="2 members of both are there, 1 began"):
             flow.restore(document.replace('"begun":2', '"begun":1'))
@@ -230,7 +229,7 @@ class TestChanged:
             many = each("many", one, lambda d: range(count))
             return Flow("f", Old, start=many, rows=[many.done(over)])
 
-        document = snapshot(waiting(of(3), Old()))
+        document = waiting(of(3), Old()).snapshot()
         with pytest.raises(SnapshotError, match="the member '2' in many, which has 0, 1"):
             of(2).restore(document)
 
@@ -242,7 +241,7 @@ class TestChanged:
             return Flow("outer", Order, start=at, rows=[at.done(over)])
 
         outer = [around(old, Old("x")), around(new, New("x"))]
-        document = snapshot(waiting(outer[0], Order()))
+        document = waiting(outer[0], Order()).snapshot()
         run = outer[1].restore(document)
         assert [e.key for e in run.effects] == ["at#1/answer:somebody#1", "at#1/sleep:somebody#1"]
         assert run.record.children["at#1"].version == 2
@@ -259,11 +258,11 @@ class TestChanged:
     def test_an_upgrade_that_gives_nothing_is_named(self, upgrade: Any) -> None:
         bad = replace(new, upgrades={1: upgrade})
         with pytest.raises(SnapshotError, match="letters"):
-            bad.restore(snapshot(waiting(old, Old("x"))))
+            bad.restore(waiting(old, Old("x")).snapshot())
 
     def test_a_flow_of_one_name_is_told_by_its_states(self) -> None:
         with pytest.raises(SnapshotError, match="of the flow 'item', and 'letters' was given"):
-            old.restore(snapshot(waiting(item, 3)))
+            old.restore(waiting(item, 3).snapshot())
 
 
 NAMES = {"person": "customer", "both": "drafts", "warmly": "kindly", "acting": "sending", "lost": "given_up"}
@@ -323,7 +322,7 @@ class TestRenamed:
         """But for the ids that its calls have got: keys of idempotency are among what they make."""
         before = at_place(*flow_of_names({}), place)
         flow, states = flow_of_names(NAMES, version=2, upgrades={1: renamed(**NAMES)})
-        run, whole = flow.restore(snapshot(before)), at_place(flow, states, place)
+        run, whole = flow.restore(before.snapshot()), at_place(flow, states, place)
         assert list(run.record.trace) == list(whole.record.trace)
         assert [effect.key for effect in run.effects] == [effect.key for effect in whole.effects]
         assert (run.record.state, run.record.once, [*run.record.children], run.record.ending) == (
@@ -333,17 +332,17 @@ class TestRenamed:
             assert list(child.trace) == list(whole.record.children[name].trace)
             assert child.settled == whole.record.children[name].settled
         assert run.data == before.data == whole.data
-        assert flow.restore(snapshot(run)).record == run.record
+        assert flow.restore(run.snapshot()).record == run.record
 
     def test_answers_come_by_the_path_of_before(self) -> None:
         before = at_place(*flow_of_names({}), "both")
         flow, _ = flow_of_names({"both": "drafts"}, version=2, upgrades={1: renamed(both="drafts")})
         for key in ("both#2/nested/answer:warmly#1", "drafts#2/nested/answer:warmly#1"):
-            run = flow.restore(snapshot(before))
+            run = flow.restore(before.snapshot())
             run.advance(key, Returned(text="5"))
             assert [*run.record.children["drafts#2"].settled] == ["nested"]
         for key in ("both#2/answer:tersely", "both#2/asked/model:0"):
-            flow.restore(snapshot(before)).owner(key)
+            flow.restore(before.snapshot()).owner(key)
 
     def test_several_upgrades_follow_each_other(self) -> None:
         def grown(record: dict[str, Any]) -> dict[str, Any]:
@@ -351,13 +350,13 @@ class TestRenamed:
 
         upgrades = {1: renamed(person="client"), 2: grown, 3: lambda r: grown(renamed(client="customer")(r))}
         flow, _ = flow_of_names({"person": "customer"}, version=4, upgrades=upgrades)
-        run = flow.restore(snapshot(at_place(*flow_of_names({}), "person")))
+        run = flow.restore(at_place(*flow_of_names({}), "person").snapshot())
         assert (run.state, run.data, run.record.version) == ("customer", Old("!!"), 4)
         run.advance("answer:person#1", Returned(text='"y"'))
         assert run.state == "both"
 
     def test_a_state_that_is_renamed_in_one_place_alone_is_told_of_the_upgrade(self) -> None:
-        old_document = snapshot(at_place(*flow_of_names({}), "person"))
+        old_document = at_place(*flow_of_names({}), "person").snapshot()
         flow, _ = flow_of_names({"person": "customer"}, version=2, upgrades={1: lambda r: {**r, "state": "customer"}})
         right = r"it stands in customer, and its trace ends in person: the upgrade renamed\(person='customer'\) renames"
         with pytest.raises(SnapshotError, match=right):
@@ -404,14 +403,14 @@ class TestDamaged:
                     read += 1
                     _ = run.effects, run.deadline
                     try:
-                        again = shop.restore(snapshot(run))
+                        again = shop.restore(run.snapshot())
                     except SnapshotError:
                         continue
                     assert again.record == run.record or value == "\ud800", path  # which is written as a mark
         assert refused > 5 * read
 
     def test_an_agent_call_inside_that_contradicts_itself_is_refused(self) -> None:
-        document = json.loads(snapshot(at_place(*flow_of_names({}), "both")))
+        document = json.loads(at_place(*flow_of_names({}), "both").snapshot())
         path = ("record", "children", "both#2", "children", "asked", "turn")
         with pytest.raises(SnapshotError, match="names' contradicts itself"):
             flow_of_names({})[0].restore(json.dumps(put(document, path, 7)))
@@ -429,7 +428,7 @@ class TestDamaged:
     )
     def test_a_record_that_contradicts_itself_is_refused(self, place: str, changes: Any, problem: str) -> None:
         flow, states = flow_of_names({})
-        document = json.loads(snapshot(at_place(flow, states, place)))
+        document = json.loads(at_place(flow, states, place).snapshot())
         document["record"] |= changes
         with pytest.raises(SnapshotError, match=f"contradicts itself: {problem}"):
             flow.restore(json.dumps(document))
@@ -442,7 +441,7 @@ class TestDamaged:
             except SnapshotError:
                 continue
             _ = run.effects
-            assert shop.restore(snapshot(run)).record == run.record
+            assert shop.restore(run.snapshot()).record == run.record
 
 
 def paths(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -470,12 +469,12 @@ def test_restored_at_every_place_it_ends_as_it_would_have() -> None:
     (whole, _) = list(walk(1))[-1]
     for place, document in enumerate(documents()):
         run = shop.restore(document)
-        assert snapshot(run) == document
+        assert run.snapshot() == document
         while run.effects:
             effect = wanted(run)[0]
             if effect.prefix == "doubt":
                 run.advance(effect.key, Returned(text='"sent"', at_s=2.0))
                 continue
             run.advance(effect.key, outcome_for(effect))
-            run = shop.restore(snapshot(run))
+            run = shop.restore(run.snapshot())
         assert run.record == whole.record, place

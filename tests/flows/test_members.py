@@ -22,7 +22,6 @@ from fsm_agent.flows import (
     execute,
     gather,
     race,
-    snapshot,
     subflow,
     wait,
 )
@@ -103,7 +102,7 @@ def test_parallel_is_the_machines() -> None:
     assert [e.key for e in run.effects] == ["doubled#1/run:0", "doubled#1/run:1", "doubled#1/run:2"]
     run.advance("doubled#1/run:1", Returned(text="2"))
     assert [e.key for e in run.effects] == ["doubled#1/run:0", "doubled#1/run:2", "doubled#1/run:3"]
-    again = doubling.restore(snapshot(run))
+    again = doubling.restore(run.snapshot())
     assert again.record == run.record
     assert [e.key for e in again.effects] == [e.key for e in run.effects]
     by_run(doubling, again)
@@ -230,7 +229,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         assert [e.key for e in run.effects] == ["both#1/answer:someone", "both#1/paying/ask:1.0"]
         answers = [("both#1/answer:someone", Returned(text='"me"')), ("both#1/paying/ask:1.0", Approved())]
         for index in order:
-            run = flow.restore(snapshot(run), clients={paying: client})
+            run = flow.restore(run.snapshot(), clients={paying: client})
             run.advance(*answers[index])
         by_run(flow, run)
         assert run.data.word == "It is paid., me"

@@ -16,7 +16,7 @@ from support.wire_samples import PNG
 
 from fsm_agent import Agent, AgentBase, Approved, Prompt, function
 from fsm_agent.agents import AsyncAgentBase
-from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure, snapshot
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages.message import Image
 from fsm_agent.messages.payload import Payload
@@ -119,7 +119,7 @@ def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, out
     driven(o.flow, run)
     result = run.outcome
     assert (result.state, result.output) == ("completed", output)
-    assert o.flow.restore(snapshot(run)).record == run.record
+    assert o.flow.restore(run.snapshot()).record == run.record
 
 
 def test_the_prompt_of_a_class_is_what_its_model_is_asked() -> None:
@@ -216,7 +216,7 @@ def test_pictures_go_with_the_task(driven: Driver) -> None:
 
     assert pictures(worker) == [1, 0], "where the intent quotes the task"
     assert pictures(planner) == pictures(validator) == [1]
-    assert o.flow.restore(snapshot(run)).record == run.record
+    assert o.flow.restore(run.snapshot()).record == run.record
 
 
 def test_a_payload_needs_words() -> None:

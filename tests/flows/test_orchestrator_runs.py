@@ -12,7 +12,7 @@ from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent, Function
 from fsm_agent.errors import UsageError
-from fsm_agent.flows import FlowError, FlowSuspended, snapshot
+from fsm_agent.flows import FlowError, FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, GiveUp, Orchestrator, OrchestratorConfig, Reject, Supply
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.strategy import Loop, NewSteps, Remedy
@@ -63,7 +63,7 @@ def test_all_drivers_end_equally(driven: Driver) -> None:
     assert (result.state, result.redesigns, result.steps_executed) == ("completed", 3, 3)
     assert result.context == {"a": "A", "d": "D", "e": "edited"}
     assert sent == ["hello"]
-    again = ones.orchestrator.flow.restore(snapshot(run))
+    again = ones.orchestrator.flow.restore(run.snapshot())
     assert again.record == run.record
     assert steps_of(again) == steps_of(run)
 
@@ -79,11 +79,11 @@ def test_the_record_is_the_fold_of_the_journal(tmp_path: Path) -> None:
 def test_a_run_goes_on_from_each_snapshot_to_the_same_end() -> None:
     ones, _ = _everything()
     flow, run = ones.orchestrator.flow, ones.orchestrator.seed("x")
-    documents = [snapshot(run) for event in ones.orchestrator.stream(run)]
+    documents = [run.snapshot() for event in ones.orchestrator.stream(run)]
     assert len(set(documents)) > 20
     for document in documents:
         again = flow.restore(document)
-        assert snapshot(again) == document
+        assert again.snapshot() == document
 
 
 # Clients in place of the agents' own

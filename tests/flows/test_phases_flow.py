@@ -11,7 +11,7 @@ from flow_runs import Driver, everywhere
 from support.paths import ROOT
 
 from fsm_agent import Agent, Message, Reply
-from fsm_agent.flows import FlowFailed, snapshot
+from fsm_agent.flows import FlowFailed
 from fsm_agent.lifecycle import PhaseDetector
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
@@ -81,7 +81,7 @@ class TestPlanGate:
         assert (run.state, run.data.plan, run.data.edits) == ("done", "A plan.", 2)
         said = [message.text for message in run.data.dialog if message.role == "assistant"]
         assert said == ["A plan.", "One.", "false", "Two.", "true"]
-        assert p.phases.restore(snapshot(run)).data == run.data
+        assert p.phases.restore(run.snapshot()).data == run.data
 
 
 def test_the_example_runs(p: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from random_flows import RandomFlows
 from timed_flows import DRIVERS, FAR_S, Log, by_acall, by_call, freed
 
 from fsm_agent import MemoryStore
-from fsm_agent.flows import Flow, FlowFailed, snapshot
+from fsm_agent.flows import Flow, FlowFailed
 
 __all__ = ["freed"]
 
@@ -39,7 +39,7 @@ def by_pieces(flow: Flow[Log]) -> Any:
     while run.effects:
         with closing(flow.stream(run)) as driven:
             list(islice(driven, events))
-        run, events = flow.restore(snapshot(run)), 2 * events
+        run, events = flow.restore(run.snapshot()), 2 * events
     return run.result()
 
 

@@ -22,7 +22,6 @@ from fsm_agent.flows import (
     end,
     flow_diagram,
     gather,
-    snapshot,
     subflow,
     wait,
 )
@@ -283,7 +282,7 @@ def test_a_run_of_sub_agents_waits_for_functions_and_people_under_every_verb(way
     with pytest.raises(FlowSuspended):
         drive()
     assert [effect.key for effect in run.effects] == [key]
-    run = run.flow.restore(snapshot(run))
+    run = run.flow.restore(run.snapshot())
     run.advance(key, Approved())
     with pytest.raises(FlowSuspended):
         drive()

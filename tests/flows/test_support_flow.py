@@ -11,7 +11,7 @@ from flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agent
 
 from fsm_agent import Stepped, Suspended
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import FlowFailed, FlowSuspended, snapshot
+from fsm_agent.flows import FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import Timer
 from fsm_agent.lifecycle import Cancelled, Returned, RunAgain
 from fsm_agent.messages.event import Done, Inside
@@ -79,11 +79,11 @@ def test_a_snapshot_loses_nothing_and_is_the_same_everywhere(driven: Driver) -> 
     waiting = flow(answer=None)
     run = waiting.seed(s.Ticket("x"), clients=scripts())
     driven(waiting, run)
-    document = snapshot(run)
+    document = run.snapshot()
     again = waiting.restore(document)
     assert again.record == run.record
     assert [effect.key for effect in again.effects] == [effect.key for effect in run.effects]
-    assert snapshot(again) == document
+    assert again.snapshot() == document
 
 
 def test_days_later_the_timer_is_due() -> None:
@@ -94,7 +94,7 @@ def test_days_later_the_timer_is_due() -> None:
     run = waiting.value.run
     assert run.deadline.at_s == clock.now() + s.DAY_S
     assert [e.wakes_at_s for e in run.effects if isinstance(e, Timer)] == [run.deadline.at_s]
-    document = snapshot(run)
+    document = run.snapshot()
     clock.advance(s.DAY_S + 1)
     assert one.run(one.restore(document)).state == "closed"
 
@@ -164,7 +164,7 @@ def test_stopped_at_every_step_it_comes_to_the_same_end(driven: Driver) -> None:
         if deltas or any("model:" in e.key for e in run.effects):
             continue  # a request was begun, whose reply the script has given away
         places += 1
-        again = one.restore(snapshot(run), clients=clients)
+        again = one.restore(run.snapshot(), clients=clients)
         driven(one, again)
         if again.record.once:  # stopped between the note that it begins and its end: nobody knows, so somebody is asked
             assert [effect.key for effect in again.effects] == ["doubt:sending#11"]

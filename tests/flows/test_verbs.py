@@ -38,7 +38,6 @@ from fsm_agent.cli.flows import load_flows
 from fsm_agent.cli.options import load_runnables
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
 from fsm_agent.flows import call as asks
-from fsm_agent.flows import snapshot as flow_snapshot
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Strategy
 from fsm_agent.flows.orchestrator.strategy import Step
 from fsm_agent.testing import Script, call
@@ -286,7 +285,7 @@ def test_it_is_restored_and_changed(name: str) -> None:
     kind = KINDS[name]
     one = kind.make(Script(*["HI"] * 2))
     process = one.seed(kind.task)
-    again = one.restore(snapshot(process) if name not in ("Flow", "Orchestrator") else flow_snapshot(process))
+    again = one.restore(snapshot(process) if name not in ("Flow", "Orchestrator") else process.snapshot())
     assert again.record == process.record
     if name == "Flow":
         assert replace(one, name="other").name == "other"

@@ -25,7 +25,6 @@ from fsm_agent.flows import (
     flow_diagram,
     gather,
     race,
-    snapshot,
     wait,
 )
 from fsm_agent.lifecycle import Begun, Returned
@@ -126,10 +125,10 @@ class TestWhole:
         flow = Flow("waiting", Talk, start=opening, rows=rows)
         with pytest.raises(FlowSuspended) as waiting:
             flow.call(Talk(), clients=models())
-        document = snapshot(waiting.value.run)
+        document = waiting.value.run.snapshot()
         run = flow.restore(document, clients=models())
         assert run.data == waiting.value.run.data
-        assert snapshot(run) == document
+        assert run.snapshot() == document
         run.give(person, True)
         assert flow.run(run).output.said[-1] == "Mood.GOOD"
 
@@ -325,7 +324,7 @@ class TestAgentsOfRunTime:
         clients = {chosen: Script("It is."), graded: Script("7")}
         with pytest.raises(FlowSuspended) as waiting:
             flow.call(Talk("milk"), clients=clients)
-        run = flow.restore(snapshot(waiting.value.run))
+        run = flow.restore(waiting.value.run.snapshot())
         run.give(person, "well")
         assert run.data.dialog[-1].text == "It is."
         assert run.data.said[1] == "well"

@@ -13,7 +13,6 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, FlowSuspended, call, end
-from fsm_agent.flows import snapshot as flow_snapshot
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
 from fsm_agent.lifecycle.snapshots import snapshot
@@ -212,7 +211,7 @@ class TestWithoutAStore:
     def test_a_snapshot_with_the_approval_is_refused(self, make: Make, code: Any):
         one = self.suspended(make, asks("refund", cents=5), asks("note", text="x"))
         one.advance(f"{PATHS[make]}ask:1.0", Approved())
-        document = flow_snapshot(one) if make is flow else snapshot(one)
+        document = one.snapshot() if make is flow else snapshot(one)
         with pytest.raises(SnapshotError, match="refund"):
             make(None, code).restore(document)
         again = make(None, (refund, note), "Done.")

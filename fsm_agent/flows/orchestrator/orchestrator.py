@@ -241,7 +241,7 @@ class Orchestrator(Runnable):
         clients: Clients | None = None,
         signing_key: str | bytes | None = None,
     ) -> FlowRun[Job]:
-        """Return a run from its `snapshot`; see `Flow.restore`."""
+        """Return a run from its `FlowRun.snapshot`; see `Flow.restore`."""
         options = self._by_state({"clients": clients})
         return self.flow.restore(document, deps=deps, signing_key=signing_key, **options)
 

@@ -9,6 +9,7 @@ from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
+from fsm_agent.flows.process.document import document_of
 from fsm_agent.flows.process.effects import AwaitAnswer, Timer
 from fsm_agent.flows.process.flow_process import (
     CHILDREN,
@@ -25,6 +26,7 @@ from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
+from fsm_agent.machine.signing import signed
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
@@ -91,6 +93,22 @@ class FlowRun(FlowProcess, Generic[D]):
             why = f": {ending.detail}" if ending.detail else ""
             raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
         return self.outcome
+
+    def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
+        """Return the run as JSON: its whole record, with those of agent calls inside it.
+
+        `Flow.restore` reads it, in any process.  Callables, clients, keys and ``deps`` are not in it.
+
+        Args:
+            signing_key: Signs the document, so that ``restore`` with the same key takes it only as it is; 32 bytes or
+                more.
+
+        Raises:
+            SnapshotError: The record holds a value that could not be read again.
+            UsageError: The key is too short.
+        """
+        text = document_of(self.flow, self.record)
+        return text if signing_key is None else signed(text, signing_key)
 
     @property
     def definition(self) -> str:

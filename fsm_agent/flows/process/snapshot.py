@@ -1,112 +1,32 @@
-"""Save a run of a flow as JSON, and restore it in another process.
-
-A snapshot holds the records of children, each in the format of its kind.  The flow tells which kind a child is.
-"""
+"""Restore a run of a flow from its snapshot, in another process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import field
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.values import Value, differing, from_json, to_json
+from fsm_agent._internal.values import differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
+from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, MembersJson
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.machine.signing import signed, verified
-from fsm_agent.mistakes import check
+from fsm_agent.machine.signing import verified
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-
-FORMAT: Literal[1] = 1
-
-
-class _Document(Value, frozen=True):
-    """A run of a flow in JSON."""
-
-    format: Literal[1]
-    flow: str
-    record: msgspec.Raw
-
-
-class _FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
-    """A record of a flow whose data and children are JSON."""
-
-    state: str
-    data: msgspec.Raw
-    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
-
-
-class _MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
-    """A record of members whose children are JSON."""
-
-    state: str
-    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
 
 
 class _Position(msgspec.Struct):
     version: int = 1
     state: str = ""
     steps: int = 0
-
-
-def snapshot(run: FlowRun[Any], *, signing_key: str | bytes | None = None) -> str:
-    """Return a run as JSON: its whole record, with those of agent calls inside it.
-
-    Callables, clients, keys and ``deps`` are not in it.
-
-    Args:
-        run: The run.
-        signing_key: Signs the document, so that `restore` with the same key takes it only as it is; 32 bytes or more.
-
-    Raises:
-        SnapshotError: The record holds a value that could not be read again.
-    """
-    check("run", run, isinstance(run, FlowRun), "a FlowRun, such as one of flow.seed(),")
-    text = document_of(run.flow, run.record)
-    return text if signing_key is None else signed(text, signing_key)
-
-
-def document_of(flow: Flow[Any], record: FlowRecord) -> str:
-    """Return the record of a run as `snapshot` returns the run.
-
-    Raises:
-        SnapshotError: It holds a value that could not be read again.
-    """
-    try:
-        return to_json(_Document(FORMAT, flow.name, _flow_json(flow, record)))
-    except (ValueError, OutcomeError) as error:
-        raise SnapshotError(f"the run is not saved, because it could not be read again: {str(error)[:500]}") from None
-
-
-def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
-    data = msgspec.Raw(flow.data_json(r.data).encode())
-    children = {name: _child_json(flow.states[str(r.state)], child) for name, child in r.children.items()}
-    fields = {**differing(r), "state": str(r.state), "data": data, "children": children}
-    return msgspec.Raw(to_json(_FlowJson(**fields)).encode())
-
-
-def _child_json(state: Any, record: Any) -> msgspec.Raw:
-    match state:
-        case SubflowState():
-            return _flow_json(state.flow, record)
-        case ParallelState():
-            known = {member.name: member for member in state.members}  # `each` has one state for all its members
-            children = {
-                name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
-            }
-            fields = {**differing(record), "state": str(record.state), "children": children}
-            return msgspec.Raw(to_json(_MembersJson(**fields)).encode())
-    return msgspec.Raw(to_json(record).encode())
 
 
 def restore(
@@ -116,7 +36,7 @@ def restore(
     *,
     signing_key: str | bytes | None = None,
 ) -> FlowRun[Any]:
-    """Return the run that `snapshot` wrote, ready to be driven on.
+    """Return the run that `FlowRun.snapshot` wrote, ready to be driven on.
 
     Trust a document only as far as you trust code; see `fsm_agent.restore`.
 
@@ -124,13 +44,13 @@ def restore(
         document: The JSON.
         flow: The flow.
         run_context: What the run has besides its record.
-        signing_key: Of `snapshot`.
+        signing_key: Of `FlowRun.snapshot`.
 
     Raises:
         SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
     """
     try:
-        read: _Document = from_json(verified(document, signing_key), _Document)
+        read: Document = from_json(verified(document, signing_key), Document)
     except ValueError as error:
         raise SnapshotError(f"this is no snapshot of a flow of format {FORMAT}: {error}") from None
     if read.flow != flow.name:
@@ -147,7 +67,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     where = f"the snapshot of the flow {flow.name!r}"
     try:
         document = _upgraded(flow, document)
-        r: _FlowJson = from_json(document, _FlowJson)
+        r: FlowJson = from_json(document, FlowJson)
         data = flow.adapter.validate_json(bytes(r.data))
     except SnapshotError:
         raise
@@ -212,7 +132,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
 
 def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where: str) -> MembersRecord:
     try:
-        r: _MembersJson = from_json(raw, _MembersJson)
+        r: MembersJson = from_json(raw, MembersJson)
         stage = Stage(r.state)
     except ValueError as error:
         raise SnapshotError(f"{where} holds no members of {state.name}: {str(error)[:500]}") from None
