@@ -65,7 +65,7 @@ def validating(w: Work) -> Dialog:
     return w.dialog.put("Run the tests. Is it right?")
 
 
-def may_edit(w: Work, a: CallResult[bool]) -> bool:
+def may_edit(w: Work) -> bool:
     return w.edits < 3
 
 

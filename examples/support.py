@@ -165,15 +165,15 @@ def is_spam(t: Ticket, a: Sorted) -> bool:
     return a.is_spam and "://" in t.text
 
 
-def is_guess(t: Ticket, a: Known) -> bool:
+def is_guess(t: Ticket) -> bool:
     return not t.facts  # none are told yet
 
 
-def may_ask(t: Ticket, a: Unclear) -> bool:
+def may_ask(t: Ticket) -> bool:
     return t.asked < 3
 
 
-def may_change(t: Ticket, a: Change) -> bool:
+def may_change(t: Ticket) -> bool:
     return t.changes < 2
 
 

@@ -483,6 +483,40 @@ def ask_several(d: Draft) -> str:
 assert_type(ask_several, CallState[Draft, int | str | Draft])
 
 
+# Guards of the data and the answer, and of the data alone
+
+
+def is_long(d: Draft) -> bool:
+    return len(d.text) > 9
+
+
+def is_more(d: Draft, a: int) -> bool:
+    return a > 9
+
+
+def is_known(d: Draft, a: Failure) -> bool:
+    return a.reason == "wrong type"
+
+
+def counts(d: Draft, a: CallResult[int]) -> bool:
+    return a.output > 9
+
+
+counting.done(end("over"), when=is_long, do=lambda d, a: Draft(d.topic[:a]))
+counting.done(end("over"), when=is_more)
+counting.failed(end("lost"), when=is_long, do=lambda d, why: Draft(why.detail))
+counting.failed(end("lost"), when=is_known)
+
+
+@wait(int, str)
+def either(d: Draft) -> str:
+    return d.topic
+
+
+either.done(end("over"), of=int, when=is_long, do=lambda d, a: Draft(d.topic[:a]))
+either.done(end("over"), of=int, when=is_more)
+
+
 # Items and starts: of named functions, which say what the data are, and of lambdas, which do not
 
 
@@ -574,5 +608,7 @@ assert_type(whole_shouter, WholeCallState[Draft, str])
 assert_type(whole_role, WholeCallState[Draft, int | str | Draft])
 assert_type(whole_chosen, WholeCallState[Draft, int | str])
 assert_type(whole_of_many, WholeCallState[Draft, Any])
+whole_role.done(end("over"), of=int, when=is_long)
+whole_role.done(end("over"), of=int, when=counts)
 whole_role.done(end("over"), of=int, do=lambda d, a: Draft(d.topic[: a.output]))
 Agent("openai:gpt-5-mini", functions=[bound, bound.as_function(returns=lambda d: d.text)])

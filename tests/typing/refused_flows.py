@@ -117,3 +117,16 @@ subflow("by_lambda", good, lambda t: Ticket(t.text))  # only pyright: reportAttr
 each("wrong", customer, length_of)  # mypy: arg-type; pyright: reportArgumentType
 each("by_lambda", customer, lambda t: t.tickets)  # only pyright: reportAttributeAccessIssue
 each("settled", sending, lambda t: [Ticket("x")], setled=True)  # mypy: call-overload; pyright: reportCallIssue
+
+
+def of_text(text: str) -> bool:
+    return True
+
+
+def by_length(t: Ticket) -> int:
+    return len(t.text)
+
+
+customer.done(sent, when=of_text)  # mypy: arg-type; pyright: reportArgumentType
+customer.done(sent, when=by_length)  # mypy: arg-type; pyright: reportArgumentType
+sending.failed(sent, when=may_ask)  # mypy: arg-type; pyright: reportArgumentType

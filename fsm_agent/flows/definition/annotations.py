@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
 from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, union_of
+from fsm_agent.flows.definition.guards import takes_answer
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -50,9 +51,9 @@ def check_annotations(flow: Flow[Any]) -> None:
             if function is None:
                 continue
             here = f"{where}: the {what} of the row {row!r}"
-            _check_count(here, function, f"(data, {_SECOND.get(row.trigger, 'None')})")
+            if _check_second(here, what, function, _SECOND.get(row.trigger, "None")):
+                _check_parameter(here, function, 1, _answer_kind(row), "its answer")
             _check_parameter(here, function, 0, flow.data, "the data of the flow")
-            _check_parameter(here, function, 1, _answer_kind(row), "its answer")
             _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
 
 
@@ -105,6 +106,17 @@ def _answer_kind(row: Row[Any]) -> Any:
     else:
         kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
     return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
+
+
+def _check_second(here: str, what: str, function: Callable[..., Any], answer: str) -> bool:
+    """Check what a function of a row takes, and return whether it is given the answer: only a guard may do without."""
+    if what == "action":
+        _check_count(here, function, f"(data, {answer})")
+        return True
+    try:
+        return takes_answer(function, answer)
+    except FlowError as error:
+        raise FlowError(f"{here}: {error}") from None
 
 
 def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from fsm_agent.agents.agent import Agent
@@ -32,6 +32,8 @@ D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
 _ROWS = ("done", "failed", "elapsed")  # methods that make rows
+Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
+Action: TypeAlias = Callable[[D, A], D] | None
 
 
 class State(Generic[D]):
@@ -77,7 +79,7 @@ class Row(Generic[D]):
         trigger: "done", "failed", "elapsed", and of a flow's own "cancelled", "expired", "exhausted".
         case: The type, or member of an enum, that it is for; `ANY`: all.
         to: The state that follows.
-        guard: A function of data and answer.
+        guard: A function of data and answer, or of the data alone.
         action: A function of data and answer that returns data; None: the data stay as they are.
         is_default: The flow added the row, because the user's table has none for the trigger.
     """
@@ -89,8 +91,8 @@ class Row(Generic[D]):
         source: State[D],
         trigger: str,
         to: State[D],
-        guard: Callable[[D, Any], bool] | None = None,
-        action: Callable[[D, Any], D] | None = None,
+        guard: Guard[D, Any] = None,
+        action: Action[D, Any] = None,
         case: Any = ANY,
         is_default: bool = False,
     ) -> None:
@@ -130,7 +132,7 @@ class LiveState(State[D], Generic[D, A]):
         self.doc = doc
         self.within_s: Any = options.get("within_s")
 
-    def elapsed(self, to: State[D], *, do: Callable[[D, None], D] | None = None) -> Row[D]:
+    def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> Row[D]:
         """Return a row for the end of its time."""
         return Row(self, "elapsed", to, None, do)
 
@@ -144,29 +146,18 @@ class _Giving(LiveState[D, A]):
     """A state that gives a value."""
 
     @overload
-    def done(
-        self, to: State[D], *, when: Callable[[D, A], bool] | None = None, do: Callable[[D, A], D] | None = None
-    ) -> Row[D]: ...
+    def done(self, to: State[D], *, when: Guard[D, A] = None, do: Action[D, A] = None) -> Row[D]: ...
     @overload
-    def done(
-        self,
-        to: State[D],
-        *,
-        of: type[B],
-        when: Callable[[D, B], bool] | None = None,
-        do: Callable[[D, B], D] | None = None,
-    ) -> Row[D]: ...
+    def done(self, to: State[D], *, of: type[B], when: Guard[D, B] = None, do: Action[D, B] = None) -> Row[D]: ...
     @overload
-    def done(
-        self, to: State[D], *, of: A, when: Callable[[D, A], bool] | None = None, do: Callable[[D, A], D] | None = None
-    ) -> Row[D]: ...
+    def done(self, to: State[D], *, of: A, when: Guard[D, A] = None, do: Action[D, A] = None) -> Row[D]: ...
     def done(self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None) -> Row[D]:
         """Return a row for what it gives.
 
         Args:
             to: The state that follows.
             of: One of its types, or one member of its enum; left out: any.
-            when: The guard, a named and pure function of data and answer.
+            when: The guard, a named and pure function of data and answer, or of the data alone.
             do: The action, a pure function of data and answer that returns the data from then on.
         """
         return Row(self, "done", to, when, do, of)
@@ -175,13 +166,7 @@ class _Giving(LiveState[D, A]):
 class _Failing(_Giving[D, A]):
     """A state that gives a value, or fails."""
 
-    def failed(
-        self,
-        to: State[D],
-        *,
-        when: Callable[[D, Failure], bool] | None = None,
-        do: Callable[[D, Failure], D] | None = None,
-    ) -> Row[D]:
+    def failed(self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for its `Failure`."""
         return Row(self, "failed", to, when, do)
 
@@ -347,8 +332,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
             self,
             to: State[D],
             *,
-            when: Callable[[D, CallResult[A]], bool] | None = None,
-            do: Callable[[D, CallResult[A]], D] | None = None,
+            when: Guard[D, CallResult[A]] = None,
+            do: Action[D, CallResult[A]] = None,
         ) -> Row[D]: ...
         @overload
         def done(
@@ -356,8 +341,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
             to: State[D],
             *,
             of: type[B],
-            when: Callable[[D, CallResult[B]], bool] | None = None,
-            do: Callable[[D, CallResult[B]], D] | None = None,
+            when: Guard[D, CallResult[B]] = None,
+            do: Action[D, CallResult[B]] = None,
         ) -> Row[D]: ...
         @overload
         def done(
@@ -365,8 +350,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
             to: State[D],
             *,
             of: A,
-            when: Callable[[D, CallResult[A]], bool] | None = None,
-            do: Callable[[D, CallResult[A]], D] | None = None,
+            when: Guard[D, CallResult[A]] = None,
+            do: Action[D, CallResult[A]] = None,
         ) -> Row[D]: ...
         def done(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None

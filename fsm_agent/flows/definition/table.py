@@ -9,6 +9,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.flows.definition.answer_types import ANY
+from fsm_agent.flows.definition.guards import takes_answer
 from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import Row as MachineRow
@@ -120,10 +121,11 @@ def machine_for(flow: Flow[Any]) -> Any:
 
 def _guard(row: Row[Any]) -> Any:
     user: Any = row.guard
+    has_answer = takes_answer(user)
 
     @wraps(user)
     def guard(record: Any, answer: Any, run: Any) -> bool:
-        held = user(record.data, answer)
+        held = user(record.data, answer) if has_answer else user(record.data)
         if held is True or held is False:
             return held
         if held is None or isawaitable(held):

@@ -1,0 +1,56 @@
+"""What a guard is given: the data and what came, or the data alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fsm_agent.flows.errors import FlowError
+
+
+def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
+    """Return whether a guard is given what came besides the data.
+
+    A function of ``*args`` is.  A default of the second parameter would leave it open, and what was meant as a constant
+    would be the answer: it is refused.
+
+    Args:
+        guard: The guard.
+        answer: What came, for the error.
+
+    Raises:
+        FlowError: It says what the guard takes, and what would be right.
+    """
+    name, right = getattr(guard, "__name__", repr(guard)), f"(data, {answer}), or (data) alone, would be right"
+    try:
+        signature = inspect.signature(guard, follow_wrapped=False)  # that of a partial function is its own
+        if _is_open(signature):  # as that of a decorator's function, behind which is what it decorates
+            signature = inspect.signature(guard)
+    except (TypeError, ValueError):  # written in C
+        raise FlowError(f"nothing tells what {name} takes: a function of {right}") from None
+    takes_both, takes_data = _takes(signature, 2), _takes(signature, 1)
+    if takes_both and takes_data and not _is_open(signature):
+        raise FlowError(f"{name} takes {_shown(signature)}, with or without the {answer}: {right}")
+    if not (takes_both or takes_data):
+        raise FlowError(f"{name} takes {_shown(signature)}: {right}")
+    return takes_both
+
+
+def _is_open(signature: inspect.Signature) -> bool:
+    """Return whether it takes any number of values."""
+    return any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """Return the parameters, without annotations."""
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))

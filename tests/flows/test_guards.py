@@ -1,0 +1,206 @@
+"""Is a guard given what it takes, the data and what came or the data alone, however it is written and driven?"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from functools import partial, update_wrapper, wraps
+from typing import Any
+
+import pytest
+
+from fsm_agent import MemoryStore
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, subflow, wait
+
+big, small, lost = end("big"), end("small"), end("lost")
+
+
+@execute
+def halved(n: int) -> int:
+    if n < 0:
+        raise ValueError("below zero")
+    return n // 2
+
+
+def by_data(n: int) -> bool:
+    return n > 9
+
+
+def by_both(n: int, a: int) -> bool:
+    return n > 9 and a == n // 2
+
+
+def by_limit(n: int, *, limit: int = 9) -> bool:
+    return n > limit
+
+
+def by_more(n: int, a: int, limit: int = 9) -> bool:
+    return n > limit and a == n // 2
+
+
+def by_all(*values: int) -> bool:
+    n, a = values
+    return by_both(n, a)
+
+
+def by_some(n: int, *rest: int) -> bool:
+    return by_both(n, *rest)
+
+
+def above(limit: int, n: int) -> bool:
+    return n > limit
+
+
+class Limit:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.__name__ = "within_limit"
+
+    def __call__(self, n: int) -> bool:
+        return n > self.limit
+
+    def of_both(self, n: int, a: int) -> bool:
+        return n > self.limit and a == n // 2
+
+
+@wraps(by_data)
+def wrapped(*args: Any, **kwargs: Any) -> bool:
+    return by_data(*args, **kwargs)
+
+
+GUARDS: dict[str, Callable[..., Any]] = {
+    "of the data": by_data,
+    "of both": by_both,
+    "with a keyword": by_limit,
+    "of both, and a constant": by_more,
+    "of any number": by_all,
+    "of one and any number": by_some,
+    "a partial function": update_wrapper(partial(above, 9), above),
+    "an object": Limit(9),
+    "a method": Limit(9).of_both,
+    "wrapped": wrapped,
+}
+
+
+def flow_of(guard: Any, **options: Any) -> Flow[int]:
+    rows = [halved.done(big, when=guard), halved.done(small), halved.failed(lost)]
+    return Flow("sizes", int, start=halved, rows=rows, **options)
+
+
+DRIVERS: dict[str, Callable[[Flow[int], int], str]] = {
+    "sync": lambda flow, n: flow.call(n).state,
+    "asyncio": lambda flow, n: asyncio.run(flow.acall(n)).state,
+    "stream": lambda flow, n: [*flow.stream(n)][-1].result.state,  # type: ignore[union-attr]
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_decides_by_what_it_takes(guard: str, driver: str, stored: bool) -> None:
+    flow = flow_of(GUARDS[guard], store=MemoryStore() if stored else None)
+    assert [DRIVERS[driver](flow, n) for n in (10, 4)] == ["big", "small"]
+
+
+def test_a_guard_of_c_decides_too() -> None:
+    rows = [halved.done(big, when=operator.truth), halved.done(small)]
+    assert [Flow("f", int, start=halved, rows=rows).call(n).state for n in (1, 0)] == ["big", "small"]
+
+
+@pytest.mark.parametrize("guard", ["of the data", "of both"])
+def test_a_stored_run_replays_by_its_guard(guard: str) -> None:
+    flow = flow_of(GUARDS[guard], store=MemoryStore())
+    flow.call(10, run_id="one")
+    assert flow.replay("one").state == "big"
+
+
+def test_failures_and_answers_of_one_type_have_guards_of_the_data_as_well() -> None:
+    @wait(bool)
+    def asked(n: int) -> str:
+        return "?"
+
+    assert Flow(
+        "f", int, start=halved, rows=[halved.done(small), halved.failed(big, when=by_data), halved.failed(lost)]
+    )
+    rows = [asked.done(big, of=True, when=by_data), asked.done(small)]
+    flow = Flow("f", int, start=asked, rows=rows)
+    for n, state in ((10, "big"), (4, "small")):
+        run = flow.seed(n)
+        with pytest.raises(FlowSuspended):
+            flow.run(run)
+        run.give(asked, True)
+        assert run.state == state
+
+
+def test_a_guard_inside_another_flow_is_given_the_data_there() -> None:
+    def half(n: int) -> int:
+        return n // 2
+
+    nested = subflow("nested", flow_of(by_data), half)
+    outer = Flow("outer", int, start=nested, rows=[nested.done(small, do=lambda n, a: a)])
+    assert [outer.call(n).output for n in (30, 4)] == [15, 2]
+
+
+def test_its_name_is_in_the_table_and_the_trace() -> None:
+    flow = flow_of(by_data)
+    assert "[by_data]" in repr(flow.rows[0])
+    assert [step.guard for step in flow.call(10).trace][-1] == "by_data"
+
+
+def with_default(n: int, limit: int = 9) -> bool:
+    return n > limit
+
+
+def of_nothing() -> bool:
+    return True
+
+
+def of_three(n: int, a: int, b: int) -> bool:
+    return True
+
+
+def of_text(text: str) -> bool:
+    return True
+
+
+def of_text_too(n: int, a: str) -> bool:
+    return True
+
+
+def fails_of_text(n: int, why: str) -> bool:
+    return True
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a default in the place of the answer": (
+        with_default,
+        "with_default takes (n, limit=9), with or without the answer: (data, answer), or (data) alone, would be right",
+    ),
+    "nothing": (of_nothing, "of_nothing takes (): (data, answer), or (data) alone, would be right"),
+    "three": (of_three, "of_three takes (n, a, b): (data, answer), or (data) alone, would be right"),
+    "no signature": (
+        max,
+        "nothing tells what max takes: a function of (data, answer), or (data) alone, would be right",
+    ),
+    "other data": (of_text, "of_text takes str, and the data of the flow is int: text: int is right"),
+    "another answer": (of_text_too, "of_text_too takes str, and its answer is int: a: int is right"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_guard_that_takes_something_else_is_refused(what: str) -> None:
+    guard, problem = REFUSED[what]
+    with pytest.raises(FlowError) as error:
+        flow_of(guard)
+    name = guard.__name__
+    assert str(error.value) == f"flow 'sizes': the guard of the row halved --done [{name}]--> big: {problem}"
+
+
+def test_a_guard_of_a_failure_is_refused_for_what_it_takes() -> None:
+    rows = [halved.done(small), halved.failed(lost, when=with_default), halved.failed(big)]
+    with pytest.raises(FlowError, match=r"with or without the failure: \(data, failure\), or \(data\) alone, would be"):
+        Flow("f", int, start=halved, rows=rows)
+    rows[1] = halved.failed(lost, when=fails_of_text)  # type: ignore[arg-type]
+    with pytest.raises(FlowError, match="fails_of_text takes str, and its answer is Failure: why: Failure is right"):
+        Flow("f", int, start=halved, rows=rows)
