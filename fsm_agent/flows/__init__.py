@@ -10,6 +10,7 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.answer_types import Failure as Failure
+    from fsm_agent.flows.definition.any_state import any_state as any_state
     from fsm_agent.flows.definition.declare import call as call
     from fsm_agent.flows.definition.declare import each as each
     from fsm_agent.flows.definition.declare import end as end
@@ -37,6 +38,7 @@ else:
         {
             "definition.declare": "call each end execute failure gather pause race subflow wait",
             "definition.answer_types": "Failure",
+            "definition.any_state": "any_state",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

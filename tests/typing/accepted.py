@@ -36,13 +36,15 @@ from fsm_agent import (
 from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
-from fsm_agent.flows import Failure, Flow, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Failure, Flow, any_state, each, end, execute, gather, race, subflow, wait
 from fsm_agent.flows import call as ask
+from fsm_agent.flows.definition.any_state import AnyState
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
     FunctionState,
     GatherState,
+    Row,
     SubflowState,
     WaitState,
     WholeCallState,
@@ -515,6 +517,13 @@ def either(d: Draft) -> str:
 
 either.done(end("over"), of=int, when=is_long, do=lambda d, a: Draft(d.topic[:a]))
 either.done(end("over"), of=int, when=is_more)
+
+
+some_states = any_state(counting, naming, either)
+assert_type(some_states, AnyState[Draft])
+excuses = any_state(counting, naming).failed(end("lost"), when=is_long, do=lambda d, why: Draft(why.detail))
+assert_type(excuses, tuple[Row[Draft], ...])
+Flow("shared", Draft, start=counting, rows=[counting.done(naming), *any_state(naming).done(end("over")), *excuses])
 
 
 # Items and starts: of named functions, which say what the data are, and of lambdas, which do not

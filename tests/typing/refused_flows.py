@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, call, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -130,3 +130,8 @@ def by_length(t: Ticket) -> int:
 customer.done(sent, when=of_text)  # mypy: arg-type; pyright: reportArgumentType
 customer.done(sent, when=by_length)  # mypy: arg-type; pyright: reportArgumentType
 sending.failed(sent, when=may_ask)  # mypy: arg-type; pyright: reportArgumentType
+any_state(customer, other)  # mypy: misc; pyright: reportArgumentType
+any_state(customer, sent)  # mypy: arg-type; pyright: reportArgumentType
+shared = any_state(sending, research)
+shared.failed(sent, do=lambda t, why: why.detial)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+Flow("starless", Ticket, start=sending, rows=[shared.done(sent)])  # mypy: list-item; pyright: reportArgumentType

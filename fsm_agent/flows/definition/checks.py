@@ -52,6 +52,8 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     if not isinstance(flow.start, LiveState):
         raise FlowError(f"{where}: start is {shown(flow.start)}: a state that waits would be right")
     for row in flow.rows:
+        if isinstance(row, tuple) and row and all(isinstance(one, Row) for one in row):
+            raise FlowError(f"{where}: rows has {shown(row)}: *any_state(…), with the star, would be right")
         if not isinstance(row, Row):
             raise FlowError(f"{where}: rows has {shown(row)}: a row such as state.done(target) would be right")
         if not isinstance(row.to, State):
