@@ -29,6 +29,7 @@ from fsm_agent.flows import (
     execute,
     failure,
     gather,
+    into,
     wait,
 )
 from fsm_agent.lifecycle import Returned, RunAgain
@@ -216,7 +217,7 @@ support = Flow(
         review.done(sending, of=Approve),
         review.done(drafting, of=Change, when=may_change, do=keep_change),
         review.done(rejected, of=Change),
-        sending.done(sent, do=lambda t, receipt: replace(t, receipt=receipt)),
+        sending.done(sent, do=into("receipt")),
     ],
 )
 

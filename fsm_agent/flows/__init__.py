@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.declare import race as race
     from fsm_agent.flows.definition.declare import subflow as subflow
     from fsm_agent.flows.definition.declare import wait as wait
+    from fsm_agent.flows.definition.into_field import into as into
     from fsm_agent.flows.diagram import flow_diagram as flow_diagram
     from fsm_agent.flows.diagram import run_diagram as run_diagram
     from fsm_agent.flows.errors import FlowError as FlowError
@@ -39,6 +40,7 @@ else:
             "definition.declare": "call each end execute failure gather pause race subflow wait",
             "definition.answer_types": "Failure",
             "definition.any_state": "any_state",
+            "definition.into_field": "into",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

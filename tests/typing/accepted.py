@@ -36,7 +36,7 @@ from fsm_agent import (
 from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
-from fsm_agent.flows import Failure, Flow, any_state, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Failure, Flow, any_state, each, end, execute, gather, into, race, subflow, wait
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.definition.any_state import AnyState
 from fsm_agent.flows.definition.states import (
@@ -519,6 +519,12 @@ either.done(end("over"), of=int, when=is_long, do=lambda d, a: Draft(d.topic[:a]
 either.done(end("over"), of=int, when=is_more)
 
 
+naming.done(end("over"), do=into("text"))
+naming.done(end("over"), when=is_long, do=into("text"))
+naming.failed(end("lost"), do=into("text"))
+either.done(end("over"), of=str, do=into("text"))
+any_state(counting, naming).failed(end("lost"), do=into("text"))
+assert_type(into("text")(Draft("rain"), "It rains."), Draft)
 some_states = any_state(counting, naming, either)
 assert_type(some_states, AnyState[Draft])
 excuses = any_state(counting, naming).failed(end("lost"), when=is_long, do=lambda d, why: Draft(why.detail))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, into, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -135,3 +135,6 @@ any_state(customer, sent)  # mypy: arg-type; pyright: reportArgumentType
 shared = any_state(sending, research)
 shared.failed(sent, do=lambda t, why: why.detial)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 Flow("starless", Ticket, start=sending, rows=[shared.done(sent)])  # mypy: list-item; pyright: reportArgumentType
+customer.done(sent, do=into("text", "more"))  # mypy: call-arg; pyright: reportCallIssue
+customer.done(sent, do=into)  # mypy: arg-type; pyright: reportArgumentType
+customer.done(sent, when=into("text"))  # mypy: arg-type; pyright: reportArgumentType

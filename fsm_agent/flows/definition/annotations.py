@@ -13,8 +13,10 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
+from fsm_agent.errors import hint as hint_of
 from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, union_of
 from fsm_agent.flows.definition.guards import takes_answer
+from fsm_agent.flows.definition.into_field import IntoField, fields_of
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -51,6 +53,9 @@ def check_annotations(flow: Flow[Any]) -> None:
             if function is None:
                 continue
             here = f"{where}: the {what} of the row {row!r}"
+            if isinstance(function, IntoField):
+                _check_into(here, row, function, flow.data)
+                continue
             if _check_second(here, what, function, _SECOND.get(row.trigger, "None")):
                 _check_parameter(here, function, 1, _answer_kind(row), "its answer")
             _check_parameter(here, function, 0, flow.data, "the data of the flow")
@@ -106,6 +111,33 @@ def _answer_kind(row: Row[Any]) -> Any:
     else:
         kind = type(row.case) if isinstance(row.case, Enum | bool) else row.case
     return CallResult.__class_getitem__(kind) if isinstance(row.source, WholeCallState) else kind
+
+
+def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
+    """Refuse a field that the data have not, and one of another type than the answer's."""
+    fields, field, kind = fields_of(data), action.field, _answer_kind(row)
+    if not fields:
+        right = "a frozen dataclass, or an action that returns the data, would be right"
+        raise FlowError(f"{here} is {action!r}, and {_named(data)} has no fields: {right}")
+    if field not in fields:
+        near = hint_of(field, fields)
+        raise FlowError(f"{here} is {action!r}, and {_named(data)} has no field {field!r} to set{near}")
+    if kind is NoneType and row.trigger not in _SECOND:
+        raise FlowError(
+            f"{here} is {action!r}, and nothing comes of {row.trigger!r}: an action of yours would be right"
+        )
+    if not (fits(kind, fields[field]) and _holds(fields[field], kind)):
+        right = f"{field}: {_named(kind)}, or an action that returns the data, would be right"
+        if get_origin(kind) is CallResult:  # which data cannot hold
+            right = f"an action that keeps a part of it, as replace(d, {field}=a.output) does, would be right"
+        raise FlowError(f"{here} puts {_named(kind)} into {field}, which is {_named(fields[field])}: {right}")
+
+
+def _holds(hint: Any, kind: Any) -> bool:
+    """Return False if a field of a number is too narrow for another kind of number."""
+    kinds = [one for one in types_of(_strip_annotations(kind)) if one in _NUMBERS]
+    known = [one for one in types_of(_strip_annotations(hint)) if one in _NUMBERS]
+    return not kinds or not known or max(map(_NUMBERS.index, kinds)) <= max(map(_NUMBERS.index, known))
 
 
 def _check_second(here: str, what: str, function: Callable[..., Any], answer: str) -> bool:
