@@ -1,4 +1,4 @@
-"""A swarm: agents over one dialog, each of which answers the user or hands over to another; no one is above them.
+"""A swarm: agents over one dialog, each of which answers the user or hands over to another; none is above the others.
 
 Run it with ``python examples/recipes/swarm.py``: scripts stand in for the models.
 """
@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from fsm_agent import Agent, CallResult, Dialog, function
-from fsm_agent.flows import Flow, FlowSuspended, call_whole, end, wait
+from fsm_agent.flows import Flow, FlowSuspended, call, end, wait
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
@@ -56,7 +56,7 @@ def active_agent(c: Chat) -> Agent[Any, Any]:
     return AGENTS[c.active]
 
 
-@call_whole(active_agent, Reply, Handover)
+@call(active_agent, Reply, Handover, whole=True)
 def speaking(c: Chat) -> Dialog:
     return c.dialog.put(c.said)
 

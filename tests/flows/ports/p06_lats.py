@@ -155,7 +155,7 @@ def check(t, log):
         ("b1", 0, 2),
         ("c0", 2, 3),
         ("c1", 2, 3),
-    ], "it goes on from the better of two"
+    ], "it continues from the better of two"
     assert [n.visits for n in t.nodes] == [5, 1, 3, 1, 1]
     assert math.isclose(t.nodes[2].score, (7 + 9 + 1) / 30)
     assert math.isclose(t.nodes[0].score, (4 + 2 + 7 + 9 + 1) / 50)

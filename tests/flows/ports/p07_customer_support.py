@@ -12,7 +12,7 @@ from typing import Any
 from harness import DAY_S, Day, Port, agent, log
 
 from fsm_agent import Agent, Approved, CallResult, Context, Denied, Dialog, function
-from fsm_agent.flows import Flow, call_whole, end, execute, wait
+from fsm_agent.flows import Flow, call, end, execute, wait
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
@@ -76,7 +76,7 @@ def looking_up(c: Customer) -> str:
     return "ticket 72400 to Basel"
 
 
-@call_whole(host, Say, To)
+@call(host, Say, To, whole=True)
 def hosting(c: Customer) -> Dialog:
     return c.dialog.put(f"{c.ticket}\n{c.said}")
 
@@ -85,7 +85,7 @@ def desk_of(c: Customer) -> Agent:
     return desks[c.stack[-1]]
 
 
-@call_whole(desk_of, Say, Back)
+@call(desk_of, Say, Back, whole=True)
 def serving(c: Customer) -> Dialog:
     return c.dialog.put(c.said)
 

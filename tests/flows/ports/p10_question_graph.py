@@ -1,7 +1,7 @@
 """pydantic-graph, pydantic_ai_examples/question_graph.py (2025): ask, let a person answer, evaluate, ask again.
 
-Its authors mean: the two agents go on with a history each, so that no question comes twice; a wrong answer is met
-with a comment and another question, a right one ends it; and with a file the next process continues.
+Its authors mean: the two agents have a history each, so that no question comes twice; a wrong answer is met with a
+comment and another question, a right one ends it; and with a file the next process continues.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from harness import Day, Port, agent
 
 from fsm_agent import Agent, CallResult, Dialog
-from fsm_agent.flows import Flow, call_whole, end, wait
+from fsm_agent.flows import Flow, call, end, wait
 from fsm_agent.testing import Script
 
 
@@ -28,7 +28,7 @@ class Quiz:
     evaluated: Dialog = field(default_factory=Dialog)
 
 
-@call_whole(agent("asker"))
+@call(agent("asker"), whole=True)
 def asking(q: Quiz) -> Dialog:
     return q.asked.put("Ask a simple question that has one right answer.")
 
@@ -38,7 +38,7 @@ def answering(q: Quiz) -> str:
     return q.question
 
 
-@call_whole(agent("evaluator", Verdict, system="You judge answers."))
+@call(agent("evaluator", Verdict, system="You judge answers."), whole=True)
 def evaluating(q: Quiz) -> Dialog:
     return q.evaluated.put(f"question: {q.question}\nanswer: {q.answer}")
 

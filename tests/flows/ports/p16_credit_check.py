@@ -2,7 +2,7 @@
 
 Its authors mean: in each of three parallel regions a report is looked up, or else fetched, and saved; a bureau that
 fails does not stop the others; of the scores the middle one counts.  Their three copies of the region are one flow,
-which `each_settled` runs for every bureau.
+which `each(…, settled=True)` runs for every bureau.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness import Day, Port, log
 
 from fsm_agent import Context
-from fsm_agent.flows import Failure, Flow, each_settled, end, execute, failure, gather, subflow, wait
+from fsm_agent.flows import Failure, Flow, each, end, execute, failure, gather, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def reports(p: Profile) -> list[Report]:
     return [Report(p.person.ssn, bureau) for bureau in ("EquiGavin", "GavUnion", "Gavperian")]
 
 
-checking = each_settled("checking", subflow("bureau", BUREAU, lambda report: report), reports)
+checking = each("checking", subflow("bureau", BUREAU, lambda report: report), reports, settled=True)
 
 
 @execute

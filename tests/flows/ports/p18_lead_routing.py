@@ -20,7 +20,7 @@ class Lead:
     mail: str = ""
     size: int = 0
     news: str = ""
-    sent_to: str = "nobody"
+    sent_to: str = "no one"
 
 
 class Fit(Enum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness import Day, Port, agent
 
 from fsm_agent import ProviderError
-from fsm_agent.flows import Failure, Flow, call, each_settled, end, failure, subflow
+from fsm_agent.flows import Failure, Flow, call, each, end, failure, subflow
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def chapters(s: Story) -> list[Chapter]:
     return [Chapter(title) for title in s.titles]
 
 
-iterating = each_settled("iterating", subflow("chapter", CHAPTER, lambda c: c), chapters, parallel=2)
+iterating = each("iterating", subflow("chapter", CHAPTER, lambda c: c), chapters, parallel=2, settled=True)
 
 
 def any_written(s: Story, found: tuple[Chapter | Failure, ...]) -> bool:

@@ -48,8 +48,8 @@ def depositing(t: Transfer, context: Context[str]) -> str:
     with open(context.deps, encoding="utf-8") as file:
         if file.read().count(f"{t.target} ") < 3:
             raise ConnectionError("the bank is busy")
-    if t.target == "nobody":
-        raise InvalidAccount("nobody has no account")
+    if t.target == "no-one":
+        raise InvalidAccount("no-one has no account")
     return line
 
 
@@ -84,16 +84,16 @@ FLOW = Flow(
 def check(t, log):
     assert log == [
         "-250 ann r/withdrawing#1",
-        *["+250 nobody r/depositing#2"] * 3,
+        *["+250 no-one r/depositing#2"] * 3,
         "+250 ann r/refunding#3",
     ], "two tries while it is busy, one that can never work, each under one key"
-    assert t.error == "InvalidAccount: nobody has no account"
+    assert t.error == "InvalidAccount: no-one has no account"
     assert [receipt.split()[0] for receipt in t.receipts] == ["-250", "+250"]
 
 
 PORT = Port(
     FLOW,
-    Transfer("ann", "nobody", 250),
+    Transfer("ann", "no-one", 250),
     [Day("refunded")],
     check,
     gives={withdrawing: ["a"], depositing: ["b"], refunding: ["c"]},

@@ -1,6 +1,6 @@
 """OpenAI Agents SDK, examples/agent_patterns/llm_as_a_judge.py (2025): write, judge, write again until it passes.
 
-Its authors mean: the writer goes on in one dialog, in which the judge's feedback is the next message; the judge never
+Its authors mean: the writer continues one dialog, in which the judge's feedback is the next message; the judge never
 passes the first try, by its prompt; and `while True` ends at a pass.  Here three rounds end it as well.
 """
 
@@ -10,7 +10,7 @@ from enum import Enum
 from harness import Day, Port, agent
 
 from fsm_agent import Agent, CallResult, Dialog
-from fsm_agent.flows import Flow, call, call_whole, end, failure
+from fsm_agent.flows import Flow, call, end, failure
 from fsm_agent.testing import Script
 
 ROUNDS = 3
@@ -36,7 +36,7 @@ class Outline:
     rounds: int = 0
 
 
-@call_whole(agent("writer"))
+@call(agent("writer"), whole=True)
 def writing(o: Outline) -> Dialog:
     return o.dialog.put(o.message)
 

@@ -1,8 +1,8 @@
 """CrewAI, crewAI-examples/lead-score-flow (2024): candidates are scored, a person looks at the best, all get a mail.
 
 Its authors mean: all candidates are scored at once; the three best are shown to a person, who quits, has them scored
-again with feedback, or goes on; then each gets a mail, an invitation for the three and a refusal for the rest.  Their
-router of three strings, read from `input()`, is three types of answer, which may come on another day.
+again with feedback, or proceeds; then each gets a mail, an invitation for the three and a refusal for the rest.
+Their router of three strings, read from `input()`, is three types of answer, which may come on another day.
 """
 
 from dataclasses import dataclass, replace

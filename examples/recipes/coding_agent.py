@@ -1,7 +1,8 @@
-"""Phases: a coding agent that cannot edit before there is a plan: python examples/phases.py [provider:model]
+"""A coding agent in phases: it plans, edits and tests, and it cannot edit before there is a plan.
 
-Without a model scripts stand in for it, so this needs neither a key nor a network.  Each phase is a state: in each the
-model has other functions, and the dialog continues.  `PhaseDetector` tells afterwards which phase a call was in.
+Run it with ``python examples/recipes/coding_agent.py [provider:model]``: without a model, scripts stand in for one.
+Each phase is a state, in which the model has other functions, and the dialog continues.  `PhaseDetector` tells
+afterwards in which phase a call was.
 """
 
 import sys
