@@ -16,7 +16,7 @@ from typing import Any
 from support.paths import ROOT
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended
+from fsm_agent.flows import AwaitAnswer, Flow, FlowFailed, FlowSuspended
 from fsm_agent.testing import FakeClock, Script
 
 sys.path.append(str(ROOT / "examples"))  # a port may be a recipe
@@ -34,12 +34,14 @@ class Day:
         answers: What people and programs say, by state or by key.
         models: What models say, by state.
         after_s: How many seconds after the first day it begins.
+        shows: What the person is shown there; None: anything.
     """
 
     at: str
     answers: Mapping[Any, Any] = field(default_factory=dict)
     models: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
     after_s: float = 0.0
+    shows: Any = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
             result = flow.resume(RUN, day.answers, **options)
     except FlowSuspended as waiting:
         run = waiting.run
+        shown = [effect.shown for effect in run.effects if isinstance(effect, AwaitAnswer)]
+        assert day.shows in (None, *shown), f"day {number} shows {shown}"
     except FlowFailed as failed:
         run = failed.run
     else:

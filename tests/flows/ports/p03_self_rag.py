@@ -33,12 +33,12 @@ def seen(request):
 
 def check(s, log):
     assert (s.answer, s.query, s.found) == ("A store.", "agent memory", ("A store is one.",))
-    assert s.tries == 2, "an answer that was not grounded, and one that was of no use"
+    assert s.tries == 3, "nothing found, an answer that was not grounded, and one that was of no use"
 
 
 PORT = Port(
     self_rag,
-    Search("What is the memory of an agent?", "memory"),
+    Search("What is the memory of an agent?", "recollection"),
     [
         Day(
             "answered",
@@ -47,7 +47,7 @@ PORT = Port(
                 answering: [seen, "Short.", "A store."],
                 grounded: ["false", "true", "true"],
                 useful: ["false", "true"],
-                rewriting: ["agent memory"],
+                rewriting: ["memory", "agent memory"],
             },
         )
     ],

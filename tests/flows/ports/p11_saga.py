@@ -77,6 +77,7 @@ FLOW = Flow(
 def check(t, log):
     ahead = ["reserve_flight", "reserve_car", "pay", "confirm_flight", "confirm_car", "confirm_car"]
     assert log == [*ahead, "refund", "cancel_car", "cancel_flight", "tell_failure"]
+    assert t.done == ("reserve_flight", "reserve_car", "pay", "confirm_flight")
     assert t.error.startswith("RuntimeError: no car is left")
 
 

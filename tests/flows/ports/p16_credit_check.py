@@ -144,9 +144,9 @@ PORT = Port(
     FLOW,
     Profile(),
     [
-        Day("entering"),
-        Day("entering", {entering: Person("0", "Doe")}),
-        Day("entering", {entering: Person("1", "Doe")}),
+        Day("entering", shows="SSN and name, please"),
+        Day("entering", {entering: Person("0", "Doe")}, shows="ValueError: no such SSN"),
+        Day("entering", {entering: Person("1", "Doe")}, shows="refused"),
         Day("rated", {entering: Person("2", "Doe")}),
     ],
     check,

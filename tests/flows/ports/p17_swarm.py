@@ -24,6 +24,7 @@ def still_bob(request):
 
 
 def alice(request):
+    assert "What is 5 + 7?" in [message.text for message in request.messages]
     assert "add numbers" in request.messages[0].text
     assert [f.name for f in request.functions] == ["add"]
     return asks("add", a=5, b=7)
@@ -41,7 +42,7 @@ PORT = Port(
     swarm,
     Chat("I'd like to speak to Bob."),
     [
-        Day("user", models={speaking: ['{"to": "bob"}', bob]}),
+        Day("user", models={speaking: ['{"to": "bob"}', bob]}, shows="Arr!"),
         Day("user", {user: "What is 5 + 7?"}, {speaking: [still_bob, alice, '{"text": "12"}']}),
         Day("over", {user: "bye"}),
     ],

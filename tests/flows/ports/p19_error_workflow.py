@@ -18,7 +18,7 @@ from fsm_agent.flows import Failure, Flow, end, execute, failure, subflow
 class Incident:
     node: str
     message: str
-    is_known: bool = False
+    is_told: bool = False
 
 
 @execute
@@ -37,9 +37,9 @@ ERROR_WORKFLOW = Flow(
     Incident,
     start=looking_up,
     rows=[
-        looking_up.done(handled, of=True, do=lambda i, _: replace(i, is_known=True)),
+        looking_up.done(handled, of=True),
         looking_up.done(alerting, of=False),
-        alerting.done(handled),
+        alerting.done(handled, do=lambda i, _: replace(i, is_told=True)),
     ],
 )
 
@@ -98,7 +98,7 @@ def check(o, log):
     assert log[:3] == ["rate"] * 3, "the third time it is there"
     assert log[3:6] == ["bill 110"] * 3
     assert log[6:] == ["alert: billing: ValueError: no such customer"]
-    assert o.incident == Incident("billing", "ValueError: no such customer")
+    assert o.incident == Incident("billing", "ValueError: no such customer", is_told=True)
 
 
 PORT = Port(

@@ -89,6 +89,11 @@ FLOW = Flow(
 )
 
 
+def outlined(request):
+    assert request.messages[-1].text.endswith("from much")
+    return '["Past", "Future"]'
+
+
 def looked_up(request):
     return request.messages[-1].text.removeprefix("What is there for ").rstrip("?") + " facts"
 
@@ -113,7 +118,7 @@ PORT = Port(
             "saved",
             models={
                 researching: ["much"],
-                outlining: ['["Past", "Future"]'],
+                outlining: [outlined],
                 looking_up: [looked_up] * 2,
                 writing: [chapter] * 2,
             },
