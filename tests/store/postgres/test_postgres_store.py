@@ -341,3 +341,12 @@ def test_questions_answered_here_are_asked_there(store: PostgresStore, url: str)
         loaded = other.load(odd)
         assert (loaded.lines, loaded.posts[0].body, loaded.run.state) == ((odd,), odd, odd)
         assert other.list(agent=odd)[0].id == odd
+
+
+def test_the_command_line_takes_the_address(url: str, store: PostgresStore):
+    store.create("r", '{"version":1,"agent":"shop","definition":"","seed":{}}', agent="shop")
+    listed = subprocess.run(
+        [sys.executable, "-m", "fsm_agent", "runs", "list", "--store", url], capture_output=True, text=True, timeout=60
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert "shop" in listed.stdout
