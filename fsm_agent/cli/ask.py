@@ -26,6 +26,7 @@ from fsm_agent.cli.models import (
     Model,
     NamedPrompt,
     Quiet,
+    SettingsAndLimits,
     code_of,
     connected,
     guesses,
@@ -50,9 +51,7 @@ def ask(
     prompt: NamedPrompt = None,
     var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
-    setting: Annotated[
-        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
-    ] = None,
+    setting: SettingsAndLimits = None,
     store: Annotated[
         Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' continues.")
     ] = None,

@@ -23,9 +23,9 @@ from fsm_agent.cli.models import (
     Debug,
     Functions,
     JsonLines,
-    Many,
     Model,
     Quiet,
+    SettingsAndLimits,
     code_of,
     connected,
     guesses,
@@ -203,9 +203,7 @@ def chat(
     base_url: BaseUrl = None,
     function: Functions = None,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
-    setting: Annotated[
-        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
-    ] = None,
+    setting: SettingsAndLimits = None,
     store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
