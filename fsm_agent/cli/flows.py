@@ -25,9 +25,9 @@ from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, error_line, one_line
-from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
-from fsm_agent.flows.definition.states import End, LiveState, WaitState
+from fsm_agent.flows.definition.states import End, LiveState, State, WaitState
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
@@ -77,10 +77,24 @@ def check(module: Module, debug: Debug = False) -> None:
 
 
 @app.command()
-def diagram(flow: Named, format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
-    """Draw a flow."""
+def diagram(
+    flow: Named,
+    around: Annotated[list[str] | None, typer.Option(help="A state: draw it and what is near it; repeatable.")] = None,
+    hops: Annotated[int, typer.Option(min=0, help="How many rows away from --around a state may be.")] = 1,
+    depth: Annotated[int | None, typer.Option(min=0, help="How many flows deep to draw; by default all.")] = None,
+    actions: Annotated[bool, typer.Option("--actions", help="Name the actions of rows.")] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Draw the rows that every flow has, too.")] = False,
+    format: AsFormat = None,
+    output: Output = None,
+    debug: Debug = False,
+) -> None:
+    """Draw a flow, or a part of it."""
     with reporting(debug), redirect_stdout(sys.stderr):
-        drawn = flow_diagram(_one(flow))
+        found = _one(flow)
+        states = [option("--around", _state, found, name) for name in around or ()]
+        drawn = flow_diagram(
+            found, shows_defaults=defaults, shows_actions=actions, depth=depth, around=states, hops=hops
+        )
     with reporting(debug):
         draw(drawn, format, output)
 
@@ -173,6 +187,18 @@ def _one(named: str) -> Flow[Any]:
     if len(flows) > 1:
         raise typer.BadParameter(f"{named} has {', '.join(flow.name for flow in flows)}: module:name is right")
     return flows[0]
+
+
+def _state(flow: Flow[Any], name: str) -> State[Any]:
+    """Return a state of a flow by its name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in flow.states:
+        known = ", ".join(flow.states)
+        raise UsageError(f"{name!r} is no state of the flow {flow.name!r}{hint(name, flow.states)}; there are: {known}")
+    return flow.states[name]
 
 
 def _row(flow: Flow[Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,7 +44,10 @@ _COLORS: dict[str, tuple[str, str, str]] = {  # fill, line, text
 }
 _FONT = "Helvetica,Arial,sans-serif"
 _LINE = 100  # characters in a line of a label; longer ones are truncated
-_FOLD = 20  # characters in a line of an edge's label
+_FOLD = 20  # characters in a line of an edge's label, and in a name that is not broken
+_SPACE = re.compile(r"(?<! /) ")  # what follows " / " stays with it
+_PART = re.compile(r"[^_]*_+|[^_]+")  # of a name such as call_model
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the parts of CallModel or HTTPError
 _CONFIG = ("config:", "  flowchart:", "    wrappingWidth: 600")  # pixels; the lines of labels are short enough
 _SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that may have a special meaning
 _INSTALL = (
@@ -65,6 +67,7 @@ class Node:
     is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
+    is_rest: bool = False  # it stands for all that is not drawn
     box: str = ""  # id of the box that it is in; empty: none
 
 
@@ -197,8 +200,26 @@ def one_line(text: str, length: int = _LINE) -> str:
 
 
 def _fold_lines(edge: Edge, indent: str = "") -> list[str]:
-    fold = textwrap.TextWrapper(_FOLD, subsequent_indent=indent, break_on_hyphens=False)
-    return [part for line in edge.lines for part in fold.wrap(one_line(line))]
+    return [part for line in edge.lines for part in _fold(one_line(line), indent)]
+
+
+def _fold(text: str, indent: str) -> list[str]:
+    """Return lines that are broken between words, or between the parts of a name that is too long for a line."""
+    lines = [""]
+    for word in _SPACE.split(text):
+        pieces = [word] if len(word) <= _FOLD else _parts(word)
+        for number, piece in enumerate(pieces):
+            space = " " if number == 0 and lines[-1].strip() else ""
+            if lines[-1].strip() and len(lines[-1]) + len(space) + len(piece) > _FOLD:
+                lines.append(indent + piece)
+            else:
+                lines[-1] += space + piece
+    return [line for line in lines if line]
+
+
+def _parts(word: str) -> list[str]:
+    """Return the parts of a name in snake_case or CamelCase."""
+    return [part for piece in _PART.findall(word) for part in _HUMP.split(piece)]
 
 
 def _colors(node: Node) -> tuple[str, str, str]:
@@ -219,6 +240,9 @@ def _mermaid(diagram: Diagram) -> str:
     lines += _mermaid_nodes(diagram, names, "")
     for node in diagram.nodes:
         name = names[node.id]
+        if node.is_rest:
+            styles.append(f"    style {name} fill:none,stroke:none")
+            continue
         fill, line, color = _colors(node)
         width = 4 if node.is_current else 2
         styles.append(f"    style {name} fill:{fill},stroke:{line},color:{color},stroke-width:{width}px")
@@ -253,7 +277,8 @@ def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: st
     for node in diagram.nodes:
         if node.box == box:
             name, text = names[node.id], _mermaid_label((node.label, *node.note))
-            lines.append(f"{indent}{name}" + (f"((({text})))" if node.is_final else f"({text})"))
+            shape = f"[{text}]" if node.is_rest else f"((({text})))" if node.is_final else f"({text})"
+            lines.append(f"{indent}{name}{shape}")
     for number, inner in enumerate(diagram.boxes):
         if inner.box == box:
             inside = _mermaid_nodes(diagram, names, inner.id, f"{indent}    ")
@@ -323,6 +348,8 @@ def _add_nodes(graph: Any, diagram: Diagram, names: dict[str, str], box: str) ->
 
 
 def _dot_node(node: Node) -> dict[str, str]:
+    if node.is_rest:
+        return {"label": _dot_label([node.label]), "shape": "plaintext", "style": "", "margin": "0", "height": "0.2"}
     fill, line, color = _colors(node)
     attributes = {"label": _dot_label([node.label, *node.note]), "fillcolor": fill, "color": line, "fontcolor": color}
     attributes["penwidth"] = "3" if node.is_current else "1.5"

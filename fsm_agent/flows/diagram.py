@@ -6,11 +6,13 @@ Members of one state, and flows inside a flow, are in boxes.  Default rows are l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
+from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.states import (
     CallState,
     EachState,
@@ -33,37 +35,62 @@ from fsm_agent.mistakes import check
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _KINDS: dict[type, str] = {
     FunctionState: "function",
-    WaitState: "somebody",
+    WaitState: "a person",
     PauseState: "time",
     SubflowState: "flow",
 }
 
 
 @dataclass
-class _Drawn:
-    """The parts of a diagram so far."""
+class _Drawing:
+    """The parts of a diagram so far, and what is to be drawn."""
 
-    nodes: list[Node]
-    edges: list[Edge]
-    boxes: list[Box]
+    shows_defaults: bool = False
+    shows_actions: bool = False
+    depth: int | None = None
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
 
 
-def flow_diagram(flow: Flow[Any], *, shows_defaults: bool = False) -> Diagram:
+def flow_diagram(
+    flow: Flow[Any],
+    *,
+    shows_defaults: bool = False,
+    shows_actions: bool = False,
+    depth: int | None = None,
+    around: Collection[State[Any]] = (),
+    hops: int = 1,
+) -> Diagram:
     """Return the machine of a flow: its states, what each waits for, and every row on an edge.
 
-    ``[else]`` marks a row that is taken if the rows before it are not.
+    ``[else]`` marks a row that is taken if the rows before it are not.  Of a large flow, a part may be drawn:
+    ``flow_diagram(flow, around=[review], depth=0)``.
 
     Args:
         flow: The flow.
         shows_defaults: Whether the rows are drawn that the user did not write.
+        shows_actions: Whether the name of a row's action follows, as ``done [is_good] / kept``; of a lambda, λ.
+        depth: How many flows deep it is drawn; a flow below is one box that says how many states it has.  None: all.
+        around: States; only they, and those near them, are drawn.  What lies beyond is "…".  Empty: all states.
+        hops: How many rows away a state may be from those of ``around``, in either direction.
 
     Raises:
-        UsageError: It is not a flow.
+        UsageError: It is not a flow, or ``around`` has a state that is not drawn of it.
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
-    drawn = _Drawn([], [], [])
-    _draw(flow, drawn, "", "", shows_defaults)
-    return Diagram(title=flow.name, nodes=tuple(drawn.nodes), edges=tuple(drawn.edges), boxes=tuple(drawn.boxes))
+    check("depth", depth, depth is None or is_whole(depth, 0), "0 or more, or None for all,")
+    check("hops", hops, is_whole(hops, 0), "0 or more")
+    right = "a list of states, such as [review],"
+    check("around", around, isinstance(around, Collection) and not isinstance(around, str), right)
+    for state in around:
+        name = getattr(state, "name", "")
+        right = f"a state of the flow {flow.name!r}"
+        check("a state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
+    drawing = _Drawing(shows_defaults, shows_actions, depth)
+    _draw(flow, drawing, "", "", 0, [state.name for state in around], hops)
+    parts: Any = {name: tuple(getattr(drawing, name)) for name in ("nodes", "edges", "boxes")}
+    return Diagram(title=flow.name, **parts)
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
@@ -77,8 +104,8 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     right = "a FlowRun, such as result.run or the run of FlowSuspended,"
     check("the run", run, isinstance(run, FlowRun), right)
     flow, trace = run.flow, run.record.trace
-    drawn = _Drawn([], [], [])
-    _draw(flow, drawn, "", "", shows_defaults=False)
+    drawn = _Drawing()
+    _draw(flow, drawn, "", "")
     visits = Counter(step.to for step in trace if step.source != step.to or step.trigger.startswith("done"))
     spent = _spent(trace)
     current = _current(run, "")
@@ -119,37 +146,77 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     )
 
 
-def _draw(flow: Flow[Any], drawn: _Drawn, prefix: str, box: str, shows_defaults: bool) -> None:
-    """Add a flow: its states under a prefix, in a box."""
-    entries = [entry for entry in flow.entries if entry.row is not None and (shows_defaults or not entry.is_default)]
+def _draw(
+    flow: Flow[Any],
+    drawing: _Drawing,
+    prefix: str,
+    box: str,
+    level: int = 0,
+    around: Collection[str] = (),
+    hops: int = 0,
+) -> None:
+    """Add a flow, or the part of it around some states: its states under a prefix, in a box."""
+    entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
     named = dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]])
+    if lost := [name for name in around if name not in named]:
+        right = "which are not drawn: shows_defaults=True would be right"
+        raise UsageError(f"around has {lost[0]}, to which only rows lead that the flow has added, {right}")
+    near = _near(entries, around, hops) if around else {*named}
     for name in named:
-        _draw_state(flow.states[name], drawn, f"{prefix}{name}", box, flow, shows_defaults)
+        if name in near:
+            _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
     labels: dict[tuple[str, str], list[str]] = {}
-    for entry, label in _labelled(entries):
-        found = labels.setdefault((entry.source, entry.to), [])
-        if label not in found:
-            found.append(label)
-    drawn.edges += [
-        Edge(source=f"{prefix}{source}", target=f"{prefix}{to}", lines=tuple(lines), weight=2)
-        for (source, to), lines in labels.items()
-    ]
+    for entry, label in _labelled(entries, drawing.shows_actions):
+        if entry.source not in near and entry.to not in near:
+            continue
+        source = entry.source if entry.source in near else f"… {entry.to}"
+        to = entry.to if entry.to in near else f"{entry.source} …"
+        lines = labels.setdefault((source, to), [])
+        if entry.source in near and label not in lines:
+            lines.append(label)
+    for (source, to), lines in labels.items():
+        rest = [name for name in (source, to) if name not in near]
+        drawing.nodes += [Node(id=f"{prefix}{name}", label="…", is_rest=True, box=box) for name in rest]
+        weight = 1 if rest else 2
+        drawing.edges.append(
+            Edge(source=f"{prefix}{source}", target=f"{prefix}{to}", lines=tuple(lines), weight=weight)
+        )
 
 
-def _draw_state(state: State[Any], drawn: _Drawn, id: str, box: str, flow: Flow[Any], shows_defaults: bool) -> None:
+def _near(entries: Sequence[TableEntry], around: Collection[str], hops: int) -> set[str]:
+    """Return the states that are as few rows away, in either direction."""
+    beside: dict[str, set[str]] = {}
+    for entry in entries:
+        beside.setdefault(entry.source, set()).add(entry.to)
+        beside.setdefault(entry.to, set()).add(entry.source)
+    near = edge = {*around}
+    for _ in range(hops):
+        if not (edge := {other for name in edge for other in beside.get(name, ())} - near):
+            break
+        near = near | edge
+    return near
+
+
+def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: Flow[Any], level: int) -> None:
     inside: Sequence[LiveState[Any, Any]] = state.members if isinstance(state, LiveState) else ()
+    if isinstance(state, SubflowState) and level == drawing.depth:
+        node = _node(state, id, box, flow)
+        count = len(state.flow.live)
+        folded = f"flow {state.flow.name}, {count} state{'s' if count != 1 else ''} not drawn"
+        drawing.nodes.append(replace(node, note=(folded, *node.note[1:])))
+        return
     if not inside and not isinstance(state, SubflowState):
-        drawn.nodes.append(_node(state, id, box, flow))
+        drawing.nodes.append(_node(state, id, box, flow))
         return
     own = f"box {id}"
-    drawn.boxes.append(Box(id=own, label=_box_label(state), box=box))
-    drawn.nodes.append(_node(state, id, own, flow))
+    drawing.boxes.append(Box(id=own, label=_box_label(state), box=box))
+    drawing.nodes.append(_node(state, id, own, flow))
     for member in inside:
-        _draw_state(member, drawn, f"{id}/{member.name}", own, flow, shows_defaults)
-        drawn.edges.append(Edge(source=id, target=f"{id}/{member.name}", is_dashed=True))
+        _draw_state(member, drawing, f"{id}/{member.name}", own, flow, level)
+        drawing.edges.append(Edge(source=id, target=f"{id}/{member.name}", is_dashed=True))
     if isinstance(state, SubflowState):
-        _draw(state.flow, drawn, f"{id}/", own, shows_defaults)
-        drawn.edges.append(Edge(source=id, target=f"{id}/{state.flow.start.name}", is_dashed=True))
+        _draw(state.flow, drawing, f"{id}/", own, level + 1)
+        drawing.edges.append(Edge(source=id, target=f"{id}/{state.flow.start.name}", is_dashed=True))
 
 
 def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
@@ -193,13 +260,22 @@ def _box_label(state: State[Any]) -> str:
     return state.name
 
 
-def _labelled(entries: Sequence[TableEntry]) -> Iterator[tuple[TableEntry, str]]:
+def _labelled(entries: Sequence[TableEntry], shows_actions: bool) -> Iterator[tuple[TableEntry, str]]:
     guarded: set[tuple[str, str]] = set()
     for entry in entries:
         condition = entry.guard or ("else" if (entry.source, entry.event) in guarded else "")
         if entry.guard:
             guarded.add((entry.source, entry.event))
-        yield entry, _label(entry.event, condition)
+        action = _action_name(entry) if shows_actions else ""
+        yield entry, _label(entry.event, condition) + (f" / {action}" if action else "")
+
+
+def _action_name(entry: TableEntry) -> str:
+    action = entry.row.action if entry.row is not None else None
+    if action is None:
+        return ""
+    name = getattr(action, "__name__", "") or getattr(getattr(action, "func", None), "__name__", "")  # of a partial
+    return "λ" if name == "<lambda>" else name or type(action).__name__
 
 
 def _label(event: str, condition: str) -> str:

@@ -12,7 +12,7 @@ from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.runnable import MAP_OPTIONS, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
-from fsm_agent.flows.definition.roles import Agents, check_agents
+from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.definition.states import D, State
 from fsm_agent.flows.paths import agents_of, check_clients, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
@@ -117,7 +117,6 @@ class FlowVerbs(Runnable, Generic[D]):
         store: Any
         approve: Any
         answer: Any
-        agents: Agents
         world: Mapping[str, Any]
 
     @property
@@ -159,7 +158,7 @@ class FlowVerbs(Runnable, Generic[D]):
         Raises:
             UsageError: It has none, and the options name a run.
         """
-        if self.store is not None:
+        if self._flow.store is not None:
             attach_journal(run, run_name(options))
         elif (run_id := options.get("run_id")) is not None:
             raise UsageError(
@@ -338,9 +337,9 @@ class FlowVerbs(Runnable, Generic[D]):
         check("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
         if models:
             check_clients(self._flow, models)
-        check_agents(self._flow, self.agents)
+        check_agents(self._flow, self._flow.agents)
         world = self._world_with(tuple(models.values())) if models else self.own_world
-        return RunContext(deps, models, self.answer, self.approve, self.agents, world)
+        return RunContext(deps, models, self.answer, self.approve, self._flow.agents, world)
 
     @cached_property
     def own_world(self) -> World:

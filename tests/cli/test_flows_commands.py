@@ -120,6 +120,22 @@ def test_the_picture_has_every_state():
     assert all(name in drawn for name in ("drafting", "review", "sent", "refused"))
 
 
+def test_a_part_of_a_picture():
+    part = flows("diagram", "post:letters", "--around", "sent", "--hops", "0").stdout
+    assert "sent" in part
+    assert "…" in part
+    assert "refused" not in part
+    both = flows("diagram", "post:letters", "--around", "sent", "--around", "refused", "--hops", "0").stdout
+    assert "refused" in both
+    assert "Failed" in flows("diagram", "post:letters", "--defaults").stdout
+    assert "not drawn" in flows("diagram", "post:outer", "--depth", "0").stdout
+    assert "#47; #955;" not in flows("diagram", "post:letters").stdout
+    assert "#47; " in flows("diagram", "post:letters", "--actions").stdout
+    wrong = flows("diagram", "post:letters", "--around", "sentt", code=2).stderr
+    assert "'sentt' is no state of the flow 'letters'" in wrong
+    assert "mean 'sent'" in " ".join(wrong.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [

@@ -9,6 +9,7 @@ its coordinates, so of the committed one the states, edges, labels and dashes ar
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -22,6 +23,7 @@ from support.agent_calls import function_call, seeded
 from support.paths import ROOT
 
 from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.diagrams.drawing import _fold_lines, one_line
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
@@ -541,3 +543,34 @@ def test_a_moment_that_nobody_knows_takes_no_time():
     notes = {node.id: node.note for node in trace_diagram(trace).nodes}
     assert "2.0 s" in notes["Calling"]
     assert "3.0 s" in notes["ToolInterrupt"]
+
+
+@pytest.mark.parametrize(
+    ("label", "lines"),
+    [
+        ("done CompleteOrEscalate [else]", ["done", "CompleteOrEscalate", "[else]"]),
+        ("done CompleteOrEscalateToHuman", ["done CompleteOr", "EscalateToHuman"]),
+        ("done [is_there_something_to_ask]", ["done [is_there_", "something_to_ask]"]),
+        ("failed [isAHTTPServerErrorOfTheKind]", ["failed [isAHTTP", "ServerErrorOfThe", "Kind]"]),
+        ("Donaudampfschifffahrtsgesellschaft now", ["Donaudampfschifffahrtsgesellschaft", "now"]),
+        ("done [is_long_enough] / kept", ["done", "[is_long_enough]", "/ kept"]),
+        ("_______________________x", ["_______________________", "x"]),
+    ],
+)
+def test_labels_break_between_words_and_the_parts_of_names(label: str, lines: list[str]) -> None:
+    drawn = Diagram(
+        title="t",
+        nodes=(Node(id="A", label="A"), Node(id="B", label="B")),
+        edges=(Edge(source="A", target="B", lines=(label,)),),
+    )
+    shown = re.findall(r'-->\|"(.*)"\|', render(drawn, "mermaid"))[0]
+    assert [html.unescape(re.sub(r"#(\d+);", r"&#\1;", line)) for line in shown.split("<br/>")] == lines
+    dot = re.findall(r'label="(.*?)"', render(drawn, "dot").split("A -> B")[1])[0]
+    assert [line.strip() for line in dot.split("\\l")][:-1] == lines
+
+
+@given(st.text(max_size=150))
+def test_a_label_keeps_all_of_its_letters(text: str) -> None:
+    drawn = Diagram(title="t", nodes=(Node(id="A", label="A"),), edges=(Edge(source="A", target="A", lines=(text,)),))
+    shown = "".join(_fold_lines(drawn.edges[0]))
+    assert shown.replace(" ", "") == one_line(text).replace(" ", "")

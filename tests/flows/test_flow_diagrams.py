@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import pytest
 from flow_runs import by_run, s, scripts
 from support.paths import ROOT
 
 from fsm_agent.diagrams import render
-from fsm_agent.flows import Flow, call, each, end, flow_diagram, run_diagram, subflow
+from fsm_agent.errors import UsageError
+from fsm_agent.flows import Flow, call, each, end, execute, flow_diagram, pause, run_diagram, subflow
 from fsm_agent.testing import FakeClock
 
 over = end("over")
@@ -78,3 +81,162 @@ def test_the_committed_picture_is_what_the_table_draws() -> None:
     assert (ROOT / "diagrams" / "support_flow.mmd").read_text() == render(flow_diagram(s.support), "mermaid")
     svg = (ROOT / "diagrams" / "support_flow.svg").read_text()
     assert all(f">{name}<" in svg for name in s.support.states if name not in ("Failed", "Cancelled"))
+
+
+# A part of it
+
+
+def _chain(size: int) -> Any:
+    """Return a flow whose states lead to the next, and each third to the start."""
+    states = [execute(name=f"s{n}")(_same) for n in range(size)]
+    rows = [state.done(states[0], when=is_third, do=kept) for state in states[::3]]
+    rows += [state.done(after) for state, after in zip(states, [*states[1:], over], strict=True)]
+    return Flow("chain", int, start=states[0], rows=rows)
+
+
+def _same(n: int) -> int:
+    return n
+
+
+def is_third(n: int, answer: int) -> bool:
+    return n % 3 == 0
+
+
+def kept(n: int, answer: int) -> int:
+    return answer
+
+
+def _edges(drawn: Any) -> set[tuple[str, str]]:
+    labels = {node.id: node.label for node in drawn.nodes}
+    return {(labels[edge.source], labels[edge.target]) for edge in drawn.edges}
+
+
+def test_a_part_of_a_large_flow_is_drawn_with_what_leaves_it() -> None:
+    flow = _chain(300)
+    part = flow_diagram(flow, around=[flow.states["s100"]])
+    assert [node.label for node in part.nodes if not node.is_rest] == ["s99", "s100", "s101"]
+    assert _edges(part) == {("…", "s99"), ("s99", "s100"), ("s100", "s101"), ("s101", "…"), ("s99", "…")}
+    leaving = {edge.source: edge.lines for edge in part.edges if edge.target.endswith("…")}
+    assert leaving == {"s99": ("done [is_third]",), "s101": ("done",)}
+    assert {edge.lines for edge in part.edges if edge.source.startswith("…")} == {()}
+    assert not [node for node in part.nodes if node.is_start], "the start is not near"
+
+
+def test_hops_go_both_ways() -> None:
+    flow = _chain(30)
+
+    def near(hops: int) -> set[str]:
+        drawn = flow_diagram(flow, around=[flow.states["s11"]], hops=hops)
+        return {node.label for node in drawn.nodes if not node.is_rest}
+
+    assert near(0) == {"s11"}
+    assert near(2) == {"s0", "s9", "s10", "s11", "s12", "s13"}, "the start, since s9 leads to it"
+    assert {"s3", "s27"} < near(3), "those that lead to the start as well"
+    assert near(100) == {*[f"s{n}" for n in range(30)], "over"}
+
+
+def test_a_part_is_drawn_in_all_formats() -> None:
+    flow = _chain(30)
+    part = flow_diagram(flow, around=[flow.states["s11"], flow.states["s20"]], hops=0)
+    mermaid, dot = render(part, "mermaid"), render(part, "dot")
+    assert mermaid.count('["…"]') == mermaid.count("fill:none,stroke:none") == 4
+    assert dot.count("plaintext") == 4
+    if shutil.which("dot"):
+        assert "<svg" in render(part, "svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"around": [over]}, "a state of around is .*: a state of the flow 'chain' would be right"),
+        ({"around": ["s1"]}, "a state of around is 's1': a state of the flow 'chain' would be right"),
+        ({"around": "s1"}, r"around is 's1': a list of states, such as \[review\], would be right"),
+        ({"hops": -1}, "hops is -1: 0 or more would be right"),
+        ({"hops": True}, "hops is True: 0 or more would be right"),
+        ({"depth": -1}, "depth is -1: 0 or more, or None for all, would be right"),
+    ],
+)
+def test_wrong_parts_are_named(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        flow_diagram(_other(), **options)
+
+
+def _other() -> Any:
+    end_of_it = end("over")
+    only = execute(name="s0")(_same)
+    return Flow("chain", int, start=only, rows=[only.done(end_of_it)])
+
+
+def test_an_end_that_is_not_drawn_is_named() -> None:
+    flow = _other()
+    with pytest.raises(UsageError, match="around has Failed, to which only rows lead that the flow has added"):
+        flow_diagram(flow, around=[flow.states["Failed"]])
+    drawn = flow_diagram(flow, around=[flow.states["Failed"]], shows_defaults=True)
+    assert ("s0", "Failed") in _edges(drawn)
+
+
+# Flows inside
+
+
+def _nested() -> Any:
+    inner = _chain(3)
+    middle = subflow("middle", inner, _same)
+    nested = Flow("nested", int, start=middle, rows=[middle.done(over)])
+    outer = subflow("outer", nested, _same)
+    return Flow("around", int, start=outer, rows=[outer.done(over)])
+
+
+@pytest.mark.parametrize(
+    ("depth", "boxes", "folded"),
+    [
+        (0, [], ("flow nested, 1 state not drawn",)),
+        (1, ["flow nested"], ("flow chain, 3 states not drawn",)),
+        (2, ["flow nested", "flow chain"], ()),
+        (None, ["flow nested", "flow chain"], ()),
+    ],
+)
+def test_flows_inside_fold(depth: int | None, boxes: list[str], folded: tuple[str, ...]) -> None:
+    drawn = flow_diagram(_nested(), depth=depth)
+    assert [box.label for box in drawn.boxes] == boxes
+    assert tuple([line for node in drawn.nodes for line in node.note if "not drawn" in line]) == folded
+    assert len([node for node in drawn.nodes if node.label == "over"]) == len(boxes) + 1
+
+
+def test_a_folded_member_of_each_is_in_its_box() -> None:
+    nested = subflow("nested", _chain(3), _same)
+    everyone = each("everyone", nested, _items)
+    flow = Flow("all", int, start=everyone, rows=[everyone.done(over)])
+    drawn = flow_diagram(flow, depth=0)
+    assert [(n.label, n.note, n.box) for n in drawn.nodes if "/" in n.id] == [
+        ("nested", ("flow chain, 3 states not drawn",), "box everyone")
+    ]
+
+
+def _items(n: int) -> range:
+    return range(n)
+
+
+# Labels
+
+
+def test_names_of_actions_are_shown_on_request() -> None:
+    nap = pause("nap", 1)
+    work = execute(name="work")(_same)
+    rows = [
+        work.done(nap, when=is_third, do=kept),
+        work.done(over, do=lambda n, a: a),
+        work.failed(over, do=partial(_failed_with, 3)),
+        nap.elapsed(over),
+    ]
+    flow = Flow("named", int, start=work, rows=rows)
+    lines = {(e.source, e.target): e.lines for e in flow_diagram(flow, shows_actions=True).edges}
+    assert lines == {
+        ("work", "nap"): ("done [is_third] / kept",),
+        ("work", "over"): ("done [else] / λ", "failed / _failed_with"),
+        ("nap", "over"): ("elapsed",),
+    }
+    assert "/" not in str([edge.lines for edge in flow_diagram(flow).edges])
+
+
+def _failed_with(times: int, n: int, why: Any) -> int:
+    return times

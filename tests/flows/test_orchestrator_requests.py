@@ -12,9 +12,8 @@ from fsm_agent import Agent
 from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http.network import Network
 from fsm_agent.flows import FlowSuspended
-from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
+from fsm_agent.flows.orchestrator import Job, Loop, Orchestrator, OrchestratorConfig
 from fsm_agent.flows.orchestrator import strategy as words
-from fsm_agent.flows.orchestrator.job import Job, is_transient
 from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
 from fsm_agent.flows.orchestrator.work import StepWork, timed_out
 from fsm_agent.prompts.rendering.choices import PromptChoice
@@ -311,8 +310,8 @@ def _work(name: str, agent: str = "worker", **options: Any) -> StepWork:
 def test_one_real_failure_in_a_wave_is_not_retried_as_if_transient() -> None:
     j = Job("t", strategy=strategy(step("a"), step("b")))
     late, dull = _work("a", error="late", is_transient=True), _work("b", error="dull")
-    assert is_transient(j, [late])
-    assert not is_transient(j, [late, dull])
+    assert j.is_transient([late])
+    assert not j.is_transient([late, dull])
     assert timed_out(_work("a"), None).is_transient, "another time it may be in time"
 
 

@@ -13,8 +13,7 @@ from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 from fsm_agent import Agent, Function
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import FlowError, FlowSuspended
-from fsm_agent.flows.orchestrator import Accept, GiveUp, Orchestrator, OrchestratorConfig, Reject, Supply
-from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator import Accept, GiveUp, Job, Orchestrator, OrchestratorConfig, Reject, Supply
 from fsm_agent.flows.orchestrator.strategy import Loop, NewSteps, Remedy
 from fsm_agent.flows.orchestrator.work import Output, StepWork
 from fsm_agent.testing import Script, call, explore

@@ -9,9 +9,7 @@ import pytest
 from orchestrations import step, strategy
 
 from fsm_agent import Agent
-from fsm_agent.flows.orchestrator import Loop, OrchestratorConfig, Supply, planning
-from fsm_agent.flows.orchestrator import job as of
-from fsm_agent.flows.orchestrator.job import Job
+from fsm_agent.flows.orchestrator import Job, Loop, OrchestratorConfig, Supply
 from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.strategy import NewSteps, Step
 from fsm_agent.flows.orchestrator.team import Team
@@ -100,20 +98,20 @@ def test_what_is_noted_redesigned_and_cleared_is_as_the_reference_says(seed: int
             for part in parts
         ]
         ref.start(made, loops)
-        return planning.planned(j, strategy(*made, loops=tuple(loops)))
+        return j.planned(strategy(*made, loops=tuple(loops)))
 
     j = begin(Job("t", CONFIG))
     for _ in range(40):
-        if of.is_finished(j):
+        if j.is_finished:
             assert ref.is_over or len(ref.done) == len(ref.steps)
-            j = begin(planning.cleared(j))
+            j = begin(j.cleared())
         works, ends = [], []
         for one in j.ready:
             text = chance.choice(["GO", "x", "x", "y", "STOP" if chance.random() < 0.1 else "z", None])
             works.append(_work(one, text))
             ends.append((one.step_id, text))
         counts = dict(j.failures)
-        j = of.noted(replace(j, failures={}), works)  # of the failures of one wave the first is told
+        j = replace(j, failures={}).noted(works)  # of the failures of one wave the first is told
         ref.note(ends)
         assert _state(j) == ref.state()
         j = replace(j, failures={**counts, **j.failures})
@@ -121,29 +119,29 @@ def test_what_is_noted_redesigned_and_cleared_is_as_the_reference_says(seed: int
             continue
         match chance.choice(["retry", "tactical", "full", "supply"]):
             case "retry":
-                j = of.retried(j)
+                j = j.retried()
                 if ref.failed_loop is not None:
                     ref.again(ref.failed_loop)
             case "tactical":
                 new = steps()
-                j = planning.redesigned(j, NewSteps(tuple(new)))
+                j = j.redesigned(NewSteps(tuple(new)))
                 kept = [s for s in ref.steps if s.step_id in ref.done]
                 names = {s.step_id for s in kept}
                 ref.loops = [loop for loop in ref.loops if set(loop.step_ids) <= names]
                 ref.steps, ref.times, ref.failed_loop = kept + new, {}, None
                 ref.outputs = [item for item in ref.outputs if item[0] in names]
             case "full":
-                j = begin(planning.cleared(j))
+                j = begin(j.cleared())
             case "supply":
                 failed, loop = ref.failed, ref.failed_loop
-                j = of.supplied(replace(j, failures={}), Supply("mine"))
+                j = replace(j, failures={}).supplied(Supply("mine"))
                 ref.note([(failed, "mine")], loop)
         assert _state(j)[:-2] == ref.state()[:-2]  # type: ignore[index]
 
 
 def test_a_full_redesign_forgets_who_was_assigned() -> None:
     j = Job("t", CONFIG, strategy(step("a")), failed="a", agents={"a": "other"}, is_over=True)
-    assert (planning.cleared(j).agents, planning.cleared(j).is_over) == ({}, False)
+    assert (j.cleared().agents, j.cleared().is_over) == ({}, False)
 
 
 def test_of_agents_that_fit_equally_the_first_of_the_team_is_taken() -> None:
@@ -155,9 +153,9 @@ def test_of_agents_that_fit_equally_the_first_of_the_team_is_taken() -> None:
 
 def test_an_agent_that_failed_under_an_older_strategy_may_try_again() -> None:
     team = Team([Agent("openai:gpt-5-mini", name=name) for name in ("w", "x")], {})
-    j = of.noted(planning.planned(Job("t", CONFIG), strategy(step("a"))), [_work(step("a"), None)])
+    j = Job("t", CONFIG).planned(strategy(step("a"))).noted([_work(step("a"), None)])
     assert team.others_for(j) == ["x"]
-    assert team.others_for(replace(planning.imposed(j, strategy(step("a"))), failed="a")) == ["w", "x"]
+    assert team.others_for(replace(j.imposed(strategy(step("a"))), failed="a")) == ["w", "x"]
 
 
 def test_a_model_is_believed_only_about_placeholders_that_words_did_not_match() -> None:

@@ -322,7 +322,7 @@ def test_it_stands_wherever_one_of_them_does(name: str) -> None:
         model = model_for(kind, "HI")
         outer = Flow("outer", Data, start=state, rows=[state.done(end("done"))])
         key = inner.live[0] if isinstance(one, Flow) else "worker"
-        clients = {key: model} if isinstance(one, Flow) else one._by_state({"clients": {key: model}})["clients"]
+        clients = {key: model} if isinstance(one, Flow) else one._by_state({key: model})
         assert outer.call(Data(), clients=clients).state == "done"
 
 

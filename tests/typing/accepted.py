@@ -49,6 +49,7 @@ from fsm_agent.flows.definition.states import (
     WaitState,
     WholeCallState,
 )
+from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Done, Stepped
@@ -627,3 +628,16 @@ whole_role.done(end("over"), of=int, when=is_long)
 whole_role.done(end("over"), of=int, when=counts)
 whole_role.done(end("over"), of=int, do=lambda d, a: Draft(d.topic[: a.output]))
 Agent("openai:gpt-5-mini", functions=[bound, bound.as_function(returns=lambda d: d.text)])
+
+
+# An orchestrator, and rows of one's own
+
+team = Orchestrator([Agent("openai:gpt-5-mini", name="worker")], prompts={"deciding": "{{ failed }}"})
+assert_type(team.call("the task"), OrchestrationResult)
+assert_type(team.run(team.seed("the task")), OrchestrationResult)
+assert_type(team.resume("r", {team.asking: Supply("mine")}), OrchestrationResult)
+assert_type(team.extended([team.deciding.done(team.given_up, of=Remedy.FULL)]), Orchestrator)
+team.deciding.done(team.planning, of=Remedy.FULL, do=Job.cleared)
+team.deciding.done(team.planning, do=lambda j, remedy: j.cleared() if remedy is Remedy.FULL else j)
+team.asking.done(team.given_up, of=GiveUp, do=lambda j, answer: replace(j, error=answer.because))
+team.executing.done(team.completed, when=Job.is_last, do=Job.noted)

@@ -6,6 +6,7 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.flows.orchestrator.job import Attempt as Attempt
+    from fsm_agent.flows.orchestrator.job import Job as Job
     from fsm_agent.flows.orchestrator.orchestrator import Orchestrator as Orchestrator
     from fsm_agent.flows.orchestrator.result import OrchestrationResult as OrchestrationResult
     from fsm_agent.flows.orchestrator.strategy import Accept as Accept
@@ -22,7 +23,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "job": "Attempt",
+            "job": "Attempt Job",
             "orchestrator": "Orchestrator",
             "result": "OrchestrationResult",
             "strategy": "Accept Blueprint GiveUp Loop OrchestratorConfig Reject Remedy Step Strategy Supply",

@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.runnable import Answers, Runnable, Sink
 from fsm_agent.flows.definition.declare import end
-from fsm_agent.flows.definition.states import Row, State, SubflowState
+from fsm_agent.flows.definition.states import Row, State
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator.job import Job
-from fsm_agent.flows.orchestrator.result import OrchestrationResult
+from fsm_agent.flows.orchestrator.requests import Requests, templates_of
 from fsm_agent.flows.orchestrator.strategy import Blueprint, OrchestratorConfig, Strategy
-from fsm_agent.flows.orchestrator.table import TeamState, orchestrator_flow
+from fsm_agent.flows.orchestrator.table import JobStates, StepStates, TeamFlow, TeamState, extended_rows
 from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.verbs import FlowMapOptions, FlowOptions, FlowResumeOptions, UnstoredFlowOptions, map_options
+from fsm_agent.flows.process.record import FlowLimits
+from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.verbs import FlowOptions, FlowVerbs
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.mistakes import check, wrong
 
 if TYPE_CHECKING:
     from os import PathLike
-    from typing import Unpack
+    from typing import TypeAlias, Unpack
 
     from fsm_agent.agents.agent_base import AgentBase
     from fsm_agent.agents.many import TaskResults
+    from fsm_agent.agents.runnable import Answers, Sink
     from fsm_agent.clients.client import Client
-    from fsm_agent.flows.verbs import Clients
+    from fsm_agent.flows.orchestrator.result import OrchestrationResult
+    from fsm_agent.flows.process.flow_run import FlowRun
+    from fsm_agent.flows.verbs import Clients, FlowMapOptions, FlowResumeOptions
     from fsm_agent.functions.options import AgentPolicy
-    from fsm_agent.runtime.inner_calls import InnerCalls
-    from fsm_agent.runtime.world import World
-    from fsm_agent.store.claiming import Definition
+    from fsm_agent.messages.event import Event
+    from fsm_agent.prompts.library import Prompts
+    from fsm_agent.prompts.prompt import Prompt
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
+    AnyJob: TypeAlias = str | Payload | Job
+
 VALIDATOR = "validator"
-_VALIDATES = "You validate the output of a step: does it do what the step is for?"
+STEPS = 100_000  # states that a run enters at most: far above what the limits of the orchestrator allow
 
 
-class Orchestrator(Runnable):
+class Orchestrator(FlowVerbs[Job]):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
+
+    Its flow is in ``flow``, and the states of that are attributes, to answer for and to add rows to; see `extended`.
 
     Args:
         agents: Who does the steps, each with a name of its own: `Agent`s and `AgentBase`s; functions of the task, plain
@@ -60,6 +66,8 @@ class Orchestrator(Runnable):
         planner: Makes strategies and decisions; by default an agent of the first model in the team.
         validator: Says PASS or FAIL of outputs; by default an agent of the planner's model.
         descriptions: What the agents can do, by name, in place of their expertise or system prompts.
+        prompts: What its models are asked, in place of the package's ``prompts/orchestrator``: ``Prompts("my_team")``
+            for files of yours, or a mapping such as ``{"deciding": "…"}``. What they leave out is the package's.
         name: The name in its runs; orchestrators that share a store need different names.
         store: Where its runs are kept; see `Flow`.
         approve: See `Flow`.
@@ -68,10 +76,8 @@ class Orchestrator(Runnable):
         world: See `Flow`.
 
     Raises:
-        FlowError: There are no agents, two have the same name, or the strategy names an unknown one.
+        FlowError: There are no agents, two have the same name, the strategy names an unknown one, or a prompt is wrong.
     """
-
-    process_type: ClassVar[type[Any]] = FlowRun
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Orchestrator(Runnable):
         planner: Agent[Any, Any] | AgentBase | None = None,
         validator: Agent[Any, Any] | AgentBase | None = None,
         descriptions: Mapping[str, str] | None = None,
+        prompts: Prompts | Mapping[str, Prompt[Any] | str] | None = None,
         name: str = "orchestrator",
         store: Runs | Store | str | PathLike[str] | None = None,
         approve: Any = None,
@@ -90,21 +97,8 @@ class Orchestrator(Runnable):
         hooks: Sequence[Any] = (),
         world: Mapping[str, Any] | None = None,
     ) -> None:
-        self._arguments = {
-            "agents": agents,
-            "blueprint": blueprint,
-            "strategy": strategy,
-            "config": config,
-            "planner": planner,
-            "validator": validator,
-            "descriptions": descriptions,
-            "name": name,
-            "store": store,
-            "approve": approve,
-            "answer": answer,
-            "hooks": hooks,
-            "world": world,
-        }
+        self._arguments = {**locals()}  # of which `changed` makes another
+        del self._arguments["self"]
         self.name = name
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
@@ -112,28 +106,33 @@ class Orchestrator(Runnable):
         check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a text or a Blueprint", FlowError)
         check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy, or None,", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
-            check(
-                role,
-                agent,
-                isinstance(agent, Agent | None),
-                f"Agent('provider:model', name='{role}')",
-                FlowError,
-            )
+            check(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
         self.team = Team(agents, descriptions or {})
         self.strategy = strategy
         if strategy is not None:
             self.team.checked(strategy, self.config)
+        self.team.check_abandonment(self.config.step_timeout_s)
+        templates = templates_of({} if prompts is None else prompts)
         self.planner: Agent[Any, Any] = planner or Agent(self.team.model, name="planner")
-        self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=_VALIDATES)
-        self.flow: Flow[Job] = orchestrator_flow(
-            self.team,
-            self.blueprint,
-            self.config,
-            self.planner,
-            self.validator,
-            strategy is not None,
-            name=name,
+        self.validator = validator or Agent(self.planner.model, name=VALIDATOR, system=templates[VALIDATOR])
+        requests = Requests(templates, self.blueprint, self.team)
+        step = StepStates(self.team, requests, self.planner, self.validator, self.config)
+        self._step = step.flow()
+        states = JobStates(self.team, requests, self.planner, self._step, self.config)
+        self._states, self._rows = states, tuple[Row[Job], ...]()
+        self.planning, self.planning_simply, self.executing = states.planning, states.planning_simply, states.executing
+        self.deciding, self.redesigning, self.asking = states.deciding, states.redesigning, states.asking
+        self.reviewing = step.reviewing
+        self.completed, self.given_up, self.unrecoverable = states.completed, states.given_up, states.unrecoverable
+        self.step_spent, self.total_spent = states.step_spent, states.total_spent
+        self.flow: Flow[Job] = TeamFlow(
+            name,
+            Job,
+            team=self.team,
+            start=self.planning if strategy is None else self.executing,
+            rows=states.rows(),
+            limits=FlowLimits(steps=STEPS, deadline_s=self.config.deadline_s),
             store=store,
             approve=approve,
             answer=answer,
@@ -149,105 +148,63 @@ class Orchestrator(Runnable):
         """The names of its agents, the validator included."""
         return [*self.team.agents, self.validator.name]
 
-    @with_options_shown(FlowOptions)
-    def seed(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]:
-        """Return a run that has not begun.
+    def changed(self, **arguments: Any) -> Orchestrator:
+        """Return an orchestrator that differs in these arguments of the class, with the rows that this one has got."""
+        made = type(self)(**{**self._arguments, **arguments})
+        if not self._rows:
+            return made
+        states = {state: made._states.by_name.get(name, state) for name, state in self._states.by_name.items()}
+        rows = [copy(row) for row in self._rows]
+        for row in rows:
+            row.source, row.to = states.get(row.source, row.source), states.get(row.to, row.to)
+        return made.extended(rows)
+
+    def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
+        """Return an orchestrator with rows of yours, which are tried before its own.
+
+        A row without a guard replaces those that it leaves nothing to, and states that nothing leads to any more are
+        left out.  The data are a `Job`, whose methods are actions.
 
         Args:
-            task: What is to be done: a text, or a `Payload`, whose pictures and documents go along with the task.
-            options: Those of `FlowOptions`; ``clients`` may name models by agent's name, too.
+            rows: Rows of its states, and of yours, such as ``team.deciding.done(team.asking, of=Remedy.FULL)``.
 
         Raises:
-            FlowError: The task is empty, or ``clients`` names an unknown agent.
+            FlowError: The table is wrong; see `Flow`.
         """
-        job = self.job(task, self.strategy)
-        return self.flow.seed(job, **self._by_state(options))
+        for row in rows:
+            check("a row", row, isinstance(row, Row), "one that a state makes, such as state.done(target),", FlowError)
+        table = extended_rows(rows, self.flow.rows, self.flow.start)
+        made = copy(self)
+        made._rows = tuple([row for row in (*rows, *self._rows) if row in table])
+        made.flow = replace(self.flow, rows=table)
+        return made
 
-    def seed_inside(self, task: str | Payload, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[Job]:
-        return self.flow.seed_inside(self.job(task, self.strategy), self._by_state(options), around)
-
-    @with_options_shown(FlowOptions)
-    def call(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
-        """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
+    def plan(self, task: str | Payload) -> Strategy:
+        """Return the strategy that a model makes for a task, without executing it.
 
         Raises:
-            FlowFailed: The task was not done; ``error.result`` says what was.
-            FlowSuspended: It waits for a person who is not here.
+            FlowError: No strategy could be made.
         """
-        result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
-        return result
+        rows = self._states.rows_of_planning(end("planned"))
+        preview = Flow("planning", Job, start=self.planning, rows=rows, world=self.flow.world)
+        try:
+            made: Job = preview.call(self.job(task)).output
+        except FlowFailed as failed:
+            raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
+        return made.plan
 
-    @with_options_shown(FlowOptions)
-    async def acall(self, task: str | Payload, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
-        """`call` for asyncio."""
-        return await self.arun(self.seed(task, **options))
-
-    @with_options_shown(FlowOptions)
-    def stream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
-        """Do a task, or continue a run, and yield its events; see `Flow.stream`.
+    def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
+        """Return the data with which a run of its flow begins.
 
         Raises:
-            FlowFailed: The task was not done.
+            FlowError: The task is empty.
         """
-        return self._stream(one, options)
-
-    @with_options_shown(FlowOptions)
-    def astream(self, one: str | Payload | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
-        """`stream` for asyncio."""
-        return self._astream(one, options)
-
-    @with_options_shown(FlowMapOptions)
-    def map(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
-        """Do many tasks, in threads; see `Agent.map`."""
-        return self._map(tasks, **map_options(options))
-
-    @with_options_shown(FlowMapOptions)
-    async def amap(self, tasks: Iterable[str | Payload], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]:
-        """`map` for asyncio."""
-        return await self._amap(tasks, **map_options(options))
-
-    @with_options_shown(FlowResumeOptions)
-    def resume(
-        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
-    ) -> OrchestrationResult:
-        """Continue a run of the store; see `Flow.resume`."""
-        result: OrchestrationResult = self._resume(run_id, answers, options)
-        return result
-
-    @with_options_shown(FlowResumeOptions)
-    async def aresume(
-        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
-    ) -> OrchestrationResult:
-        """`resume` for asyncio."""
-        result: OrchestrationResult = await self._aresume(run_id, answers, options)
-        return result
-
-    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
-    def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[Job]:
-        """Return a stored run, rebuilt from its whole journal; see `Flow.replay`."""
-        run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
-        return run
-
-    if TYPE_CHECKING:
-
-        def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
-        async def arun(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
-
-    def restore(
-        self,
-        document: str | bytes,
-        *,
-        deps: Any = None,
-        clients: Clients | None = None,
-        signing_key: str | bytes | None = None,
-    ) -> FlowRun[Job]:
-        """Return a run from its `FlowRun.snapshot`; see `Flow.restore`."""
-        options = self._by_state({"clients": clients})
-        return self.flow.restore(document, deps=deps, signing_key=signing_key, **options)
-
-    def changed(self, **arguments: Any) -> Orchestrator:
-        """Return an orchestrator that differs in these arguments of the class."""
-        return type(self)(**{**self._arguments, **arguments})
+        check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
+        if isinstance(task, str):
+            return Job(task, self.config, strategy)
+        text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
+        check("the task", task, bool(text.strip()), "a Payload with a text that asks for something", FlowError)
+        return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
@@ -272,117 +229,77 @@ class Orchestrator(Runnable):
         described = description or f"Have a team do a task: {', '.join(self.team.agents)}."
         return self.flow.as_function(name, described, start=start, returns=returns, **policy)
 
-    # What `Runnable` asks, of its flow
+    # The verbs are those of a flow, of a task
 
-    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
-        self.flow.check_options(options, task, others)
+    if TYPE_CHECKING:
+
+        def seed(self, data: AnyJob, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]: ...
+        async def acall(self, data: AnyJob, /, **options: Unpack[FlowOptions]) -> OrchestrationResult: ...
+        def stream(self, one: AnyJob | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]: ...
+        def astream(self, one: AnyJob | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]: ...
+        def map(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
+        async def amap(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
+        def resume(
+            self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+        ) -> OrchestrationResult: ...
+        async def aresume(
+            self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+        ) -> OrchestrationResult: ...
+        def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
+        async def arun(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
+
+    @with_options_shown(FlowOptions)
+    def call(self, task: AnyJob, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
+        """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
+
+        Args:
+            task: What is to be done: a text, or a `Payload`, whose pictures and documents go along with the task.
+            options: Those of `FlowOptions`; ``clients`` may name models by agents' names, too.
+
+        Raises:
+            FlowError: The task is empty, or ``clients`` names an unknown agent.
+            FlowFailed: The task was not done; ``error.result`` says what was.
+            FlowSuspended: It waits for a person who is not here.
+        """
+        result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
+        return result
+
+    @property
+    def _flow(self) -> Flow[Job]:
+        return self.flow
 
     @property
     def runs(self) -> Runs:
-        """The runs in its store.
-
-        Raises:
-            UsageError: It has no store.
-        """
         return self.flow.runs
 
-    def world_of(self, process: FlowRun[Job]) -> World:
-        return self.flow.world_of(process)
+    def _unstored(self, data: AnyJob, options: Mapping[str, Any]) -> FlowRun[Job]:
+        return super()._unstored(data if isinstance(data, Job) else self.job(data, self.strategy), options)
 
-    def listener_to(self, process: FlowRun[Job]) -> Sink | None:
-        return self.flow.listener_to(process)
+    def run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
+        return self.flow.run_context(deps, self._by_state(clients) if isinstance(clients, Mapping) else clients)
 
-    @with_options_shown(UnstoredFlowOptions)
-    def definition(self, **options: Any) -> Definition:
-        return self.flow.definition(**self._by_state(options))
-
-    def definition_of(self, process: FlowRun[Job]) -> Definition:
-        return self.flow.definition_of(process)
-
-    def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
-        return self.flow.outcomes(run_id, answers, definition)
-
-    def check_process(self, process: Any, verb: str) -> None:
-        self.flow.check_process(process, verb)
-
-    def plan(self, task: str | Payload) -> Strategy:
-        """Return the strategy that a model makes for a task, without executing it.
-
-        Raises:
-            FlowError: No strategy could be made.
-        """
-        rows = [row for row in self.flow.rows if row.source.name.startswith("planning")]
-        over = end("planned")
-        preview = Flow(
-            "planning",
-            Job,
-            start=self.flow.states["planning"],  # type: ignore[arg-type]
-            rows=[
-                Row(r.source, r.trigger, over if r.to.name == "executing" else r.to, r.guard, r.action) for r in rows
-            ],
-            world=self.flow.world,
-        )
-        try:
-            made: Job = preview.call(self.job(task)).output
-        except FlowFailed as failed:
-            raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
-        return made.plan
-
-    def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
-        """Return the data with which a run of its flow begins.
-
-        Raises:
-            FlowError: The task is empty.
-        """
-        check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
-        if isinstance(task, str):
-            return Job(task, self.config, strategy)
-        text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
-        check("the task", task, bool(text.strip()), "a Payload with a text that asks for something", FlowError)
-        return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
-
-    def _by_state(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options with clients by state, where they were given by the names of agents."""
-        clients = options.get("clients")
-        if not isinstance(clients, Mapping):
-            return {**options}
+    def _by_state(self, clients: Clients) -> dict[Any, Client]:
+        """Return clients by state, where they were given by the names of agents."""
+        states = self._states_by_agent()
         found: dict[Any, Client] = {}
         for whom, client in clients.items():
-            keys = self._client_keys.get(whom) if isinstance(whom, str) else [whom]
-            if keys is None:
-                known = ", ".join(map(repr, self._client_keys))
+            if isinstance(whom, str) and whom not in states:
+                known = ", ".join(map(repr, states))
                 raise FlowError(f"clients names {whom!r}, which is no agent: {known} would be right")
-            found.update(dict.fromkeys(keys, client))
-        return {**options, "clients": found}
-
-    @cached_property
-    def _client_keys(self) -> dict[str, list[State[Any]]]:
-        """The states that ask an agent, by its name; the planner or validator may be one of the team."""
-        found: dict[str, list[State[Any]]] = {}
-        for state in (*self._step.live, *self.flow.live):
-            if isinstance(state, TeamState):
-                found.update({name: [key] for name, key in state.keys_by_agent.items()})
-        for state in (*self._step.live, *self.flow.live):
-            agent = getattr(state, "agent", None)
-            if isinstance(agent, Agent):
-                found.setdefault(agent.name, []).append(state)
+            found.update(dict.fromkeys(states[whom] if isinstance(whom, str) else [whom], client))
         return found
 
-    @cached_property
-    def _step(self) -> Flow[Any]:
-        (member,) = self.flow.states["executing"].members  # type: ignore[attr-defined]
-        assert isinstance(member, SubflowState)
-        return member.flow
-
-    @property
-    def reviewing(self) -> Any:
-        """The state that waits for a person to look at an output: a key of ``answers``."""
-        return self._step.states["reviewing"]
-
-    @property
-    def asking(self) -> Any:
-        """The state that waits for a person after a failure: a key of ``answers``."""
-        return self.flow.states["asking"]
+    def _states_by_agent(self) -> dict[str, list[State[Any]]]:
+        """Return the states that ask an agent, by its name; the planner or validator may be one of the team."""
+        found: dict[str, list[State[Any]]] = {}
+        live = (*self._step.live, *self.flow.live)
+        for state in live:
+            if isinstance(state, TeamState):
+                found.update({name: [key] for name, key in state.keys_by_agent.items()})
+        for state in live:
+            if isinstance(agent := getattr(state, "agent", None), Agent):
+                found.setdefault(agent.name, []).append(state)
+        return found
 
 
 with_options_shown(Orchestrator, is_change=True)(Orchestrator.changed)

@@ -20,8 +20,8 @@ T = TypeVar("T")
 class OrchestrationResult(FlowResult[Job]):
     """The result of a task; `FlowFailed` carries one, too.
 
-    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", or one of the ends that
-    every flow has.
+    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of a row of yours,
+    or one of the ends that every flow has.
 
     Args:
         run: The run of the orchestrator's flow.
@@ -44,7 +44,7 @@ class OrchestrationResult(FlowResult[Job]):
     @property
     def is_success(self) -> bool:
         """True if the task is done."""
-        return self.state == "completed"
+        return self.ending is not None and not self.ending.is_failure
 
     @property
     def output(self) -> Any:

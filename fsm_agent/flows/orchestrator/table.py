@@ -1,40 +1,39 @@
-"""The tables of an orchestrator: one of its own, and one of each step."""
+"""The states of an orchestrator and their table, and those of each of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
+from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, check_resolved
 from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
-from fsm_agent.flows.definition.states import CallState, End, Row, State
+from fsm_agent.flows.definition.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
+from fsm_agent.flows.definition.table import cases_of
 from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.orchestrator import job as of
-from fsm_agent.flows.orchestrator import requests
 from fsm_agent.flows.orchestrator import work as at
-from fsm_agent.flows.orchestrator.job import Job
-from fsm_agent.flows.orchestrator.planning import cleared, fits, imposed, planned, planning_states, redesigned
+from fsm_agent.flows.orchestrator.job import STEP_SPENT, TOTAL_SPENT, Job
+from fsm_agent.flows.orchestrator.requests import Requests
 from fsm_agent.flows.orchestrator.result import OrchestrationResult
 from fsm_agent.flows.orchestrator.strategy import (
     Accept,
-    Blueprint,
     GiveUp,
     Matches,
+    NewSteps,
     OrchestratorConfig,
     Reject,
     Remedy,
+    Strategy,
     Supply,
     Verdict,
 )
 from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.orchestrator.work import Intent, StepWork
+from fsm_agent.flows.orchestrator.work import StepWork
 from fsm_agent.flows.process.flow_process import CallChild, child_of
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import FlowLimits
-
-STEPS = 100_000  # far above what the limits of the orchestrator allow
 
 
 class TeamState(CallState[StepWork, Any]):
@@ -88,173 +87,220 @@ class TeamFlow(Flow[Job]):
         return OrchestrationResult(run, self.team)
 
 
-def step_flow(
-    team: Team, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
-) -> Flow[StepWork]:
-    """Return the flow of one step: fill in what is asked, ask, validate, let a person look."""
+class StepStates:
+    """The states of one step: fill in what is asked, ask, validate, let a person look.
 
-    @execute
-    def preparing(w: StepWork) -> Intent:
-        return at.filled(w)
+    Args:
+        team: The agents.
+        requests: What models are asked.
+        planner: Matches names and words intents.
+        validator: Validates outputs.
+        config: The limits.
+    """
 
-    @call(planner, Matches)
-    def matching(w: StepWork) -> str:
-        return requests.matching(w)
+    def __init__(
+        self,
+        team: Team,
+        requests: Requests,
+        planner: Agent[Any, Any],
+        validator: Agent[Any, Any],
+        config: OrchestratorConfig,
+    ) -> None:
+        self._team, self._config = team, config
+        self.preparing = execute(name="preparing")(at.filled)
+        self.matching = call(planner, Matches, name="matching")(requests.matching)
+        self.wording = call(planner, str, name="wording")(requests.wording)
+        self.working = TeamState(requests.working, team, config.step_timeout_s)
+        self.validating = call(validator, Verdict, name="validating")(requests.validating)
+        self.reviewing: WaitState[StepWork, Accept | Reject] = wait(Accept, Reject, name="reviewing")(at.output_text)
+        self.ended, self.broken = end("ended"), end("broken")
 
-    @call(planner, str)
-    def wording(w: StepWork) -> Any:
-        return requests.with_pictures(requests.wording(w, team.can[w.agent]), requests.seen_by_agent(w))
-
-    def work(w: StepWork) -> Any:
-        return requests.with_pictures(
-            requests.working(w, team.agents[w.agent].output is str), requests.seen_by_agent(w)
-        )
-
-    team.check_abandonment(config.step_timeout_s)
-    working = TeamState(work, team, config.step_timeout_s)
-
-    @call(validator, Verdict)
-    def validating(w: StepWork) -> Any:
-        return requests.with_pictures(requests.validating(w), w.seen)
-
-    @wait(Accept, Reject)
-    def reviewing(w: StepWork) -> str:
-        return w.output.text if w.output is not None else ""
-
-    def drafted(w: StepWork, value: Any) -> StepWork:
-        return replace(w, output=team.output_of(w.agent, value))
-
-    done, failed = end("ended"), end("broken")
-    names: list[Row[StepWork]] = []
-    intents = [preparing.done(working, do=at.asked)]
-    if config.llm_intents:
-        intents = [
-            preparing.done(wording, do=at.asked),
-            wording.done(working, do=at.reworded),
-            wording.failed(failed, do=at.broke),
+    def flow(self) -> Flow[StepWork]:
+        """Return the flow of one step."""
+        preparing, working, ended, broken = self.preparing, self.working, self.ended, self.broken
+        rows: list[Row[StepWork]] = [
+            *self._rows_of_names(),
+            preparing.done(broken, when=at.is_unmatched, do=at.unmatched),
+            preparing.done(broken, when=at.is_empty, do=at.empty),
+            *self._rows_of_intents(),
+            preparing.failed(broken, do=at.broke),
+            working.done(self.validating, when=at.must_validate, do=self._drafted),
+            working.done(self.reviewing, when=at.must_approve, do=self._drafted),
+            working.done(ended, do=self._drafted),
+            working.failed(broken, do=at.broke),
+            *([working.elapsed(broken, do=at.timed_out)] if self._config.step_timeout_s else []),
+            self.validating.done(broken, when=at.is_refused, do=at.refused),
+            self.validating.done(self.reviewing, when=at.must_approve),
+            self.validating.done(ended),
+            self.validating.failed(broken, do=at.broke),
+            self.reviewing.done(ended, of=Accept, do=at.accepted),
+            self.reviewing.done(broken, of=Reject, do=at.rejected),
         ]
-    if config.llm_names:
-        names = [
-            preparing.done(matching, when=at.may_match),
-            matching.done(preparing, do=at.matched),
-            matching.failed(preparing, do=at.not_matched),
-        ]
-    elapsed = [working.elapsed(failed, do=at.timed_out)] if config.step_timeout_s else []
-    return Flow(
-        "step",
-        StepWork,
-        start=preparing,
-        rows=[
-            *names,
-            preparing.done(failed, when=at.is_unmatched, do=at.unmatched),
-            preparing.done(failed, when=at.is_empty, do=at.empty),
-            *intents,
-            preparing.failed(failed, do=at.broke),
-            working.done(validating, when=at.must_validate, do=drafted),
-            working.done(reviewing, when=at.must_approve, do=drafted),
-            working.done(done, do=drafted),
-            working.failed(failed, do=at.broke),
-            *elapsed,
-            validating.done(failed, when=at.is_refused, do=at.refused),
-            validating.done(reviewing, when=at.must_approve),
-            validating.done(done),
-            validating.failed(failed, do=at.broke),
-            reviewing.done(done, of=Accept, do=at.accepted),
-            reviewing.done(failed, of=Reject, do=at.rejected),
-        ],
-    )
+        return Flow("step", StepWork, start=preparing, rows=rows)
 
-
-def orchestrator_flow(
-    team: Team,
-    blueprint: Blueprint,
-    config: OrchestratorConfig,
-    planner: Agent[Any, Any],
-    validator: Agent[Any, Any],
-    has_strategy: bool,
-    *,
-    name: str,
-    **options: Any,
-) -> Flow[Job]:
-    """Return the flow of an orchestrator."""
-    planning, planning_simply, redesigning, possible = planning_states(team, blueprint, config, planner)
-    step = subflow("step", step_flow(team, planner, validator, config), lambda w: w)
-
-    def wave(j: Job) -> list[StepWork]:
-        steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
-        earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
-        numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
-        texts = {**numbered, **{name: output.text for name, output in j.outputs.items()}}
-        ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
-        until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
+    def _rows_of_names(self) -> list[Row[StepWork]]:
+        """Return the rows of the model that is asked what a placeholder means."""
+        if not self._config.llm_names:
+            return []
         return [
-            StepWork(
-                s, team.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen
-            )
-            for s in ready
+            self.preparing.done(self.matching, when=at.may_match),
+            self.matching.done(self.preparing, do=at.matched),
+            self.matching.failed(self.preparing, do=at.not_matched),
         ]
 
-    executing = each("executing", step, wave, parallel=config.parallel)
-
-    @call(planner, Remedy)
-    def deciding(j: Job) -> Any:
-        return requests.with_pictures(requests.deciding(j, team.listed), j.seen)
-
-    @wait(Supply, possible, GiveUp)
-    def asking(j: Job) -> str:
-        return f"The step {j.failed!r} failed: {j.error}{of.spent(j)}"
-
-    def has_another(j: Job, answer: Any) -> bool:
-        return bool(team.others_for(j))
-
-    completed = end("completed")
-    step_spent: Any = failure("step_spent", of.STEP_SPENT)
-    total_spent: Any = failure("total_spent", of.TOTAL_SPENT)
-    if config.escalate:
-        step_spent = total_spent = asking
-    unrecoverable = failure("unrecoverable", "no strategy could be made")
-    abandoned = failure("given_up", "a person ended it")
-    following: Any = executing
-    rest: list[Row[Job]] = []
-    if config.min_step_interval_s:
-        following = pause("resting", config.min_step_interval_s)
-        rest = [
-            planning.done(following, when=of.has_begun, do=planned),
-            planning_simply.done(following, when=of.has_begun, do=planned),
-            following.elapsed(executing),
+    def _rows_of_intents(self) -> list[Row[StepWork]]:
+        """Return the rows from the filled intent to the agent."""
+        if not self._config.llm_intents:
+            return [self.preparing.done(self.working, do=at.asked)]
+        return [
+            self.preparing.done(self.wording, do=at.asked),
+            self.wording.done(self.working, do=at.reworded),
+            self.wording.failed(self.broken, do=at.broke),
         ]
-    return TeamFlow(
-        name,
-        Job,
-        team=team,
-        start=executing if has_strategy else planning,
-        limits=FlowLimits(steps=STEPS, deadline_s=config.deadline_s),
-        rows=[
-            *rest,
-            planning.done(executing, do=planned),
-            planning.failed(planning_simply),
-            planning_simply.done(executing, do=planned),
-            planning_simply.failed(unrecoverable),
-            executing.done(step_spent, when=of.is_step_spent, do=of.noted),
-            executing.done(total_spent, when=of.is_total_spent, do=of.noted),
-            executing.done(following, when=of.is_transient, do=of.retried_at_once),
-            executing.done(deciding, when=of.has_failed, do=of.noted),
-            executing.done(completed, when=of.is_last, do=of.noted),
-            executing.done(following, do=of.noted),
-            deciding.done(following, of=Remedy.RETRY, do=of.retried),
+
+    def _drafted(self, w: StepWork, value: Any) -> StepWork:
+        return replace(w, output=self._team.output_of(w.agent, value))
+
+
+class JobStates:
+    """The states of an orchestrator, and the rows between them.
+
+    Args:
+        team: The agents.
+        requests: What models are asked.
+        planner: Plans and decides.
+        step: The flow of one step.
+        config: The limits.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        requests: Requests,
+        planner: Agent[Any, Any],
+        step: Flow[StepWork],
+        config: OrchestratorConfig,
+    ) -> None:
+        self._team, self._config = team, config
+        check = pydantic.AfterValidator(partial(team.checked, config=config))
+        possible: Any = Annotated[Strategy, check]
+        possible_steps: Any = Annotated[NewSteps, check]
+        self._possible = possible
+        self.planning: CallState[Job, Strategy] = call(planner, possible, name="planning")(requests.planning)
+        self.planning_simply: CallState[Job, Strategy] = call(planner, possible, name="planning_simply")(
+            requests.planning_simply
+        )
+        one = subflow("step", step, lambda w: w)
+        self.executing: EachState[Job, Any] = each("executing", one, team.wave, parallel=config.parallel)
+        rests = config.min_step_interval_s > 0
+        self.following: LiveState[Job, Any] = pause("resting", config.min_step_interval_s) if rests else self.executing
+        self.deciding = call(planner, Remedy, name="deciding")(requests.deciding)
+        self.redesigning: CallState[Job, NewSteps] = call(planner, possible_steps, name="redesigning")(
+            requests.redesigning
+        )
+        self.asking: WaitState[Job, Supply | Strategy | GiveUp] = wait(Supply, possible, GiveUp, name="asking")(_asked)
+        self.completed = end("completed")
+        self.step_spent, self.total_spent = failure("step_spent", STEP_SPENT), failure("total_spent", TOTAL_SPENT)
+        self.unrecoverable = failure("unrecoverable", "no strategy could be made")
+        self.given_up = failure("given_up", "a person ended it")
+
+    @property
+    def by_name(self) -> dict[str, State[Any]]:
+        """The states by name."""
+        return {state.name: state for state in vars(self).values() if isinstance(state, State)}
+
+    def rows(self) -> list[Row[Job]]:
+        """Return the table."""
+        return [
+            *self._rows_of_rest(),
+            *self.rows_of_planning(self.executing),
+            *self._rows_of_steps(),
+            *self._rows_of_remedies(),
+            *self._rows_of_people(),
+        ]
+
+    def rows_of_planning(self, planned: State[Job]) -> list[Row[Job]]:
+        """Return the rows that lead to a strategy."""
+        return [
+            self.planning.done(planned, do=Job.planned),
+            self.planning.failed(self.planning_simply),
+            self.planning_simply.done(planned, do=Job.planned),
+            self.planning_simply.failed(self.unrecoverable),
+        ]
+
+    def _rows_of_rest(self) -> list[Row[Job]]:
+        """Return the rows of the time between steps."""
+        if self.following is self.executing:
+            return []
+        return [
+            self.planning.done(self.following, when=Job.has_begun, do=Job.planned),
+            self.planning_simply.done(self.following, when=Job.has_begun, do=Job.planned),
+            self.following.elapsed(self.executing),
+        ]
+
+    def _rows_of_steps(self) -> list[Row[Job]]:
+        """Return the rows after steps: what failed first, then what is left."""
+        executing, is_escalated = self.executing, self._config.escalate
+        return [
+            executing.done(self.asking if is_escalated else self.step_spent, when=Job.is_step_spent, do=Job.noted),
+            executing.done(self.asking if is_escalated else self.total_spent, when=Job.is_total_spent, do=Job.noted),
+            executing.done(self.following, when=Job.is_transient, do=Job.retried_at_once),
+            executing.done(self.deciding, when=Job.has_failed, do=Job.noted),
+            executing.done(self.completed, when=Job.is_last, do=Job.noted),
+            executing.done(self.following, do=Job.noted),
+        ]
+
+    def _rows_of_remedies(self) -> list[Row[Job]]:
+        """Return the rows of a decision about a step that failed."""
+        deciding, redesigning, planning = self.deciding, self.redesigning, self.planning
+        return [
+            deciding.done(self.following, of=Remedy.RETRY, do=Job.retried),
             deciding.done(redesigning, of=Remedy.TACTICAL),
-            deciding.done(planning, of=Remedy.FULL, do=cleared),
-            deciding.done(following, of=Remedy.ANOTHER_AGENT, when=has_another, do=team.reassigned),
-            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=cleared),
-            deciding.done(asking, of=Remedy.ASK),
-            deciding.failed(planning, do=cleared),
-            redesigning.done(following, when=fits, do=redesigned),
-            redesigning.done(planning, do=cleared),
-            redesigning.failed(planning, do=cleared),
-            asking.done(completed, of=Supply, when=of.is_last_supplied, do=of.supplied),
-            asking.done(following, of=Supply, do=of.supplied),
-            asking.done(following, of=possible, do=imposed),
-            asking.done(abandoned, of=GiveUp, do=of.abandon),
-        ],
-        **options,
-    )
+            deciding.done(planning, of=Remedy.FULL, do=Job.cleared),
+            deciding.done(
+                self.following, of=Remedy.ANOTHER_AGENT, when=self._team.has_another, do=self._team.reassigned
+            ),
+            deciding.done(planning, of=Remedy.ANOTHER_AGENT, do=Job.cleared),
+            deciding.done(self.asking, of=Remedy.ASK),
+            deciding.failed(planning, do=Job.cleared),
+            redesigning.done(self.following, when=Job.fits, do=Job.redesigned),
+            redesigning.done(planning, do=Job.cleared),
+            redesigning.failed(planning, do=Job.cleared),
+        ]
+
+    def _rows_of_people(self) -> list[Row[Job]]:
+        """Return the rows of a person's answer."""
+        return [
+            self.asking.done(self.completed, of=Supply, when=Job.is_last_supplied, do=Job.supplied),
+            self.asking.done(self.following, of=Supply, do=Job.supplied),
+            self.asking.done(self.following, of=self._possible, do=Job.imposed),
+            self.asking.done(self.given_up, of=GiveUp, do=Job.abandon),
+        ]
+
+
+def _asked(j: Job) -> str:
+    return "; ".join(filter(None, [f"The step {j.failed!r} failed: {j.error}", j.spent]))
+
+
+def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
+    """Return a table with rows before those of another, without what then is never taken.
+
+    Args:
+        own: The rows that are tried first.
+        rows: The other table.
+        start: The first state.
+    """
+    taken = {event for row in own if row.guard is None for event in _events(row)}
+    left = [row for row in rows if _events(row) - taken]
+    reached: set[State[Any]] = set()
+    waiting: list[State[Any]] = [start]
+    while waiting:
+        if (state := waiting.pop()) not in reached:
+            reached.add(state)
+            waiting += [row.to for row in (*own, *left) if row.source is state]
+    return [*own, *[row for row in left if row.source in reached]]
+
+
+def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
+    """Return the state of a row with each of the triggers that the row is for."""
+    return {(row.source, event_name(row.trigger, case)) for case in cases_of(row)}

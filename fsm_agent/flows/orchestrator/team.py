@@ -10,11 +10,11 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import once_of, refused
 from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.orchestrator.job import Job, retried
+from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import Texts
 from fsm_agent.flows.orchestrator.member import agent_and_skill, models_of
 from fsm_agent.flows.orchestrator.strategy import NewSteps, OrchestratorConfig, Step, Strategy
-from fsm_agent.flows.orchestrator.work import Output
+from fsm_agent.flows.orchestrator.work import Output, StepWork
 from fsm_agent.mistakes import check, wrong
 from fsm_agent.prompts.rendering.text import is_worded, prompt_text
 
@@ -108,6 +108,21 @@ class Team:
         """Return the value of an output."""
         return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
+    def wave(self, j: Job) -> list[StepWork]:
+        """Return the steps that may begin now, each with all that it needs."""
+        steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
+        earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
+        numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
+        texts = {**numbered, **{name: output.text for name, output in j.outputs.items()}}
+        until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
+        ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
+        return [
+            StepWork(
+                s, self.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen
+            )
+            for s in ready
+        ]
+
     def fit_for(self, j: Job, step: Step) -> str:
         """Return the agent for a step: its replacement, the assigned agent, or the one with most of its words."""
         name = j.agents.get(step.step_id, step.assigned_agent)
@@ -118,10 +133,14 @@ class Team:
         tried = {entry.agent for entry in j.entries if entry.step_id == j.failed}
         return [name for name in self.agents if name not in tried]
 
+    def has_another(self, j: Job) -> bool:
+        """Return True if an agent has not tried the step that failed last."""
+        return bool(self.others_for(j))
+
     def reassigned(self, j: Job, _: Any) -> Job:
         """Give the step that failed last to another agent."""
         fittest = self._fittest(j.plan.step(j.failed), self.others_for(j))
-        return retried(replace(j, agents={**j.agents, j.failed: fittest}))
+        return replace(j, agents={**j.agents, j.failed: fittest}).retried()
 
     def _fittest(self, step: Step, names: list[str]) -> str:
         wanted = f"{step.assigned_agent} {step.description} {step.expected_output}"

@@ -77,6 +77,10 @@ class StepWork:
     is_transient: bool = False
 
 
+def output_text(w: StepWork) -> str:
+    return w.output.text if w.output is not None else ""
+
+
 def must_validate(w: StepWork, _: Any) -> bool:
     return w.step.requires_validation
 

@@ -1,0 +1,249 @@
+"""Can the table of an orchestrator be extended, and is it still an orchestrator?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_runs import Driver, everywhere
+from orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
+from support.paths import ROOT
+
+from fsm_agent import Agent
+from fsm_agent.flows import FlowError, FlowSuspended, call, end, failure, subflow, wait
+from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, OrchestratorConfig, Supply
+from fsm_agent.flows.orchestrator.strategy import Remedy
+from fsm_agent.testing import Script
+
+REFUSED = strategy(step("a", requires_validation=True))
+ANEW = as_json(strategy(step("z")))
+
+
+@dataclass(frozen=True)
+class Agreed:
+    by: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    why: str
+
+
+@wait(Agreed, Kept)
+def confirming(j: Job) -> str:
+    return f"Forget {len(j.outputs)} outputs, and begin anew?"
+
+
+def careful(team: Orchestrator) -> Orchestrator:
+    """Return an orchestrator that asks a person before a full redesign."""
+    return team.extended(
+        [
+            team.deciding.done(confirming, of=Remedy.FULL),
+            confirming.done(team.planning, of=Agreed, do=Job.cleared),
+            confirming.done(team.given_up, of=Kept),
+        ]
+    )
+
+
+def made(*said: str, **options: Any) -> Ones:
+    planner = options.pop("planner", ["FULL", ANEW])
+    return Ones(*said, validator=[FAIL], planner=planner, strategy=REFUSED, **options)
+
+
+# Rows of one's own
+
+
+@everywhere
+@pytest.mark.parametrize(("answer", "end"), [(Agreed("ann"), "completed"), (Kept("too dear"), "given_up")])
+def test_a_person_is_asked_before_a_full_redesign(driven: Driver, answer: Any, end: str) -> None:
+    ones = made("A", "Z")
+    team = careful(ones.orchestrator)
+    run = team.seed("x")
+    driven(team.flow, run)
+    assert run.state == "confirming"
+    assert "Forget 0 outputs" in str(run.effects[0].question)
+    run.give(confirming, answer)
+    driven(team.flow, run)
+    assert (run.outcome.state, run.outcome.redesigns) == (end, end == "completed")
+    assert isinstance(run.outcome, OrchestrationResult)
+    assert [asked for asked in ones.decided if "Make a strategy" in asked] == ones.decided[1:]
+
+
+def test_the_row_that_another_leaves_nothing_to_is_replaced_and_the_rest_stays() -> None:
+    plain = Orchestrator([Agent(Script(), name="worker")])
+    own = careful(plain)
+    names = {*own.flow.row_names} - {*plain.flow.row_names}
+    assert {name for name in names if own.flow.row_names[name]} == {
+        "deciding --done FULL--> confirming",
+        "confirming --done Agreed--> planning",
+        "confirming --done Kept--> given_up",
+    }
+    assert {*plain.flow.row_names} - {*own.flow.row_names} == {"deciding --done FULL--> planning"}
+    assert "confirming" not in plain.flow.states, "a value: the other is as it was"
+
+
+def test_a_guard_goes_before_the_row_that_it_leaves() -> None:
+    def has_tried_enough(j: Job, works: Any) -> bool:
+        return len(j.journal) + len(works) >= 2
+
+    ones = Ones(*"AAA", validator=[FAIL] * 3, planner=["RETRY"] * 3, strategy=REFUSED)
+    too_dear = failure("too_dear", "two attempts are paid for")
+    team = ones.orchestrator
+    team = team.extended([team.executing.done(too_dear, when=has_tried_enough, do=Job.noted)])
+    result: Any = ended(lambda: team.call("x"))
+    assert (result.state, len(result.journal), result.failed_step) == ("too_dear", 2, "a")
+    assert result.error == "two attempts are paid for; step 'a': validation failed: dull"
+    assert all(entry.at_s > 0 for entry in result.journal)
+
+
+def test_an_end_of_ones_own_is_a_success() -> None:
+    ones = Ones("A", "B")
+    team = ones.orchestrator
+    published = end("published")
+
+    @call(Agent(ones.other, name="press"), str)
+    def publishing(j: Job) -> str:
+        return f"Publish {[*j.outputs]}"
+
+    team = team.extended(
+        [
+            team.executing.done(publishing, when=Job.is_last, do=Job.noted),
+            publishing.done(published),
+            publishing.failed(team.unrecoverable),
+        ]
+    )
+    result = team.call("x", clients={"worker": Script("A"), "press": Script("done")})
+    assert (result.state, result.is_success, result.output) == ("published", True, "A")
+    assert team.call("y", clients={"worker": Script("B"), publishing: Script("done")}).is_success
+
+
+def test_states_that_nothing_leads_to_are_left_out() -> None:
+    team = Orchestrator([Agent(Script(), name="worker")])
+    short = team.extended([team.deciding.done(team.given_up)])
+    assert not {"redesigning", "asking"} & {*short.flow.states}
+    assert {"redesigning", "asking"} < {*team.flow.states}
+
+
+def test_rows_are_added_in_turn() -> None:
+    team = careful(made().orchestrator)
+    twice = team.extended([team.deciding.done(team.given_up, of=Remedy.FULL)])
+    assert "confirming" not in twice.flow.states, "the last goes first, and leaves nothing to the others"
+    assert "confirming" not in twice.changed(name="other").flow.states
+    asks = team.extended([team.deciding.done(team.given_up, of=Remedy.TACTICAL)])
+    assert {"deciding --done FULL--> confirming", "deciding --done TACTICAL--> given_up"} < {*asks.flow.row_names}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (lambda t: [3], "a row is 3: one that a state makes, such as state.done"),
+        (lambda t: [confirming.done(t.planning)], "nothing leads to confirming"),
+        (lambda t: [t.deciding.done(confirming, of=Remedy.FULL)], "confirming has no row for 'done Agreed'"),
+        (lambda t: [t.deciding.done(t.asking), t.deciding.done(t.asking)], "is never taken, since rows before it"),
+        (lambda t: [made().orchestrator.deciding.done(t.asking)], "nothing leads to|two states are called 'deciding'"),
+        (lambda t: [t.deciding.done(end("completed"))], "two states are called 'completed'"),
+        (lambda t: [t.deciding.done(t.executing), t.executing.done(t.deciding)], "an end is reached only by failing"),
+    ],
+)
+def test_mistakes_are_those_of_a_flow(rows: Any, message: str) -> None:
+    team = Orchestrator([Agent(Script(), name="worker")])
+    with pytest.raises(FlowError, match=message):
+        team.extended(rows(team))
+
+
+# It is still an orchestrator
+
+
+def test_what_is_changed_keeps_the_rows() -> None:
+    ones = made("A", "Z")
+    team = careful(ones.orchestrator).changed(config=OrchestratorConfig(min_step_interval_s=5.0), name="other")
+    assert team.name == team.flow.name == "other"
+    assert {"deciding --done FULL--> confirming", "confirming --done Agreed--> planning"} < {*team.flow.row_names}
+    assert "resting --elapsed--> executing" in team.flow.row_names
+    assert team.flow.states["deciding"] is team.deciding
+    with pytest.raises(FlowSuspended) as waiting:
+        team.call("x")
+    assert waiting.value.run.state == "confirming"
+
+
+def test_rows_of_an_orchestrator_lead_from_the_rest_too() -> None:
+    config = OrchestratorConfig(min_step_interval_s=5.0)
+    team = careful(made(config=config).orchestrator)
+    assert "resting --elapsed--> executing" in team.flow.row_names
+    back = team.changed(config=OrchestratorConfig())
+    assert "resting" not in back.flow.states
+
+
+def test_it_is_kept_resumed_replayed_and_restored(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    with pytest.raises(FlowSuspended) as waiting:
+        careful(made("A", store=store).orchestrator).call("x", run_id="r")
+    document = waiting.value.run.snapshot()
+    ones = made("Z", planner=[ANEW], store=store)
+    team = careful(ones.orchestrator)
+    result = team.resume("r", {confirming: Agreed("ann")})
+    assert (result.is_success, result.output, ones.asked) == (True, "Z", ["do it"])
+    assert team.replay("r").record == result.run.record
+    again = made("Z", planner=[ANEW])
+    run = careful(again.orchestrator).restore(document)
+    run.give(confirming, Agreed("ann"))
+    assert careful(again.orchestrator).run(run).output == "Z"
+
+
+CONTINUED = """
+from test_orchestrator_rows import ANEW, Agreed, careful, confirming, made
+import sys
+team = careful(made("Z", planner=[ANEW], store=sys.argv[1]).orchestrator)
+print(team.resume("r", {confirming: Agreed("ann")}).output)
+"""
+
+
+@pytest.mark.long
+def test_another_process_continues_it(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    with pytest.raises(FlowSuspended):
+        careful(made("A", store=store).orchestrator).call("x", run_id="r")
+    tests = ROOT / "tests"
+    code = f"import sys; sys.path[:0] = {[str(tests), str(tests / 'flows'), str(ROOT)]!r}\n{CONTINUED}"
+    done = subprocess.run([sys.executable, "-c", code, store], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "Z\n", done.stderr
+
+
+def test_it_is_a_member_of_another_team() -> None:
+    inner = careful(Ones("inner").orchestrator.changed(name="inner"))
+    planner = Agent(Script(), name="planner")
+    team = Orchestrator([inner], strategy=strategy(step("a", assigned_agent="inner")), planner=planner)
+    assert team.call("x").output == "inner"
+
+
+def test_an_orchestrator_is_a_flow_inside_another() -> None:
+    ones = Ones("A")
+    team = ones.orchestrator
+    inside = subflow("inside", team.flow, lambda task: team.job(task, team.strategy))
+    from fsm_agent.flows import Flow
+
+    around = Flow("around", str, start=inside, rows=[inside.done(end("over"), do=lambda d, j: j.outputs["a"].text)])
+    assert around.call("x").output == "A"
+
+
+def test_people_answer_its_own_questions_by_its_states(tmp_path: Path) -> None:
+    ones = Ones("A", validator=[FAIL], planner=["ASK"], strategy=REFUSED, store=str(tmp_path / "runs.db"))
+    team = careful(ones.orchestrator)
+    for answer, state in ((Supply("mine"), "completed"), (GiveUp("no"), "given_up")):
+        clients = {"worker": Script("A"), "validator": Script(FAIL), "planner": Script("ASK")}
+        with pytest.raises(FlowSuspended):
+            team.call("x", run_id=state, clients=clients)
+        again: Any = answer
+        assert ended(lambda: team.resume(state, {team.asking: again})).state == state  # noqa: B023
+
+
+def test_approval_of_a_step_is_as_before() -> None:
+    plan = strategy(step("a", requires_approval=True, requires_validation=True))
+    team = careful(Ones("A", validator=[PASS], strategy=plan).orchestrator)
+    with pytest.raises(FlowSuspended) as waiting:
+        team.call("x")
+    assert "reviewing" in waiting.value.run.effects[0].key
