@@ -28,7 +28,7 @@ class PendingLines(Sequence[str]):
     Args:
         n: The number of the line before the first.
         before: The digest of that line, or the pending lines that end with it.
-        parts: The key, the outcome and the steps of each entry; the last two are JSON.
+        parts: The key, the outcome, the steps of each entry, and who posted it; the outcome and steps are JSON.
         fence: The fence of the holder.
         signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
     """
@@ -39,7 +39,7 @@ class PendingLines(Sequence[str]):
         self,
         n: int,
         before: str | PendingLines,
-        parts: Sequence[tuple[str, str, str]],
+        parts: Sequence[tuple[str, str, str, str]],
         fence: int,
         signing_key: bytes | None,
     ) -> None:
@@ -102,9 +102,10 @@ class PendingLines(Sequence[str]):
 
     def _write(self, digest: str) -> tuple[list[str], str]:
         lines = list[str]()
-        for n, (key, outcome, steps) in enumerate(self._parts, self._n + 1):
+        for n, (key, outcome, steps, by) in enumerate(self._parts, self._n + 1):
             name = _encoder.encode(key).decode()
-            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps},"fence":{self._fence}'
+            posted = f',"by":{_encoder.encode(by).decode()}' if by else ""
+            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps}{posted},"fence":{self._fence}'
             digest = digest_of(f"{digest}{text}".encode(), self._signing_key)
             lines.append(f'{text},"digest":"{digest}"}}')
         return lines, digest

@@ -228,6 +228,26 @@ class Orchestrator(Runnable):
         run: FlowRun[Job] = self.flow.replay(run_id, **self._by_state(options))
         return run
 
+    @with_options_shown(UnstoredFlowOptions)
+    def at(self, run_id: str, step: int | str | None = None, **options: Unpack[UnstoredFlowOptions]) -> FlowRun[Job]:
+        """Return a stored run as it was after a step, to be read; see `Flow.at`."""
+        run: FlowRun[Job] = self.flow.at(run_id, step, **self._by_state(options))
+        return run
+
+    @with_options_shown(UnstoredFlowOptions)
+    def fork(
+        self,
+        run_id: str,
+        step: int | str | None = None,
+        *,
+        data: Job | None = None,
+        new_run_id: str | None = None,
+        by: str = "",
+        **options: Unpack[UnstoredFlowOptions],
+    ) -> str:
+        """Make another run that continues from a step of a stored run; see `Flow.fork`."""
+        return self.flow.fork(run_id, step, data=data, new_run_id=new_run_id, by=by, **self._by_state(options))
+
     if TYPE_CHECKING:
 
         def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
