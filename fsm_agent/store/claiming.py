@@ -63,7 +63,7 @@ class Definition(NamedTuple):
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
     now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
-    # Takes a process, all entries of its journal and the name of a step, and returns the number of the entry by which the
+    # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
     # process came there.  None: its steps have no names.
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 

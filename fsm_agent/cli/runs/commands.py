@@ -1,7 +1,7 @@
 """The commands ``fsm-agent runs …``.
 
-All but `replay`, `resume` and some forks need no code of an agent: they read journals and post letters.  More than 300 lines,
-because the options of a command are the parameters of its function.
+All but `replay`, `resume` and some forks need no code of an agent: they read journals and post letters.  More than 300
+lines, because the options of a command are the parameters of its function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The effects that only flows have, such as a person's answer and the end of a state's time, and edits of their data."""
+"""The effects that only flows have, such as a person's answer and the end of a state's time; edits of their data."""
 
 from __future__ import annotations
 
