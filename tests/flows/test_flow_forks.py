@@ -31,7 +31,6 @@ from fsm_agent.flows import (
     flow_diagram,
     renamed,
     run_diagram,
-    snapshot,
     subflow,
     wait,
 )
@@ -54,8 +53,8 @@ def is_refused(d: Letter, a: str) -> bool:
     return a != "fine"
 
 
-def written(text: str) -> Callable[[Letter, Any], Letter]:
-    return lambda d, a: replace(d, text=text)
+def noted(d: Letter) -> str:
+    return "x"
 
 
 sent: list[tuple[str, str]] = []
@@ -131,7 +130,7 @@ def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
         ("writing", "Dear one", 1),
         ("review", "Dear two", 1),
     ]
-    assert snapshot(flow.at("a", 4)) == snapshot(flow.at("a")) == snapshot(flow.replay("a"))
+    assert flow.at("a", 4).snapshot() == flow.at("a").snapshot() == flow.replay("a").snapshot()
     assert flow.at("a", 2).outcome.output.text == "Dear one"
 
 
@@ -140,7 +139,7 @@ def test_a_run_is_seen_as_each_state_was_entered(store: Any) -> None:
     for name, step in {"writing#1": 1, "review#2": 2, "writing#3": 3, "review#4": 4}.items():
         run = flow.at("a", name)
         assert (run.record.here, run.journal.n) == (name, step)
-        assert snapshot(run) == snapshot(flow.at("a", step))
+        assert run.snapshot() == flow.at("a", step).snapshot()
 
 
 @pytest.mark.parametrize(
@@ -182,9 +181,9 @@ def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> No
     assert sent == []
 
 
-def test_a_run_is_read_while_another_drives_it(store: Any) -> None:
-    """No lease is needed, and none taken."""
-    flow = letters(store)
+def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
+    """No lease is needed, and none taken.  A store in memory is written to when the run rests."""
+    flow = letters(tmp_path / "runs.db")
     seen: list[Any] = []
 
     def peek(question: Any) -> str:
@@ -200,10 +199,12 @@ def test_a_run_is_read_while_another_drives_it(store: Any) -> None:
 
 
 def test_a_run_that_failed_is_read_without_its_failure() -> None:
-    broken = execute(name="broken")(lambda d: 1 / 0)
-    flow = Flow("breaks", Letter, start=broken, rows=[broken.failed(failure("bad", "it broke"))], store=MemoryStore())
-    with pytest.raises(FlowError):
-        Flow("breaks", Letter, start=broken, rows=[])
+    def divided(d: Letter) -> float:
+        return 1 / 0
+
+    broken = execute(name="broken")(divided)
+    rows = [broken.done(end("over")), broken.failed(failure("bad", "it broke"))]
+    flow = Flow("breaks", Letter, start=broken, rows=rows, store=MemoryStore())
     with pytest.raises(FlowFailed):
         flow.call(Letter(), run_id="a")
     run = flow.at("a")
@@ -212,8 +213,8 @@ def test_a_run_that_failed_is_read_without_its_failure() -> None:
 
 
 def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
-    note = execute(name="note")(lambda d: "x")
-    none = each("none", execute(name="one")(lambda d: "x"), lambda d: ())
+    note = execute(name="note")(noted)
+    none = each("none", execute(name="one")(noted), lambda d: ())
     ask = wait(str, name="ask")(lambda d: "?")
     rows = [note.done(none), none.done(ask), ask.done(end("over"))]
     flow = Flow("empty", Letter, start=note, rows=rows, store=MemoryStore())
@@ -259,7 +260,7 @@ def test_a_fork_continues_and_its_run_does_not_notice(drive: str, store: Any) ->
     assert (result.state, result.output) == ("over", Letter("rain", "Dear one"))
     assert sent == [("b/sending#3", "Dear one")]
     assert flow.runs.store.load("a") == before
-    assert snapshot(flow.replay("b")) == snapshot(flow.at("b"))
+    assert flow.replay("b").snapshot() == flow.at("b").snapshot()
 
 
 def test_keys_of_functions_never_repeat_those_of_the_run(store: Any) -> None:
@@ -283,8 +284,8 @@ def test_the_ids_of_all_that_is_inside_are_those_of_the_fork(store: Any) -> None
     flow = Flow("outer", Letter, start=many, rows=[many.done(end("over"))], store=store)
     with suppress(FlowSuspended):
         flow.call(Letter("a"), run_id="a")  # the name of the run is text in the data, too
-    name = flow.fork("a", 3)
-    for run in (flow.at(name), flow.replay(name), flow.at("a", 3).forked()):
+    name = flow.fork("a", 1)
+    for run in (flow.at(name), flow.replay(name), flow.at("a", 1).forked()):
         ids: list[str] = []
 
         def note(record: Any, ids: list[str] = ids) -> None:
@@ -363,7 +364,7 @@ def test_an_agent_is_asked_anew_about_other_data(store: Any) -> None:
     assert script.requests[-1].messages[-1].text == "Write about snow, round 0."
     assert flow.at(name).data == Letter("snow", "Dear snow")
     assert triggers(flow.at(name)) == ["begun", "edited", "done"]
-    assert snapshot(flow.replay(name)) == snapshot(flow.at(name))
+    assert flow.replay(name).snapshot() == flow.at(name).snapshot()
 
 
 def test_what_was_used_before_an_edit_was_used(store: Any) -> None:
@@ -501,9 +502,10 @@ def test_a_fork_whose_maker_died_is_finished_by_who_finds_it(data: Letter | None
 def test_a_damaged_journal_is_not_shown(tmp_path: Path) -> None:
     flow = reviewed(tmp_path / "runs.db")
     flow.runs.close()
+    second = "place & 4294967295 = 2"
     with sqlite3.connect(tmp_path / "runs.db") as connection:
-        (line,) = connection.execute("select line from entry where n = 2").fetchone()
-        connection.execute("update entry set line = ? where n = 2", (line.replace("Dear one", "Dear me!"),))
+        (line,) = connection.execute(f"select line from journal where {second}").fetchone()
+        connection.execute(f"update journal set line = ? where {second}", (line.replace("Dear one", "Dear me!"),))
     flow = letters(tmp_path / "runs.db")
     assert flow.at("a", 1).state == "writing"
     with pytest.raises(JournalError, match="entry 2 is damaged"):
@@ -558,7 +560,7 @@ def test_steps_that_the_present_code_takes_otherwise_are_refused_with_what_can_b
     rows = [writing.done(sending), review.done(end("over")), sending.done(review)]  # type: ignore[attr-defined]
     changed = Flow("letters", Letter, start=flow.start, rows=rows, store=flow.runs)
     assert changed.at("a").state == "review"
-    with pytest.raises(ReplayError, match="from step 4 on, where it has rested, it can be read and"):
+    with pytest.raises(ReplayError, match="from step 4 on, where it has rested, the run can be read and"):
         changed.at("a", 3)
     name = changed.fork("a", data=Letter("snow", "Dear snow"))
     assert changed.resume(name, {review: "fine"}).state == "over"
@@ -577,9 +579,12 @@ def test_pictures_show_an_edit() -> None:
 
 def test_the_fingerprint_of_a_flow_does_not_know_of_edits() -> None:
     """Else each run from before there were edits would seem to be of another definition."""
-    note = execute(name="note")(lambda d: "x")
+    note = execute(name="note")(noted)
     flow = Flow("one", Letter, start=note, rows=[note.done(end("over"))])
-    assert flow.fingerprint == "FINGERPRINT"
+    without = replace(flow)
+    vars(without)["entries"] = tuple([entry for entry in flow.entries if entry.event != "edited"])
+    assert without.entries != flow.entries
+    assert without.fingerprint == flow.fingerprint
 
 
 def test_an_edit_is_a_row_of_the_table() -> None:
@@ -597,7 +602,7 @@ def test_who_answered_is_in_the_journal(store: Any) -> None:
     name = flow.fork("a", 4)
     copied = [json.loads(line) for line in flow.runs.store.load(name).lines]
     assert [line.get("by") for line in copied] == [None, None, "ann", None]
-    assert snapshot(flow.replay("a")) == snapshot(flow.at("a"))
+    assert flow.replay("a").snapshot() == flow.at("a").snapshot()
 
 
 def test_a_fork_of_another_process_is_continued_there(tmp_path: Path) -> None:
@@ -610,5 +615,5 @@ def test_a_fork_of_another_process_is_continued_there(tmp_path: Path) -> None:
         "print(flow.at('b').data.text, flow.resume('b', {flow.states['review']: 'fine'}).state, sent)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
-    assert done.stdout.strip() == "Dear snow over [('b/sending#4', 'Dear snow')]"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    assert done.stderr + done.stdout.strip() == "Dear snow over [('b/sending#4', 'Dear snow')]"

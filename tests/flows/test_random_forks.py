@@ -15,7 +15,7 @@ from random_flows import RandomFlows
 from timed_flows import Log, freed
 
 from fsm_agent import MemoryStore, Runs
-from fsm_agent.flows import Flow, FlowFailed, snapshot
+from fsm_agent.flows import Flow, FlowFailed
 from fsm_agent.flows.definition.states import LiveState
 
 __all__ = ["freed"]
@@ -40,7 +40,7 @@ def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> l
         if edit is not None and not isinstance(flow.states.get(past.state), LiveState):
             continue
         name = flow.fork("one", step, data=edit, by="ann", new_run_id=f"{step} {edit}")
-        if snapshot(flow.replay(name)) != snapshot(flow.at(name)):
+        if flow.replay(name).snapshot() != flow.at(name).snapshot():
             wrong.append(f"{name}: its snapshot is another record than its journal")
         if past.record.trace and flow.at(name).record.trace[: len(past.record.trace)] != past.record.trace[:]:
             wrong.append(f"{name}: it has another beginning")
