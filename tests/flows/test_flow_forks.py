@@ -387,6 +387,8 @@ def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
     assert same.deadline.at_s == began_s + 100.0
     assert edited.deadline.at_s == began_s + 160.0
     assert flow.runs.store.load(edited.journal.run).run.due_s == began_s + 160.0
+    assert flow.at("a").forked().deadline.at_s == began_s + 100.0
+    assert flow.at("a").forked(Letter("snow")).deadline.at_s == began_s + 160.0
 
 
 def test_data_of_another_type_are_refused(store: Any) -> None:
