@@ -23,7 +23,7 @@ from fsm_agent.agents.arguments import (
 )
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CallOptions, ResumeOptions
+from fsm_agent.agents.options import CallOptions, ReadOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
@@ -501,7 +501,7 @@ class Agent(CallVerbs[Deps, Out], Classifying):
             raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
         return runs_of(self.store)
 
-    @with_options_shown(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ReadOptions)
     def definition(self, **options: Any) -> Definition:
         check_resume_options(options)
         return definition_of(self, options)

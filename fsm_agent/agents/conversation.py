@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import check_resume_options
-from fsm_agent.agents.options import CallOptions, ResumeOptions
+from fsm_agent.agents.options import CallOptions, ReadOptions
 from fsm_agent.agents.persistence import attach_journal, definition_of
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
@@ -134,7 +134,7 @@ class Conversation(CallVerbs[Deps, Out]):
     def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
         return self.agent.listener_to(process)
 
-    @with_options_shown(ResumeOptions, without=("by", "sink"))
+    @with_options_shown(ReadOptions)
     def definition(self, **options: Any) -> Definition:
         check_resume_options(options)
         return definition_of(self.agent, options, self._keep)

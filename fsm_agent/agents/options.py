@@ -69,24 +69,32 @@ class CallOptions(_UnstoredOptions[Deps], total=False):
 CALL_OPTIONS = CallOptions.__optional_keys__
 
 
-class ResumeOptions(_UnstoredOptions[Deps], total=False):
-    """The options of `resume`, beside the answers; None: what the run began with.
+class ReadOptions(_UnstoredOptions[Deps], total=False):
+    """The options of `replay`, `at` and `fork`: what the call of a run is made with; None: what the run began with.
 
     Attributes:
         prompt: The prompt of the task, if it had its own.
         on_change: What to do if the prompt has changed since the run began: log it and set the result's
             ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
-        by: Who answers, for people.
-        sink: Receives every event.
     """
 
     prompt: Prompt[Any] | None
     on_change: OnChange
+
+
+RESUME_OPTIONS = ReadOptions.__optional_keys__
+
+
+class ResumeOptions(ReadOptions[Deps], total=False):
+    """The options of `resume`, beside the answers.
+
+    Attributes:
+        by: Who answers, for people.
+        sink: Receives every event.
+    """
+
     by: str
     sink: Callable[[Event], Any] | None
-
-
-RESUME_OPTIONS = ResumeOptions.__optional_keys__ - {"by", "sink"}
 
 
 class MapOptions(CallOptions[Deps], total=False):

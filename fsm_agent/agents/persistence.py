@@ -133,7 +133,7 @@ def definition_of(
 
     Args:
         agent: The agent.
-        options: `ResumeOptions`, over those in the header: ``prompt``, ``args``, ``parser_args``, ``deps``, ``model``,
+        options: `ReadOptions`, over those in the header: ``prompt``, ``args``, ``parser_args``, ``deps``, ``model``,
             ``on_change``.
         keep: The passes of a conversation; None: the agent's.
     """

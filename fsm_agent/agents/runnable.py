@@ -94,6 +94,14 @@ class Runnable(ABC):
         """Return the process of a stored run, rebuilt from its whole journal."""
 
     @abstractmethod
+    def at(self, *args: Any, **options: Any) -> Any:
+        """Return the process of a stored run as it was after a step, to be read."""
+
+    @abstractmethod
+    def fork(self, *args: Any, **options: Any) -> str:
+        """Make another run that continues from a step of a stored run; return its name."""
+
+    @abstractmethod
     def map(self, *args: Any, **options: Any) -> TaskResults[Any]:
         """Do many tasks in threads, and return their ends in the order of the tasks."""
 

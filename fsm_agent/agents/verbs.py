@@ -11,7 +11,15 @@ from fsm_agent._internal.generics import New
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import unknown_option
 from fsm_agent.agents.hooks import listener_of
-from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, CallOptions, MapOptions, Progress, ResumeOptions
+from fsm_agent.agents.options import (
+    CALL_OPTIONS,
+    CONCURRENCY,
+    CallOptions,
+    MapOptions,
+    Progress,
+    ReadOptions,
+    ResumeOptions,
+)
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -190,13 +198,13 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         result: CallResult[Out] = await self._aresume(run_id, answers, options)
         return result
 
-    @with_options_shown(ResumeOptions, without=("by", "sink"))
-    def replay(self, run_id: str, **options: Unpack[ResumeOptions[Deps]]) -> AgentCall[Out]:
+    @with_options_shown(ReadOptions)
+    def replay(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
         """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
-            options: Those of `ResumeOptions`, but for ``by`` and ``sink``.
+            options: Those of `ReadOptions`.
 
         Raises:
             JournalError: The journal is damaged, foreign or forged.
@@ -204,6 +212,59 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """
         call: AgentCall[Out] = self.runs.replay(run_id, self.definition(**options))
         return call
+
+    @with_options_shown(ReadOptions)
+    def at(self, run_id: str, step: int | None = None, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
+        """Return the call of a stored run as it was after a step, to be read: its ``state``, ``record``, ``outcome``.
+
+        The run is left alone, and another driver may continue it meanwhile.  The call takes no step: `fork` makes a run
+        that does.
+
+        Args:
+            run_id: The run.
+            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first;
+                None: as it is now.
+            options: Those of `ReadOptions`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It has no such step.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        call: AgentCall[Out] = self.runs.at(run_id, step, self.definition(**options))
+        return call
+
+    @with_options_shown(ReadOptions)
+    def fork(
+        self,
+        run_id: str,
+        step: int | None = None,
+        *,
+        new_run_id: str | None = None,
+        by: str = "",
+        **options: Unpack[ReadOptions[Deps]],
+    ) -> str:
+        """Make another run that continues from a step of a stored run; return its name.
+
+        Nothing is driven: ``resume(name)`` does that, also of another agent of this name, with another model or other
+        functions.  What lies before the step is not done again; what comes after it is, in earnest.
+
+        Args:
+            run_id: The run, which stays as it is.
+            step: As of `at`.
+            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
+            by: Who forks it, for people.
+            options: Those of `ReadOptions`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunExists: Another run has the name of the fork.
+            UsageError: It has no such step, or is in the midst of a function that must not run twice.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        return self.runs.fork(run_id, step, new_run_id, self.definition(**options), by=by)
 
     if TYPE_CHECKING:
 

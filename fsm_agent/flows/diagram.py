@@ -25,7 +25,7 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.definition.table import TableEntry
+from fsm_agent.flows.definition.table import EDITED, TableEntry
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.flow_process import FlowProcess
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -106,7 +106,9 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()
     _draw(flow, drawn, "", "")
-    visits = Counter(step.to for step in trace if step.source != step.to or step.trigger.startswith("done"))
+    entered = [step for step in trace if step.source != step.to or step.trigger.startswith(("done", EDITED))]
+    visits = Counter(step.to for step in entered)
+    edited = {step.to for step in entered if step.trigger == EDITED}
     spent = _spent(trace)
     current = _current(run, "")
     known = {node.id for node in drawn.nodes}
@@ -134,7 +136,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     edges += [
         Edge(source=source, target=to, lines=tuple(labels[source, to]), times=times)
         for (source, to), times in taken.items()
-        if (source, to) not in drawn_ways and source != to
+        if (source, to) not in drawn_ways and (source != to or source in edited)
     ]
     verb = "ended" if run.record.ending is not None else "waits"
     ending = run.record.ending

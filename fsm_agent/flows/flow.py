@@ -25,6 +25,7 @@ from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, ch
 from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
 from fsm_agent.flows.definition.table import (
     CANCELLED,
+    EDITED,
     EXPIRED,
     FAILED,
     TableEntry,
@@ -164,7 +165,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     @cached_property
     def fingerprint(self) -> str:
         """A fingerprint of its table, and of the prompts of its agents."""
-        rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries]
+        rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
         text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

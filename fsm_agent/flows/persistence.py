@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from fsm_agent._internal.values import Value, from_json, to_json
-from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.errors import JournalError, SnapshotError, UsageError, hint
 from fsm_agent.flows.definition.json_text import describe_json_error
+from fsm_agent.flows.process.flow_process import NOTES
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.process.record import step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.machine.journal import VERSION, Header, Journal
+from fsm_agent.machine.journal import VERSION, Header, Journal, line_of
 from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+
+SHOWN_STEPS = 10  # of those that a run has entered, in an error
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
@@ -64,7 +68,38 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
-    return Definition(flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock.now)
+    return Definition(
+        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock.now, entry_of=entry_of
+    )
+
+
+def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
+    """Return the number of the entry by which a run has entered a state.
+
+    Args:
+        run: The run, as it was at any time after that.
+        lines: The entries of its journal.
+        step: The name of the step, such as ``"review#3"``.
+
+    Raises:
+        UsageError: It has not entered this state.
+    """
+    entered = [n for n, taken in enumerate(run.record.trace) if taken.trigger not in NOTES]
+    names = {step_name(run.record.trace[n].to, number): n for number, n in enumerate(entered, 1)}
+    if step not in names:
+        known = ", ".join([*names][-SHOWN_STEPS:]) or "none"
+        raise UsageError(f"{run} has not entered {step!r}: {known} would be right{hint(step, names)}")
+    own = 0
+    for number, line in enumerate(lines, 1):  # an entry may hold several steps of the run itself, or none
+        own += sum([not path for path, _ in line_of(line).steps])
+        if own <= names[step]:
+            continue
+        if any(names[step] < n < own for n in entered):
+            raise UsageError(
+                f"{run} entered {step!r} and left it in one entry: step {number}, which is that, would be right"
+            )
+        return number
+    raise JournalError(f"the journal of {run} has fewer steps than its trace")
 
 
 def _seeded(flow: Flow[Any], header: Header) -> Any:
@@ -85,5 +120,6 @@ def request_differences(one: Header, other: Header) -> list[str]:
         "data": seeds,
         "extra": [one.extra, other.extra],
         "agent": [one.agent, other.agent],
+        "run that it is a fork of": [one.forked, other.forked],
     }
     return [name for name, (ours, theirs) in compared.items() if ours != theirs]

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Map
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress
 from fsm_agent.agents.persistence import run_name, runs_of
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.process import forking
     from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Definition
     from fsm_agent.store.runs import Runs
+else:
+    forking = deferred("fsm_agent.flows.process.forking")
 
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 
@@ -256,6 +260,69 @@ class FlowVerbs(Runnable, Generic[D]):
         """
         run: FlowRun[D] = self.runs.replay(run_id, self.definition(**options))
         return run
+
+    @with_options_shown(UnstoredFlowOptions)
+    def at(self, run_id: str, step: int | str | None = None, **options: Unpack[UnstoredFlowOptions]) -> FlowRun[D]:
+        """Return a stored run as it was after a step, to be read: its ``data``, ``state``, ``record``, ``outcome``.
+
+        The run is left alone, and another driver may continue it meanwhile.  What is returned takes no step: `forked`
+        makes a run of it that does, in no store, and `fork` one in the store.
+
+        Args:
+            run_id: The run.
+            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first.
+                Or the name of a step, such as ``"review#3"``: as it was when this state had been entered.  None: as it
+                is now.
+            options: ``deps`` and ``clients``.
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It has no such step.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        run: FlowRun[D] = self.runs.at(run_id, step, self.definition(**options))
+        return run
+
+    @with_options_shown(UnstoredFlowOptions)
+    def fork(
+        self,
+        run_id: str,
+        step: int | str | None = None,
+        *,
+        data: D | None = None,
+        new_run_id: str | None = None,
+        by: str = "",
+        **options: Unpack[UnstoredFlowOptions],
+    ) -> str:
+        """Make another run that continues from a step of a stored run; return its name.
+
+        Nothing is driven: ``resume(name)`` does that.  The fork rests as its run did at this step: a worker takes it up
+        when a question of it is answered, or when a time of it has come.  What lies before the step is not done again;
+        what comes after it is, in earnest.
+
+        Args:
+            run_id: The run, which stays as it is.
+            step: As of `at`.
+            data: Other data, with which the state is entered anew; see `FlowRun.forked`.  None: the same.
+            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
+            by: Who forks it and changes the data, for people.
+            options: ``deps`` and ``clients``.
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunExists: Another run has the name of the fork.
+            FlowError: The data are of another type.
+            UsageError: It has no such step, or no state there that could be entered anew with ``data``; or it is in the
+                midst of a function that must not run twice.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        definition = self.definition(**options)
+        run: FlowRun[D] = self.runs.at(run_id, step, definition)
+        assert run.journal is not None
+        edit = "" if data is None else forking.edit_json(run, data, by)
+        return self.runs.fork(run_id, run.journal.n, new_run_id, definition, by=by, edit=edit)
 
     if TYPE_CHECKING:
 

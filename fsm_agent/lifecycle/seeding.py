@@ -166,6 +166,8 @@ _WORDS = {  # for fields, as a caller knows them
     "is_attended": "approve",
     "is_checked": "check",
     "forked": "run that it is a fork of",
+    "forked_by": "run that it is a fork of",
+    "edit": "run that it is a fork of",
 }
 
 

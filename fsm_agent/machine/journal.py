@@ -1,8 +1,8 @@
 """Journals: the events of a process, of which its record is the fold.
 
 A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON, the steps that
-were taken, the fence of the holder that wrote it, and a digest of the line before and its own line.  The first digest
-is that of the header.  Times are in the outcomes.
+were taken, who answered, the fence of the holder that wrote it, and a digest of the line before and its own line.  The
+first digest is that of the header.  Times are in the outcomes.
 
 Without a signing key, the digests reveal damage, but not a forger who computes them again.  With a key they are HMACs.
 A journal whose end was cut off is a valid earlier journal.
@@ -51,6 +51,8 @@ class Header(Value, frozen=True, kw_only=True):
     turn: int = 0  # the number of the turn, from 1
     follows: str = ""  # the run before it in its conversation
     forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
+    forked_by: str = ""  # who has forked it, for people
+    edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
 
 
@@ -61,6 +63,7 @@ class Line(Value, frozen=True, kw_only=True):
     key: str = ""
     outcome: msgspec.Raw
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
+    by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
     fence: int = 0
 
 
@@ -75,6 +78,7 @@ class Entry(Value, frozen=True):
     outcome: str  # JSON
     steps: str  # JSON, as `steps_json` and `own_step_json` write it
     record: Any  # the record after it
+    by: str = ""  # who posted the outcome
 
 
 class Journal:
@@ -157,6 +161,29 @@ class Journal:
         return self.record
 
 
+class PastJournal(Journal):
+    """The journal of a process as it was after an entry: the process can be read, and takes no step."""
+
+    __slots__ = ()
+
+    def add(self, entry: Entry, before: Any) -> None:
+        """Refuse an entry.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Why the process takes no step, and what would be right."""
+        return (
+            f"the run {self.run!r} as it was after entry {self.n} is to be read, and takes no step:"
+            f" fork({self.run!r}, step={self.n}) makes a run that continues from there, and resume({self.run!r})"
+            " continues the run itself"
+        )
+
+
 class Chain:
     """The digests of a journal, line by line.
 
@@ -189,7 +216,7 @@ class Chain:
 
     def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
         """Return the next entries as lines that are written at the first read."""
-        parts = [(entry.key, entry.outcome, entry.steps) for entry in entries]
+        parts = [(entry.key, entry.outcome, entry.steps, entry.by) for entry in entries]
         self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
@@ -232,7 +259,7 @@ class PendingLines(Sequence[str]):
     Args:
         n: The number of the line before the first.
         before: The digest of that line, or the pending lines that end with it.
-        parts: The key, the outcome and the steps of each entry; the last two are JSON.
+        parts: The key, the outcome, the steps of each entry, and who posted it; the outcome and steps are JSON.
         fence: The fence of the holder.
         signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
     """
@@ -243,7 +270,7 @@ class PendingLines(Sequence[str]):
         self,
         n: int,
         before: str | PendingLines,
-        parts: Sequence[tuple[str, str, str]],
+        parts: Sequence[tuple[str, str, str, str]],
         fence: int,
         signing_key: bytes | None,
     ) -> None:
@@ -306,9 +333,10 @@ class PendingLines(Sequence[str]):
 
     def _write(self, digest: str) -> tuple[list[str], str]:
         lines = list[str]()
-        for n, (key, outcome, steps) in enumerate(self._parts, self._n + 1):
+        for n, (key, outcome, steps, by) in enumerate(self._parts, self._n + 1):
             name = _encoder.encode(key).decode()
-            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps},"fence":{self._fence}'
+            posted = f',"by":{_encoder.encode(by).decode()}' if by else ""
+            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps}{posted},"fence":{self._fence}'
             digest = digest_of(f"{digest}{text}".encode(), self._signing_key)
             lines.append(f'{text},"digest":"{digest}"}}')
         return lines, digest

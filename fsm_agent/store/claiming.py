@@ -24,7 +24,7 @@ from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
 from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
-from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, fold, header_of, is_signed
+from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, PastJournal, fold, header_of, is_signed
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
@@ -63,6 +63,9 @@ class Definition(NamedTuple):
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
     now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
+    # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
+    # process came there.  None: its steps have no names.
+    entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
 
 Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
@@ -96,9 +99,12 @@ class Claiming:
         Raises:
             RunExists: Another run has this name.
             RunBusy: Another holder drives the run.
+            UsageError: The process is one of `Runs.at`, to be read.
         """
         journal = process.journal
         assert journal is not None
+        if isinstance(journal, PastJournal):
+            raise UsageError(journal.refusal)
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
@@ -186,6 +192,7 @@ class Claiming:
                 self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
                 return self._fold_run(loaded, definition), None
             process = self._fold_run(loaded, definition)
+            self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
             if (problem := _find_lost_approval(process, loaded.posts)) is not None:
@@ -323,6 +330,13 @@ class Claiming:
         except (zlib.error, ValueError) as error:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
+    def _complete_fork(self, process: Process, loaded: Loaded, definition: Definition) -> None:
+        """Take the step of the edit of a fork that has no more than the common entries."""
+        # As `_copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
+        header = header_of(loaded.header)
+        if header.forked is not None and header.forked[1] == loaded.run.n:
+            apply_edit(process, header, definition)
+
     def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
         # `fork` creates the run and copies the entries in two commits.  If it dies in between, the first holder of the
@@ -333,7 +347,7 @@ class Claiming:
         source = self.store.load(forked[0])
         before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
         taken = [before.verified(line) for line in source.lines[: forked[1]]]
-        lines = after.written([_rename_entry(line, lease.run) for line in taken], lease.fence)
+        lines = after.written([renamed_entry(line, lease.run) for line in taken], lease.fence)
         self.store.append(lease, 0, lines)
         return lease.changed(n=len(lines))
 
@@ -372,12 +386,18 @@ def _head_before(journal: Journal) -> Head | None:
     return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
 
 
-def _rename_entry(line: Line, name: str) -> Entry:
+def renamed_entry(line: Line, name: str) -> Entry:
     """Return an entry for the copy of a run: its start holds the name of the copy."""
     outcome = bytes(line.outcome).decode()
     if line.key == Begin.prefix:
         outcome = to_json(from_json(outcome, Begun).changed(id=name))
-    return Entry(line.key, outcome, to_json(line.steps), None)
+    return Entry(line.key, outcome, to_json(line.steps), None, line.by)
+
+
+def apply_edit(process: Process, header: Header, definition: Definition) -> None:
+    """Take the step that a person has put behind the common entries of a fork."""
+    if edit := bytes(header.edit):
+        process.advance("", process.decode("", edit).changed(at_s=definition.now()))
 
 
 def holder_name() -> str:

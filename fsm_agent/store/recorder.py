@@ -170,6 +170,8 @@ class StoreRecorder:
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         if error is not None and self._must_stay(post):
             return
+        if error is None and post.by and (entries := self._entries):
+            entries[-1] = entries[-1].changed(by=post.by)  # the entry of the step that has just taken it
         self._took.append(post.id)
         self._update_urgency()
         if error is not None:
@@ -241,9 +243,8 @@ class StoreRecorder:
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
     def _pack_snapshot(self) -> bytes:
-        start = Chain(self._journal.header, self.signing_key).digest
-        document = to_json(Saved(start, self._chain.digest, self._save(self._process)))
-        return zlib.compress((signed(document, self.signing_key) if self.signing_key else document).encode(), 1)
+        saved = self._save(self._process)
+        return packed_snapshot(self._journal.header, self._chain.digest, saved, self.signing_key)
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
         """Note that a batch is on disk; return whether there are posts to fetch."""
@@ -349,6 +350,12 @@ class StoreRecorder:
             self._is_reported = True
             self._update_urgency()
             raise self.lost
+
+
+def packed_snapshot(header: str, digest: str, document: str, signing_key: bytes | None) -> bytes:
+    """Return the document of a process after the entry with a digest, for `Store.append`."""
+    text = to_json(Saved(Chain(header, signing_key).digest, digest, document))
+    return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 
 def rest_of(process: Process, *, is_stopped: bool) -> Rest:

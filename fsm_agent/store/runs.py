@@ -1,7 +1,7 @@
 """Runs: processes whose journals are kept in a store.
 
 `Runs` is a store with the rules by which runs are kept in it: keys, redaction, leases.  It knows processes, headers and
-posts.  How runs are claimed is in `fsm_agent.store.claiming`.
+posts.  How runs are claimed is in `fsm_agent.store.claiming`, how they are forked in `fsm_agent.store.forking`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import msgspec
 from fsm_agent._internal.values import to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Outcome
-from fsm_agent.lifecycle.seeding import on_its_own
-from fsm_agent.machine.journal import header_of
 from fsm_agent.mistakes import check
-from fsm_agent.store import checks, conversation_turns, pruning
-from fsm_agent.store.claiming import Claiming, Definition
-from fsm_agent.store.errors import RunExists
+from fsm_agent.store import checks, pruning
+from fsm_agent.store.claiming import Definition
+from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.recorder import Posted
-from fsm_agent.store.store import Rest, Run
+from fsm_agent.store.store import Run
 
 
-class Runs(Claiming):
+class Runs(Forking):
     """The runs of agents, in a store.
 
     Args:
@@ -58,34 +56,6 @@ class Runs(Claiming):
         """
         loaded = self.store.load(run, after=0)
         return self._fold_run(loaded.changed(snapshot=None), definition)
-
-    def fork(self, run: str, at: int, name: str) -> None:
-        """Copy a run up to an entry; the copy is not due before it is resumed.
-
-        Args:
-            run: The name of the run.
-            at: The number of the last entry to copy.
-            name: The name of the copy.
-
-        Raises:
-            RunUnknown: The run does not exist.
-            RunExists: A run has the name of the copy already.
-            UsageError: The run has no such entry.
-            JournalError: Its journal is damaged.
-        """
-        loaded = self.store.load(run, after=0)
-        self._check_key(loaded)
-        if not 0 <= at <= len(loaded.lines):
-            raise UsageError(f"the run {run!r} has no entry {at!r} to fork at: it has {len(loaded.lines)}")
-        forked = header_of(loaded.header).changed(forked=(run, at))
-        header = to_json(
-            on_its_own(forked, conversation_turns.messages_before(self, forked)) if forked.conversation else forked
-        )
-        lease = self._create_claimed(name, header, loaded.run.agent)
-        if lease is None:
-            raise RunExists(f"there is a run {name!r} already: this fork was made before")
-        lease = self._copy_entries(lease, self.store.load(name, after=None))
-        self.store.append(lease, lease.n, (), Rest(state="Forked"))
 
     # Posts
 

@@ -114,6 +114,33 @@ def test_check_says_that_all_is_in_order_or_which_row_is_not(here: Path):
     assert "Approve" in failed.stderr
 
 
+def test_a_run_is_shown_as_it_was_and_forked_with_other_data():
+    def runs(*words: str, code: int = 0) -> Any:
+        ended = CliRunner().invoke(app, ["runs", *words, *STORE], prog_name="fsm-agent", catch_exceptions=False)
+        assert ended.exit_code == code, ended.output
+        return ended
+
+    flows("run", "post:letters", '{"about": "rain"}', "--run-id", "one", *STORE, code=3)
+    shown = runs("replay", "one", "--agents", "post:letters", "--step", "drafting#1")
+    assert shown.stdout.startswith("After step 1 the run was in drafting, waiting for drafting#1/model:0.")
+    assert json.loads(shown.stdout.partition("\n")[2]) == {"about": "rain", "text": ""}
+    said = json.loads(runs("replay", "one", "--agents", "post:letters", "--step", "2", "--json").stdout)
+    assert said["data"] == {"about": "rain", "text": "Dear friend"}
+    to = ("fork", "one", "two", "--agents", "post:letters")
+    new = '{"about": "snow", "text": "Dear snow"}'
+    assert runs(*to, "--data", new, "--by", "ann").stdout == "two continues one from step 2\n"
+    shown = runs("show", "two").stdout
+    assert '  edited                by ann: {"about": "snow"' in shown
+    assert "a fork of the run one after its step 2, by ann" in shown
+    header = json.loads(runs("show", "two", "--json").stdout)["header"]
+    assert (header["forked"], header["forked_by"], header["edit"]["by"]) == (["one", 2], "ann", "ann")
+    assert "flow 'letters' was given" in runs(*to[:2], "x", *to[3:], "--data", "3", code=1).stderr
+    flows("answer", "post:letters", "two", "review", '{"by": "bob"}', "--by", "bob", *STORE)
+    ended = flows("run", "post:letters", "--run-id", "two", *STORE).stdout
+    assert (ended.partition("\n")[0], json.loads(ended.partition("\n")[2])) == ("sent", json.loads(new))
+    assert "by bob" in runs("show", "two").stdout
+
+
 def test_the_picture_has_every_state():
     drawn = flows("diagram", "post:letters").stdout
     assert drawn.startswith('---\ntitle: "letters"')

@@ -272,6 +272,55 @@ class TestReplay:
         error = refused("replay", "waits", "--agents", "new_shop:AGENT")
         assert "after entry 4 the run was in 'ToolInterrupt' then, and would be in 'Calling' now" in error
 
+    def test_a_run_is_shown_as_it_was_after_a_step(self, store):
+        begin(store, "one")
+        finish(store, "one", Approved())
+        agents = ["--agents", "support.shop_agent:AGENT"]
+        shown = runs("replay", "one", *agents, "--step", "4")
+        assert shown == "After step 4 the run was in ToolInterrupt, waiting for ask:3.0.\n"
+        said = json.loads(runs("replay", "one", *agents, "--step", "0", "--json"))
+        assert said == {"run": "one", "step": 0, "state": "Seeded", "waits_for": ["begin"]}
+        assert "the run 'one' has no step 8: it has 7 entries" in refused("replay", "one", *agents, "--step", "8")
+        assert "no step 'Calling#1'" in refused("replay", "one", *agents, "--step", "Calling#1")
+
+
+class TestFork:
+    def test_a_fork_is_made_with_the_code_or_without(self, store):
+        begin(store, "one")
+        finish(store, "one", Approved())
+        before = runs("show", "one")
+        assert runs("fork", "one", "two", "--step", "4", "--by", "ann") == "two continues one from step 4\n"
+        agents = ["--agents", "support.shop_agent:AGENT"]
+        assert runs("fork", "one", "three", "--step", "4", *agents) == "three continues one from step 4\n"
+        assert "a fork of the run one after its step 4, by ann" in runs("show", "two")
+        assert "run two of agent 'shop': Forked" in runs("show", "two")
+        assert "ask:3.0 asks (approval): refund(order='A-17'" in runs("show", "three")
+        assert runs("show", "one") == before
+        for name in ("two", "three"):
+            if name == "three":
+                runs("answer", name, "ask:3.0", "--deny", "--reason", "not here", "--by", "bob")
+            agent = shop.shop(store=store)
+            with suppress(CallSuspended):
+                agent.resume(name)
+            agent.runs.close()
+        assert "by bob: not here" in runs("show", "three")
+        entries = json.loads(runs("show", "three", "--json"))["entries"]
+        assert [entry["by"] for entry in entries[:5]] == ["", "", "", "", "bob"]
+        assert "ask:3.0 asks" in runs("show", "two")
+
+    def test_the_last_step_is_the_default(self, store):
+        begin(store, "one")
+        assert runs("fork", "one", "two") == "two continues one from step 4\n"
+
+    def test_what_is_missing_is_told(self, store):
+        begin(store, "one")
+        assert "it needs the code of the flow: --agents" in refused("fork", "one", "two", "--data", "{}", code=2)
+        assert "it needs the code of the flow: --agents" in refused("fork", "one", "two", "--step", "x#1", code=2)
+        agents = ["--agents", "support.shop_agent:AGENT"]
+        assert "has none: a run of a flow has" in refused("fork", "one", "two", "--data", "{}", *agents, code=2)
+        assert "there is a run 'one' already" in refused("fork", "one", "one")
+        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["one"]
+
 
 class TestDiagram:
     def test_the_path_is_drawn(self, store, tmp_path):

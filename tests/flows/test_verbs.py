@@ -22,6 +22,7 @@ from fsm_agent import (
     CallFailed,
     CallSuspended,
     Conversation,
+    Denied,
     Done,
     MemoryStore,
     Prompt,
@@ -40,6 +41,7 @@ from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subfl
 from fsm_agent.flows import call as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Strategy
 from fsm_agent.flows.orchestrator.strategy import Step
+from fsm_agent.store import RunUnknown
 from fsm_agent.testing import Script, call
 
 
@@ -224,6 +226,38 @@ def test_a_run_that_waits_is_resumed_and_replayed(kind: Kind, resumes: str, tmp_
         one.resume("r", dps=3)
 
 
+def test_a_run_of_each_kind_is_read_as_it_was_and_forked(kind: Kind, tmp_path: Path) -> None:
+    if not suspends(kind):
+        pytest.skip("an answer cannot wait for a person: test_roles")
+    one = kind.make(Script(call("erase", path="x"), "HI", "HO"), store=str(tmp_path / "runs.db"))
+    with pytest.raises(kind.suspended):
+        one.call(kind.task, run_id="r")
+    (question,) = one.runs.store.load("r").run.waits
+    before = one.runs.store.load("r")
+    past = one.at("r", before.run.n - 1)
+    assert not [effect for effect in past.effects if effect.key == question.key]
+    waiting = one.at("r")
+    assert [effect.key for effect in waiting.effects] == [question.key]
+    with pytest.raises(UsageError, match="is to be read, and takes no step"):
+        one.run(waiting)
+    with pytest.raises(UsageError, match="is to be read, and takes no step"):
+        waiting.advance(question.key, Approved())
+    assert one.fork("r", new_run_id="f", by="bob") == "f"
+    assert one.fork("r", before.run.n, new_run_id="f", by="bob") == "f"
+    assert one.runs.store.load("r") == before
+    assert [asked.key for asked in one.runs.store.load("f").run.waits] == [question.key]
+    forked = one.resume("f", {question.key: Denied("not here")}, by="bob")
+    assert (forked.output, forked.record.id) == (kind.output("HI"), "f")
+    assert one.replay("f").record == one.at("f").record == forked.record
+    result = one.resume("r", {question.key: Approved()})
+    assert (result.output, result.record.id) == (kind.output("HO"), "r")
+    for verb in (one.at, one.fork):
+        with pytest.raises(UsageError, match="there is no option 'dps'"):
+            verb("r", dps=3)
+        with pytest.raises(RunUnknown):
+            verb("nowhere")
+
+
 def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
     one = kind.make(Script())
     for verb in ("call", "seed", "stream"):
@@ -376,7 +410,8 @@ def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
 
 def test_no_verb_of_a_kind_is_missing() -> None:
     verbs = {name for name in vars(Runnable) if getattr(vars(Runnable)[name], "__isabstractmethod__", False)}
-    assert {"call", "acall", "stream", "astream", "resume", "aresume", "replay", "map", "amap", "seed"} <= verbs
+    assert {"call", "acall", "stream", "astream", "resume", "aresume", "replay", "at", "fork"} <= verbs
+    assert {"map", "amap", "seed"} <= verbs
     for kind in KINDS.values():
         assert isinstance(kind.make(Script()), Runnable)
 

@@ -1,7 +1,7 @@
 """The commands ``fsm-agent runs …``.
 
-All but `replay` and `resume` need no code of an agent: they read journals and post letters.  More than 300 lines,
-because the options of a command are the parameters of its function.
+All but `replay`, `resume` and some forks need no code of an agent: they read journals and post letters.  More than 300
+lines, because the options of a command are the parameters of its function.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import to_builtins
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
@@ -62,11 +64,16 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     RunAgain,
 )
-from fsm_agent.machine.journal import header_of
+from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.private_files import write_private
-from fsm_agent.store.claiming import STUCK_STATE
+from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.process import forking
+else:
+    forking = deferred("fsm_agent.flows.process.forking")
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")
 
@@ -131,18 +138,26 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
 
 
 @app.command()
-def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json = False, debug: Debug = False) -> None:
-    """Fold the whole journal with the agent's present code, and verify every entry."""
+def replay(
+    store: StorePath,
+    run: RunName,
+    agents: AgentsModule,
+    step: Annotated[
+        str | None,
+        typer.Option(help="Only up to this entry, a number; or up to where this step of a flow, as review#3, began."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fold the journal with the agent's present code, and verify every entry; --step shows the run as it was then."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
-        found, prompts = option("--agents", load_runnables, agents)
-        loaded = runs.store.load(run, after=0)
-        header = header_of(loaded.header)
-        by_name = {agent.name: agent for agent in found}
-        if header.agent not in by_name:
-            raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
-        by_path = {prompt.path: prompt for prompt in prompts}
-        call = runs.replay(run, by_name[header.agent].definition_of_run(header, _NO_DEPS, by_path))
-        n, is_same, row = call.journal.chain.n, call.definition == header.definition, loaded.run
+        definition, header = _code_of(runs, run, agents)
+        if step is not None:
+            _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
+            return
+        row = runs.store.load(run).run
+        call = runs.replay(run, definition)
+        n, is_same = call.journal.chain.n, call.definition == header.definition
         if row.holder is None and n == row.n and row.state != STUCK_STATE and str(call.state) != row.state:
             raise ReplayError(
                 f"after entry {n} the run was in {row.state!r} then, and would be in {str(call.state)!r} now"
@@ -155,7 +170,78 @@ def replay(store: StorePath, run: RunName, agents: AgentsModule, as_json: Json =
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
 
 
+def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
+    """Return how a module's agent or flow makes the process of its run, and the header of the run."""
+    found, prompts = option("--agents", load_runnables, agents)
+    header = header_of(runs.store.load(run).header)
+    by_name = {agent.name: agent for agent in found}
+    if header.agent not in by_name:
+        raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
+    by_path = {prompt.path: prompt for prompt in prompts}
+    return by_name[header.agent].definition_of_run(header, _NO_DEPS, by_path), header
+
+
+def _step(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
+    """Show a process as it was: its state, what it waited for, and the data of a flow."""
+    waits = [effect.key for effect in process.effects]
+    report = {"run": process.journal.run, "step": process.journal.n, "state": str(process.state), "waits_for": waits}
+    data = process.flow.data_json(process.data) if hasattr(process, "flow") else None
+    if as_json:
+        screen.line(json_text(report if data is None else {**report, "data": json.loads(data)}))
+        return
+    about = f", waiting for {', '.join(map(one_line, waits))}" if waits else ""
+    screen.prose(f"After step {process.journal.n} the run was in {process.state}{about}.")
+    if data is not None:
+        screen.line(json_text(json.loads(data)))
+
+
 _NO_DEPS: Any = object()  # functions that need some are not run
+
+
+@app.command()
+def fork(
+    store: StorePath,
+    run: RunName,
+    name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
+    step: Annotated[
+        str | None,
+        typer.Option(help="The last entry that both have, a number; or where this step of a flow, as review#3, began."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Other data of a flow: its state is entered anew with them.")
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=completion.agents_here,
+            help="The module with the agent or flow, for --data, the name of a step, and questions of the fork.",
+        ),
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who forks it; by default the user of this OS process.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Make another run that continues from an entry of this one, which stays as it is; nothing is driven."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
+        at, who = None if step is None else _step(step), _user() if by is None else by
+        if agents is None:
+            if data is not None or isinstance(at, str):
+                what = "--data" if data is not None else "--step"
+                raise typer.BadParameter("it needs the code of the flow: --agents MODULE", param_hint=what)
+            runs.fork(run, at, name, by=who)
+        else:
+            definition, _ = _code_of(runs, run, agents)
+            past = runs.at(run, at, definition)
+            if data is not None and not hasattr(past, "flow"):
+                raise typer.BadParameter(f"{past} has none: a run of a flow has", param_hint="--data")
+            edit = "" if data is None else forking.edit_json(past, past.flow.data_of(data), who)
+            runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
+        forked = header_of(runs.store.load(name).header).forked
+        assert forked is not None
+        screen.line(f"{one_line(name)} continues {one_line(run)} from step {forked[1]}")
 
 
 @app.command()
@@ -412,7 +498,7 @@ def _shown_json(reading: RunReading) -> dict[str, Any]:
     trace = reading.trace
     return {
         "run": to_builtins(reading.run),
-        "header": {**to_builtins(reading.header.changed(seed=None)), "seed": reading.seed},
+        "header": {**json.loads(to_json(reading.header)), "seed": reading.seed},
         "verdict": reading.verdict,
         "is_sound": reading.is_sound,
         "entries": [
@@ -421,6 +507,7 @@ def _shown_json(reading: RunReading) -> dict[str, Any]:
                 "key": entry.line.key,
                 "outcome": entry.data,
                 "steps": to_builtins(entry.line.steps),
+                "by": entry.line.by,
                 "fence": entry.line.fence,
                 "context": None if (use := reading.uses.get(entry.line.key)) is None else to_builtins(use),
                 "from": None if trace is None else trace[n].source,

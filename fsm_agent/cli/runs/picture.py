@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -57,7 +58,7 @@ def picture(reading: RunReading) -> RenderableType:
         drawn.append(f"{cell[2]:<{key}}  ").append(f"{cell[3]:<{step}}  ", "bold")
         if context:
             drawn.append(f"{cell[4]:<{context}}  ", "dim")
-        lines.append(drawn.append(one_line(about_of(entry), _ABOUT)))
+        lines.append(drawn.append(one_line(": ".join(filter(None, [_by(entry), about_of(entry)])), _ABOUT)))
     for line in lines:
         line.rstrip()
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -96,9 +97,17 @@ def about_of(entry: EntryRead) -> str:
             return text
         case Injected(messages=messages):
             return "; ".join([message.text for message in messages])
+        case None if entry.kind == "edited":
+            return json.dumps(entry.data.get("data"), ensure_ascii=False)
         case None:
             return f"{entry.kind} {bytes(entry.line.outcome).decode(errors='replace')}"
     return ""
+
+
+def _by(entry: EntryRead) -> str:
+    """Return who posted an outcome, or edited the data."""
+    by = entry.line.by or (entry.data.get("by", "") if entry.kind == "edited" else "")
+    return f"by {by}" if by else ""
 
 
 def _lanes(reading: RunReading) -> list[str]:

@@ -127,7 +127,8 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
         behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
         lines.append((f"turn {header.turn} of the conversation {one_line(header.conversation)!r}{behind}", "dim"))
     if header.forked is not None:
-        lines.append((f"a fork of the run {one_line(header.forked[0])} behind its entry {header.forked[1]}", "dim"))
+        by = f", by {one_line(header.forked_by)}" if header.forked_by else ""
+        lines.append((f"a fork of the run {one_line(header.forked[0])} after its step {header.forked[1]}{by}", "dim"))
     if task := _task(reading.seed):
         lines.append((f"task: {one_line(task)}", ""))
     if header.extra:

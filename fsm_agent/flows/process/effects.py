@@ -1,10 +1,12 @@
-"""The effects that only flows have: a person's answer, the end of a state's time, a function of the data."""
+"""The effects that only flows have, such as a person's answer and the end of a state's time; edits of their data."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fsm_agent._internal.values import to_json
+import msgspec
+
+from fsm_agent._internal.values import Tagged, to_json
 from fsm_agent.flows.definition.states import WaitState
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.effects import RunFunction, Sleep
@@ -37,3 +39,11 @@ class RunOnData(RunFunction, frozen=True, kw_only=True):
     """The result of a state's function, called with the data."""
 
     data: Any
+
+
+class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
+    """The data of a run were changed by a person, in a fork.  Answers no effect: pass it under the key ``""``."""
+
+    data: msgspec.Raw
+    by: str = ""  # who changed them, for people
+    at_s: float = 0.0

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.errors import OutcomeError, UsageError
@@ -28,7 +28,7 @@ from fsm_agent.flows.definition.states import (
     may_be_abandoned,
 )
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData
+from fsm_agent.flows.process.effects import AwaitAnswer, Edited, RunOnData
 from fsm_agent.flows.process.record import FlowProcessRecord
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.call import AgentCall, call_class
@@ -45,6 +45,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
+FlowOutcome: TypeAlias = Outcome | Edited
 NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 BEGINNING = (Begin("begin"),)
 
@@ -285,7 +286,7 @@ class FlowProcess(Parent):
 
     def decode_own(self, key: str, document: bytes | str) -> Any:
         try:
-            return from_json(document, Outcome)
+            return from_json(document, FlowOutcome)
         except ValueError as error:
             raise OutcomeError(f"not an outcome was given for {key!r}: {str(error)[:500]}") from None
 

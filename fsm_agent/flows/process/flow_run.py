@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
+from fsm_agent.flows.definition.table import EDITED
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.document import document_of
-from fsm_agent.flows.process.effects import AwaitAnswer, Timer
+from fsm_agent.flows.process.effects import AwaitAnswer, Edited, Timer
 from fsm_agent.flows.process.flow_process import (
     CHILDREN,
     NOT_BEGUN,
@@ -33,6 +35,9 @@ from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+    from fsm_agent.flows.process import forking
+else:
+    forking = deferred("fsm_agent.flows.process.forking")  # which needs snapshots of runs
 
 D = TypeVar("D")
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
@@ -118,6 +123,25 @@ class FlowRun(FlowProcess, Generic[D]):
     def now_s(self) -> float:
         return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
 
+    def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
+        """Return a run of its own that continues from here: in no store, and with another id, here and inside.
+
+        With other data the present state is entered anew, as the next step, and all of it begins anew: what it waits
+        for, its members, its agent call, its time.  What lies before it stays, and is not done again.  The trace has a
+        step ``edited`` that says who has changed the data.
+
+        Args:
+            data: Other data; None: the same.
+            by: Who changes them, for people.
+
+        Raises:
+            FlowError: The data are of another type.
+            UsageError: The run has not begun, or has ended, and ``data`` are given; or it is in the midst of a function
+                that must not run twice.
+        """
+        fork: FlowRun[D] = forking.forked(self, data, by)
+        return fork
+
     # Answers may have been given to a question of an older version, before the run was upgraded
 
     def advance(self, key: str, outcome: Any) -> None:
@@ -188,6 +212,8 @@ class FlowRun(FlowProcess, Generic[D]):
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         r: FlowRecord = record
+        if type(outcome) is Edited:
+            r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
         trigger, answer, detail, state_result = self._read_outcome(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
@@ -203,6 +229,8 @@ class FlowRun(FlowProcess, Generic[D]):
         kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
+        if kind == EDITED:
+            return kind, None, f"by {outcome.by}" if outcome.by else "", None
         if key == "":
             limit = self.record.limits.deadline_s
             reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")

@@ -1,0 +1,621 @@
+"""Can a run be read as it was, and forked from there, without a trace of it in the run itself?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Context, MemoryStore, Worker
+from fsm_agent.diagrams import render
+from fsm_agent.errors import IllegalTrigger, JournalError, ReplayError, UsageError
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowFailed,
+    FlowSuspended,
+    call,
+    each,
+    end,
+    execute,
+    failure,
+    flow_diagram,
+    renamed,
+    run_diagram,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle import Returned
+from fsm_agent.messages.event import Stepped
+from fsm_agent.store import RunBusy, RunExists, RunUnknown
+from fsm_agent.store.memory import MemoryStore as Memory
+from fsm_agent.store.store import Lease
+from fsm_agent.testing import Script
+
+
+@dataclass(frozen=True)
+class Letter:
+    about: str = ""
+    text: str = ""
+    rounds: int = 0
+
+
+def is_refused(d: Letter, a: str) -> bool:
+    return a != "fine"
+
+
+def noted(d: Letter) -> str:
+    return "x"
+
+
+sent: list[tuple[str, str]] = []
+
+
+def send(d: Letter, context: Context[Any]) -> str:
+    """Send it."""
+    sent.append((context.idempotency_key or "", d.text))
+    return "sent"
+
+
+def letters(store: Any = None, *said: str, **options: Any) -> Flow[Letter]:
+    """A clerk writes, a person reviews, and a function sends."""
+    clerk = Agent(Script(*(said or ("Dear one", "Dear two", "Dear three"))), name="clerk")
+
+    @call(clerk, name="writing")
+    def writing(d: Letter) -> str:
+        return f"Write about {d.about}, round {d.rounds}."
+
+    @wait(str, name="review")
+    def review(d: Letter) -> str:
+        return d.text
+
+    sending = execute(name="sending", once=True)(send)
+    return Flow(
+        "letters",
+        Letter,
+        start=writing,
+        rows=[
+            writing.done(review, do=lambda d, a: replace(d, text=a)),
+            review.done(writing, when=is_refused, do=lambda d, a: replace(d, rounds=d.rounds + 1)),
+            review.done(sending),
+            sending.done(end("over")),
+        ],
+        store=store if store is not None else MemoryStore(),
+        **options,
+    )
+
+
+def reviewed(store: Any = None, *said: str, **options: Any) -> Flow[Letter]:
+    """The flow, with a run "a" that waits for the second review: entries 1 to 4, writing#3 has ended."""
+    sent.clear()
+    flow = letters(store, *said, **options)
+    with suppress(FlowSuspended):
+        flow.call(Letter("rain"), run_id="a")
+    with suppress(FlowSuspended):
+        flow.resume("a", {"answer:review#2": Returned(text='"again"')}, by="ann")
+    return flow
+
+
+def triggers(run: Any) -> list[str]:
+    return [step.trigger for step in run.record.trace]
+
+
+STORES = {"memory": lambda path: MemoryStore(), "file": lambda path: path / "runs.db"}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return STORES[request.param](tmp_path)
+
+
+# To read a run as it was
+
+
+def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
+    flow = reviewed(store)
+    seen = [(run.state, run.data.text, run.data.rounds) for run in (flow.at("a", step) for step in range(5))]
+    assert seen == [
+        ("Seeded", "", 0),
+        ("writing", "", 0),
+        ("review", "Dear one", 0),
+        ("writing", "Dear one", 1),
+        ("review", "Dear two", 1),
+    ]
+    assert flow.at("a", 4).snapshot() == flow.at("a").snapshot() == flow.replay("a").snapshot()
+    assert flow.at("a", 2).outcome.output.text == "Dear one"
+
+
+def test_a_run_is_seen_as_each_state_was_entered(store: Any) -> None:
+    flow = reviewed(store)
+    for name, step in {"writing#1": 1, "review#2": 2, "writing#3": 3, "review#4": 4}.items():
+        run = flow.at("a", name)
+        assert (run.record.here, run.journal.n) == (name, step)
+        assert run.snapshot() == flow.at("a", step).snapshot()
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (5, "the run 'a' has no step 5: it has 4 entries"),
+        (-1, "no step -1"),
+        (True, "no step True"),
+        (2.0, "no step 2.0"),
+        ("review#3", "has not entered 'review#3': writing#1, review#2, writing#3, review#4 would be right"),
+        ("", "has not entered ''"),
+    ],
+)
+def test_a_step_that_is_not_there_is_refused_by_name(step: Any, words: str) -> None:
+    flow = reviewed()
+    for verb in (flow.at, flow.fork):
+        with pytest.raises(UsageError, match=words):
+            verb("a", step)
+
+
+def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> None:
+    flow = reviewed(store)
+    before = flow.runs.store.load("a")
+    review = flow.states["review"]
+    for step in (None, 2, 4, "review#4"):
+        run = flow.at("a", step)
+        record = run.record
+        tries: list[Callable[[], Any]] = [
+            lambda run=run: flow.run(run),
+            lambda run=run: asyncio.run(flow.arun(run)),
+            lambda run=run: list(flow.stream(run)),
+            lambda run=run: run.give(review, "fine"),
+        ]
+        for drive in tries:
+            with pytest.raises(UsageError, match=r"is to be read, and takes no step: fork\('a', step=\d\)"):
+                drive()
+        assert run.record is record
+    assert flow.runs.store.load("a") == before
+    assert sent == []
+
+
+def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
+    """No lease is needed, and none taken.  A store in memory is written to when the run rests."""
+    flow = letters(tmp_path / "runs.db")
+    seen: list[Any] = []
+
+    def peek(question: Any) -> str:
+        seen.append([flow.at("a", step).state for step in (0, 1, 2, None)])
+        with pytest.raises(RunBusy):
+            flow.resume("a")
+        return "fine"
+
+    assert replace(flow, answer=peek, store=flow.runs).call(Letter("rain"), run_id="a").state == "over"
+    assert seen == [["Seeded", "writing", "review", "review"]]
+    assert flow.at("a").state == "over"
+    assert flow.at("a", "review#2").data.text == "Dear one"
+
+
+def test_a_run_that_failed_is_read_without_its_failure() -> None:
+    def divided(d: Letter) -> float:
+        return 1 / 0
+
+    broken = execute(name="broken")(divided)
+    rows = [broken.done(end("over")), broken.failed(failure("bad", "it broke"))]
+    flow = Flow("breaks", Letter, start=broken, rows=rows, store=MemoryStore())
+    with pytest.raises(FlowFailed):
+        flow.call(Letter(), run_id="a")
+    run = flow.at("a")
+    assert (run.state, run.record.ending.detail) == ("bad", "it broke")
+    assert flow.at("a", 1).state == "broken"
+
+
+def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
+    note = execute(name="note")(noted)
+    none = each("none", execute(name="one")(noted), lambda d: ())
+    ask = wait(str, name="ask")(lambda d: "?")
+    rows = [note.done(none), none.done(ask), ask.done(end("over"))]
+    flow = Flow("empty", Letter, start=note, rows=rows, store=MemoryStore())
+    with suppress(FlowSuspended):
+        flow.call(Letter(), run_id="a")
+    assert flow.at("a", "ask#3").journal.n == 2
+    with pytest.raises(UsageError, match="entered 'none#2' and left it in one entry: step 2, which is that"):
+        flow.at("a", "none#2")
+
+
+def test_notes_of_functions_that_must_not_run_twice_are_no_steps_that_were_entered() -> None:
+    flow = reviewed()
+    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    assert triggers(flow.at("a"))[-3:] == ["done", "started", "done"]
+    assert flow.at("a", "sending#5").journal.n == 5
+    assert flow.at("a", "over#6").journal.n == 7
+
+
+# Forks
+
+
+@pytest.mark.parametrize("drive", ["resume", "aresume", "worker"])
+def test_a_fork_continues_and_its_run_does_not_notice(drive: str, store: Any) -> None:
+    flow = reviewed(store)
+    before = flow.runs.store.load("a")
+    assert flow.fork("a", "review#2", new_run_id="b", by="bob") == "b"
+    assert flow.at("b").record.id == "b"
+    fork = flow.runs.store.load("b").run
+    assert (fork.state, [question.key for question in fork.waits], fork.due_s, fork.holder) == (
+        "review",
+        ["answer:review#2"],
+        None,
+        None,
+    )
+    if drive == "worker":
+        flow.runs.answer("b", {"answer:review#2": Returned(text='"fine"')})
+        assert Worker([flow], flow.runs).run(once=True) == 1
+        result = flow.resume("b")
+    elif drive == "aresume":
+        result = asyncio.run(flow.aresume("b", {flow.states["review"]: "fine"}))
+    else:
+        result = flow.resume("b", {flow.states["review"]: "fine"})
+    assert (result.state, result.output) == ("over", Letter("rain", "Dear one"))
+    assert sent == [("b/sending#3", "Dear one")]
+    assert flow.runs.store.load("a") == before
+    assert flow.replay("b").snapshot() == flow.at("b").snapshot()
+
+
+def test_keys_of_functions_never_repeat_those_of_the_run(store: Any) -> None:
+    flow = reviewed(store)
+    for name in ("b", None):
+        name = flow.fork("a", "review#2", new_run_id=name)
+        flow.resume(name, {"answer:review#2": Returned(text='"fine"')})
+    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    run = flow.at("a", "review#2").forked()
+    run.give(flow.states["review"], "fine")
+    flow.run(run)
+    keys = [key for key, _ in sent]
+    assert len(set(keys)) == len(keys) == 4
+    assert not run.journal
+
+
+def test_the_ids_of_all_that_is_inside_are_those_of_the_fork(store: Any) -> None:
+    inner = letters().bound()
+    inside = subflow("inside", replace(inner, store=None), lambda d: d)
+    many = each("many", inside, lambda d: (d, d))
+    flow = Flow("outer", Letter, start=many, rows=[many.done(end("over"))], store=store)
+    with suppress(FlowSuspended):
+        flow.call(Letter("a"), run_id="a")  # the name of the run is text in the data, too
+    name = flow.fork("a", 1)
+    for run in (flow.at(name), flow.replay(name), flow.at("a", 1).forked()):
+        ids: list[str] = []
+
+        def note(record: Any, ids: list[str] = ids) -> None:
+            ids.append(record.id)
+            for child in record.children.values():
+                note(child)
+
+        note(run.record)
+        assert len(ids) == 6
+        assert {id.partition("/")[0] for id in ids} == {run.record.id}
+        assert run.record.id != "a"
+        assert [child.data.about for child in run.record.children["many#1"].children.values()] == ["a", "a"]
+
+
+def test_a_fork_is_made_once(store: Any) -> None:
+    flow = reviewed(store)
+    flow.fork("a", 2, new_run_id="b", by="bob", data=Letter("snow"))
+    before = flow.runs.store.load("b")
+    assert flow.fork("a", "review#2", new_run_id="b", by="bob", data=Letter("snow")) == "b"
+    assert flow.runs.store.load("b") == before
+    others: list[dict[str, Any]] = [{"step": 3}, {"by": "cem"}, {"data": Letter("hail")}, {"data": None}]
+    for other in others:
+        with pytest.raises(RunExists, match="there is a run 'b' already"):
+            flow.fork("a", **{"step": 2, "by": "bob", "data": Letter("snow"), "new_run_id": "b", **other})
+    with pytest.raises(RunExists):
+        flow.fork("a", 2, new_run_id="a")
+    with pytest.raises(RunExists, match="another run that it is a fork of"):
+        flow.call(Letter("rain"), run_id="b")
+    with pytest.raises(RunUnknown):
+        flow.fork("nowhere")
+
+
+def test_forks_without_a_name_have_new_ones(store: Any) -> None:
+    flow = letters(store, world={"new_id": lambda: "same"})
+    with suppress(FlowSuspended):
+        flow.call(Letter("rain"), run_id="a")
+    assert [flow.fork("a") for _ in range(3)] == ["same", "same-2", "same-3"]
+    assert {flow.at(name).record.id for name in ("same", "same-2", "same-3")} == {"same", "same-2", "same-3"}
+
+
+def test_the_fork_of_a_fork_has_its_own_beginning(store: Any) -> None:
+    flow = reviewed(store)
+    flow.fork("a", 4, data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")
+    flow.fork("b", 5, data=Letter("hail", "Dear hail"), new_run_id="c", by="bob")
+    run = flow.replay("c")
+    assert triggers(run)[-2:] == ["edited", "edited"]
+    assert [step.detail for step in run.record.trace[-2:]] == ["by ann", "by bob"]
+    assert flow.at("c", 5).data == Letter("snow", "Dear snow")
+    assert flow.at("c").data == run.data == Letter("hail", "Dear hail")
+    assert flow.resume("c", {"answer:review#6": Returned(text='"fine"')}).output.text == "Dear hail"
+
+
+# Edits
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_edit_enters_the_state_anew_and_says_who_made_it(is_stored: bool, store: Any) -> None:
+    flow = reviewed(store)
+    if is_stored:
+        run = flow.at(flow.fork("a", 4, data=Letter("snow", "Dear snow"), by="ann"))
+    else:
+        run = flow.at("a", 4).forked(Letter("snow", "Dear snow"), by="ann")
+    step = run.record.trace[-1]
+    assert (step.source, step.trigger, step.to, step.key, step.detail) == ("review", "edited", "review", "", "by ann")
+    assert step.at_s >= run.record.trace[-2].at_s
+    assert ([effect.key for effect in run.effects], run.data) == (["answer:review#5"], Letter("snow", "Dear snow"))
+    assert flow.at("a", 4).data.text == "Dear two"
+
+
+def test_an_agent_is_asked_anew_about_other_data(store: Any) -> None:
+    flow = reviewed(store, "Dear one", "Dear two", "Dear snow")
+    name = flow.fork("a", "writing#1", data=Letter("snow"))
+    with pytest.raises(FlowSuspended):
+        flow.resume(name)
+    script: Any = flow.states["writing"].agent.model
+    assert script.requests[-1].messages[-1].text == "Write about snow, round 0."
+    assert flow.at(name).data == Letter("snow", "Dear snow")
+    assert triggers(flow.at(name)) == ["begun", "edited", "done"]
+    assert flow.replay(name).snapshot() == flow.at(name).snapshot()
+
+
+def test_what_was_used_before_an_edit_was_used(store: Any) -> None:
+    flow = reviewed(store)
+    past = flow.at("a", 3)
+    assert past.forked(Letter("snow")).record.total_usage == past.record.total_usage
+
+
+def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
+    clock = Script().clock
+    ask = wait(str, name="ask", within_s=100.0)(lambda d: "?")
+    rows = [ask.done(end("over")), ask.elapsed(end("late"))]
+    flow = Flow("timed", Letter, start=ask, rows=rows, store=MemoryStore(), world={"clock": clock})
+    with suppress(FlowSuspended):
+        flow.runs.patience_s = 0.0
+        flow.call(Letter(), run_id="a")
+    began_s = flow.at("a").record.entered_at_s
+    clock.sleep(60.0)
+    same, edited = flow.at(flow.fork("a")), flow.at(flow.fork("a", data=Letter("snow")))
+    assert same.deadline.at_s == began_s + 100.0
+    assert edited.deadline.at_s == began_s + 160.0
+    assert flow.runs.store.load(edited.journal.run).run.due_s == began_s + 160.0
+    assert flow.at("a").forked().deadline.at_s == began_s + 100.0
+    assert flow.at("a").forked(Letter("snow")).deadline.at_s == began_s + 160.0
+
+
+def test_data_of_another_type_are_refused(store: Any) -> None:
+    flow = reviewed(store)
+    wrong: Any
+    for wrong in ("snow", {"about": "snow"}, Letter(about=3)):  # type: ignore[arg-type]
+        with pytest.raises(FlowError, match="flow 'letters' was given"):
+            flow.fork("a", data=wrong, new_run_id="b")
+        with pytest.raises(FlowError, match="flow 'letters' was given"):
+            flow.at("a").forked(wrong)
+    assert [run.id for run in flow.runs.store.list()] == ["a"]
+
+
+def test_only_a_state_can_be_entered_anew(store: Any) -> None:
+    flow = reviewed(store)
+    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    for step, words in {0: "has not begun, so no state .* letters.seed", None: "has ended, so no state"}.items():
+        with pytest.raises(UsageError, match=words):
+            flow.fork("a", step, data=Letter("snow"))
+        with pytest.raises(UsageError, match=words):
+            flow.at("a", step).forked(Letter("snow"))
+    assert flow.resume(flow.fork("a")).output == flow.at("a").data, "a fork of what has ended has ended"
+    assert flow.at("a", 0).forked().record.id == ""
+
+
+def test_an_edit_that_the_state_cannot_take_leaves_no_fork() -> None:
+    @wait(str, name="ask")
+    def ask(d: Letter) -> Any:
+        return d.text or None
+
+    flow = Flow("asking", Letter, start=ask, rows=[ask.done(end("over"))], store=MemoryStore())
+    with suppress(FlowSuspended):
+        flow.call(Letter(text="?"), run_id="a")
+    with pytest.raises(FlowError, match="the question of 'ask' is None"):
+        flow.fork("a", data=Letter(), new_run_id="b")
+    assert [run.id for run in flow.runs.store.list()] == ["a"]
+
+
+def test_no_live_run_is_edited() -> None:
+    flow = reviewed()
+    from fsm_agent.flows.process.effects import Edited
+
+    edit: Any = Edited(data=b"{}")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="an outcome such as Approved"):
+        flow.runs.answer("a", {"": edit})
+    run = flow.seed(Letter())
+    with pytest.raises((IllegalTrigger, FlowError, ValueError)):
+        run.advance("", edit)
+
+
+# Functions that must not run twice
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+def test_a_fork_in_the_midst_of_a_function_that_must_not_run_twice_is_refused(has_data: bool, store: Any) -> None:
+    flow = reviewed(store)
+    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    data = Letter("snow") if has_data else None
+    assert triggers(flow.at("a", 6))[-1] == "started"
+    words = "'run:sending#5' must not run twice and has begun, and nothing is known of its result"
+    with pytest.raises(UsageError, match=f"the run 'a' cannot be forked at step 6: {words}"):
+        flow.fork("a", 6, data=data)
+    with pytest.raises(UsageError, match=words):
+        flow.at("a", 6).forked(data)
+    assert len(sent) == 1
+    name = flow.fork("a", 5)
+    flow.resume(name)
+    assert sent[1] == (f"{name}/sending#5", "Dear two"), "the start was not common"
+    flow.resume(flow.fork("a", 7))
+    assert len(sent) == 2, "its end was common"
+
+
+# What goes wrong
+
+
+class Unfinished(Memory):
+    """A store in which whoever makes a fork dies just after it was created."""
+
+    is_dying = False
+
+    def create(self, *args: Any, **options: Any) -> Lease | bool:
+        if not self.is_dying:
+            return super().create(*args, **options)
+        super().create(*args, **{**options, "holder": None})
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("data", [None, Letter("snow", "Dear snow")])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_fork_whose_maker_died_is_finished_by_who_finds_it(data: Letter | None, deaths: int) -> None:
+    store = Unfinished()
+    flow = reviewed(store)
+    store.is_dying = True
+    with pytest.raises(KeyboardInterrupt):
+        flow.fork("a", 4, data=data, new_run_id="b", by="ann")
+    store.is_dying = False
+    assert flow.runs.store.load("b").lines == ()
+    assert flow.fork("a", 4, data=data, new_run_id="b", by="ann") == "b"
+    if deaths == 2:  # the next dies between the copy and the edit
+        lease = flow.runs.claim("b")
+        assert lease is not None
+        lease = flow.runs._copy_entries(lease, store.load("b", after=None))
+        flow.runs._give_back(lease, store.load("b", after=None))
+    with pytest.raises(FlowSuspended):
+        flow.resume("b")
+    assert flow.at("b").data == (data or Letter("rain", "Dear two", 1))
+    assert triggers(flow.at("b")).count("edited") == (data is not None)
+    with pytest.raises(FlowSuspended):
+        flow.resume("b")
+    assert triggers(flow.at("b")).count("edited") == (data is not None)
+
+
+def test_a_damaged_journal_is_not_shown(tmp_path: Path) -> None:
+    flow = reviewed(tmp_path / "runs.db")
+    flow.runs.close()
+    second = "place & 4294967295 = 2"
+    with sqlite3.connect(tmp_path / "runs.db") as connection:
+        (line,) = connection.execute(f"select line from journal where {second}").fetchone()
+        connection.execute(f"update journal set line = ? where {second}", (line.replace("Dear one", "Dear me!"),))
+    flow = letters(tmp_path / "runs.db")
+    assert flow.at("a", 1).state == "writing"
+    with pytest.raises(JournalError, match="entry 2 is damaged"):
+        flow.at("a", 2)
+    for step in (2, 4):  # the snapshot of a rest is behind the damage, but the fork has all entries
+        with pytest.raises(JournalError, match="entry 2 is damaged"):
+            flow.fork("a", step, new_run_id="b")
+    assert flow.at("a", 4).data.text == "Dear two"
+    assert [run.id for run in flow.runs.store.list()] == ["a"]
+
+
+def test_the_run_of_another_flow_is_named() -> None:
+    flow = reviewed()
+    other = Flow("others", Letter, start=flow.start, rows=flow.rows, store=flow.runs)
+    for verb in (other.at, other.fork):
+        with pytest.raises(UsageError, match="the run is one of 'letters', and this is the flow 'others'"):
+            verb("a", 2)
+
+
+def test_a_run_of_an_older_version_is_read_from_its_last_rest_on(store: Any) -> None:
+    @wait(str, name="person")
+    def person(d: Letter) -> str:
+        return "What is it about?"
+
+    @wait(str, name="customer")
+    def customer(d: Letter) -> str:
+        return "What is it about?"
+
+    old = Flow("notes", Letter, start=person, rows=[person.done(end("over"))], store=store)
+    with suppress(FlowSuspended):
+        old.call(Letter("rain"), run_id="a")
+    new = Flow(
+        "notes",
+        Letter,
+        start=customer,
+        rows=[customer.done(end("over"), do=lambda d, a: Letter(a))],
+        version=2,
+        upgrades={1: renamed(person="customer")},
+        store=old.runs,
+    )
+    assert (new.at("a").state, new.at("a", 1).state, new.at("a", "customer#1").state) == ("customer",) * 3
+    name = new.fork("a", data=Letter("snow"), by="ann")
+    assert new.resume(name, {customer: "hail"}).output == Letter("hail")
+    assert old.at("a").state == "person"
+    assert triggers(new.at(name)) == ["begun", "edited", "done"]
+
+
+def test_steps_that_the_present_code_takes_otherwise_are_refused_with_what_can_be_read(store: Any) -> None:
+    flow = reviewed(store)
+    writing, sending = flow.states["writing"], flow.states["sending"]
+    review: Any = flow.states["review"]
+    rows = [writing.done(sending), review.done(end("over")), sending.done(review)]  # type: ignore[attr-defined]
+    changed = Flow("letters", Letter, start=flow.start, rows=rows, store=flow.runs)
+    assert changed.at("a").state == "review"
+    with pytest.raises(ReplayError, match="from step 4 on, where it has rested, the run can be read and"):
+        changed.at("a", 3)
+    name = changed.fork("a", data=Letter("snow", "Dear snow"))
+    assert changed.resume(name, {review: "fine"}).state == "over"
+
+
+# What is seen of it
+
+
+def test_pictures_show_an_edit() -> None:
+    flow = reviewed()
+    run = flow.at("a").forked(Letter("snow"), by="ann")
+    assert "edited" in render(run_diagram(run), "mermaid")
+    assert "edited" not in render(run_diagram(flow.at("a")), "mermaid")
+    assert "edited" not in render(flow_diagram(flow, shows_defaults=True), "mermaid")
+
+
+def test_the_fingerprint_of_a_flow_does_not_know_of_edits() -> None:
+    """Else each run from before there were edits would seem to be of another definition."""
+    note = execute(name="note")(noted)
+    flow = Flow("one", Letter, start=note, rows=[note.done(end("over"))])
+    without = replace(flow)
+    vars(without)["entries"] = tuple([entry for entry in flow.entries if entry.event != "edited"])
+    assert without.entries != flow.entries
+    assert without.fingerprint == flow.fingerprint
+
+
+def test_an_edit_is_a_row_of_the_table() -> None:
+    flow = reviewed()
+    run = flow.at("a").forked(Letter("snow"))
+    step = run.record.trace[-1]
+    assert isinstance(step, Stepped)
+    assert ("edited", "review", "review") in {(entry.event, entry.source, entry.to) for entry in flow.entries}
+
+
+def test_who_answered_is_in_the_journal(store: Any) -> None:
+    flow = reviewed(store)
+    lines = [json.loads(line) for line in flow.runs.store.load("a").lines]
+    assert [line.get("by") for line in lines] == [None, None, "ann", None]
+    name = flow.fork("a", 4)
+    copied = [json.loads(line) for line in flow.runs.store.load(name).lines]
+    assert [line.get("by") for line in copied] == [None, None, "ann", None]
+    assert flow.replay("a").snapshot() == flow.at("a").snapshot()
+
+
+def test_a_fork_of_another_process_is_continued_there(tmp_path: Path) -> None:
+    flow = reviewed(tmp_path / "runs.db")
+    flow.fork("a", "review#2", data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")
+    flow.runs.close()
+    code = (
+        "import sys; from test_flow_forks import letters, sent\n"
+        "flow = letters(sys.argv[1])\n"
+        "print(flow.at('b').data.text, flow.resume('b', {flow.states['review']: 'fine'}).state, sent)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    assert done.stderr + done.stdout.strip() == "Dear snow over [('b/sending#4', 'Dear snow')]"

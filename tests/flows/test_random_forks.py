@@ -1,0 +1,88 @@
+"""Do forks of random flows, at every step, come to the end of the flow they were made from?"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from random_flows import RandomFlows
+from timed_flows import Log, freed
+
+from fsm_agent import MemoryStore, Runs
+from fsm_agent.flows import Flow, FlowFailed
+from fsm_agent.flows.definition.states import LiveState
+
+__all__ = ["freed"]
+
+AT_ONCE = 16  # forks that are driven at a time
+
+
+def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
+    """Continue a run; return its end."""
+    try:
+        return asyncio.run(flow.aresume(run_id)) if by_asyncio else flow.resume(run_id)
+    except FlowFailed as failed:
+        return failed.run.outcome
+
+
+def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> list[str]:
+    """Fork a run at a step, with the same data and with others; return what is wrong with the forks."""
+    past = flow.at("one", step)
+    wrong = []
+    state, entries = end
+    for edit in [None, Log(("new",))]:
+        if edit is not None and not isinstance(flow.states.get(past.state), LiveState):
+            continue
+        name = flow.fork("one", step, data=edit, by="ann", new_run_id=f"{step} {edit}")
+        if flow.replay(name).snapshot() != flow.at(name).snapshot():
+            wrong.append(f"{name}: its snapshot is another record than its journal")
+        if past.record.trace and flow.at(name).record.trace[: len(past.record.trace)] != past.record.trace[:]:
+            wrong.append(f"{name}: it has another beginning")
+        ended = driven(flow, name, chance.random() < 0.5)
+        right = entries if edit is None or entries is None else (*edit.entries, *entries[len(past.data.entries) :])
+        found = ended.state, None if entries is None else ended.output.entries
+        if found != (state, right):
+            wrong.append(f"{name}: {found}, and {state, right} would be right")
+    return wrong
+
+
+def forks_of(seed: int, store: Any = None) -> list[str]:
+    """Run the flow of a seed, and fork it at every step; return what is wrong with the forks."""
+    made, state, entries, _ = RandomFlows(seed).flow()
+    flow = replace(made, store=store or MemoryStore())
+    with suppress(FlowFailed):
+        flow.call(Log(), run_id="one")
+    before = flow.runs.store.load("one")
+    chance = Random(seed)
+    steps = range(before.run.n + 1)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = threads.map(lambda step: tried(flow, step, (state, entries), Random(chance.random())), steps)
+    wrong = [f"seed {seed}: {problem}" for problems in found for problem in problems]
+    if flow.runs.store.load("one") != before:
+        wrong.append(f"seed {seed}: the run was changed by its forks")
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_fork_at_any_step_comes_to_the_end_of_the_run(seed: int) -> None:
+    assert forks_of(seed) == []
+
+
+def test_so_do_forks_in_a_file(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "runs.db", signing_key="k" * 32)
+    assert forks_of(3, runs) == []
+    runs.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_forks_of_five_thousand_flows_come_to_their_ends() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(forks_of, range(5_000)))
+    assert [problem for problems in found for problem in problems] == []
