@@ -128,8 +128,8 @@ def _give(state: LiveState[Any, Any], value: Any, run: FlowRun[Any]) -> None:
     run.give(state, value, at_s=run.record.entered_at_s)
 
 
-def _configuration(flow: Flow[Any], r: FlowRecord) -> tuple[str, str]:
-    return str(r.state), flow.data_json(r.data)
+def _configuration(flow: Flow[Any], r: FlowRecord) -> tuple[str, str, frozenset[str]]:
+    return str(r.state), flow.data_json(r.data), frozenset(r.reacted_to)
 
 
 def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[LiveState[Any, Any], Sequence[Any]]) -> Iterator[_Move]:
@@ -139,9 +139,9 @@ def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[LiveState[Any, Any],
     if "failed" in state.triggers:
         failure = Failure("explored", "as if it had failed")
         yield _Move(f"{state.name} fails", partial(_give, state, failure))
-    if state.within_s is not None:
-        at_s = r.entered_at_s + state.within_s
+    if state.is_timed and (due_at_s := r.due_at_s) is not None:
+        at_s = max(due_at_s, r.entered_at_s)
         yield _Move(f"the time of {state.name} ends", lambda run: run.advance(f"sleep:{r.here}", Slept(at_s=at_s)))
-    if r.limits.deadline_s is not None:
+    if r.deadline_s is not None:
         yield _Move("the deadline", lambda run: run.advance("", Expired()))
     yield _Move("a cancellation", lambda run: run.advance("", Cancelled()))
