@@ -262,7 +262,8 @@ class FlowRun(FlowProcess, Generic[D]):
             reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
             if end != kind:
                 reason = "the time of what it is inside of is over"
-            detail = "; ".join(filter(None, [reason, in_doubt(self.record)]))
+            doubt = "" if self.outlasts(outcome) else in_doubt(self.record)
+            detail = "; ".join(filter(None, [reason, doubt]))
             return end, Failure(end, detail, str(self.record.state), self._data_inside()), detail, None
         if key.startswith(f"{Timer.prefix}:"):
             detail = "; ".join(filter(None, [_time_over(self.record, self.flow), in_doubt(self.record)]))
