@@ -541,9 +541,7 @@ def test_the_time_of_a_flow_inside_gives_what_it_had_come_to() -> None:
 
 def test_the_time_of_a_flow_inside_in_a_store_with_the_data_of_any_of_its_states(tmp_path: Path) -> None:
     clock = FakeClock()
-    _, flow = in_trip(
-        lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400
-    )
+    _, flow = in_trip(lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400)
     flow = replace(flow, store=str(tmp_path / "runs.db"), world={"clock": clock})
     with pytest.raises(FlowSuspended):
         flow.call(Trip(), run_id="run")
@@ -601,7 +599,7 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
 def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     @dataclass(frozen=True)
     class Kept:
-        why: Failure[Order] | None = None
+        why: Failure[Order | None] | None = None
 
     globals()["Kept"] = Kept
     flow = Flow("kept", Kept, start=(w := wait(int, name="w")(lambda k: "?")), rows=[w.done(over)])

@@ -14,7 +14,19 @@ from enum import Enum
 from functools import cached_property
 from itertools import combinations
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NewType,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
@@ -47,13 +59,13 @@ class Failure(Generic[S]):
     """The reason why a state failed, or was ended: the answer of rows of ``failed``, ``expired`` and ``cancelled``.
 
     ``data`` is what the flow inside of the state had come to; None: none is inside.  In the data of a flow it keeps its
-    type if it is annotated, as ``Failure[Order]``.
+    type if it is annotated, as ``Failure[Order | None]``.
     """
 
     reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function; "expired" or "cancelled"
     detail: str = ""  # for people
     where: str = ""  # the state, or the member of several
-    data: S | None = dataclasses.field(default=None, hash=False)
+    data: S = dataclasses.field(default=cast("S", None), hash=False)
 
 
 class AnswerTypes:

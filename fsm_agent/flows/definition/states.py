@@ -524,7 +524,7 @@ class EachState(ParallelState[D, A]):
 def failure_of(state: LiveState[Any, Any]) -> Any:
     """Return the type of the failures of a state."""
     failure: Any = Failure
-    return failure[state.flow.data] if isinstance(state, SubflowState) else failure
+    return failure[state.flow.data | None] if isinstance(state, SubflowState) else failure
 
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
