@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.answer_types import Failure as Failure
     from fsm_agent.flows.definition.any_state import any_state as any_state
     from fsm_agent.flows.definition.declare import call as call
+    from fsm_agent.flows.definition.declare import cancelled as cancelled
     from fsm_agent.flows.definition.declare import each as each
     from fsm_agent.flows.definition.declare import end as end
     from fsm_agent.flows.definition.declare import execute as execute
+    from fsm_agent.flows.definition.declare import expired as expired
     from fsm_agent.flows.definition.declare import failure as failure
     from fsm_agent.flows.definition.declare import gather as gather
     from fsm_agent.flows.definition.declare import pause as pause
@@ -38,7 +40,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "definition.declare": "call each end execute failure gather pause race subflow wait",
+            "definition.declare": "call cancelled each end execute expired failure gather pause race subflow wait",
             "definition.answer_types": "Failure",
             "definition.any_state": "any_state",
             "definition.into_field": "into",

@@ -247,9 +247,11 @@ class InnerRun:
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take an outcome. Stopping a flow cancels it, because it has no answer before its end."""
-        if isinstance(outcome, Stopped):
-            outcome = Cancelled(reason=outcome.reason, at_s=outcome.at_s)
-        self.run.advance(key, outcome)
+        self.run.advance(key, _without_stop(outcome))
+
+    def end_with(self, outcome: Any) -> None:
+        """Take the outcome by which the call around the run ends."""
+        self.run.end_with(_without_stop(outcome))
 
     def closed_again(self) -> ProcessRecord:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
@@ -258,3 +260,8 @@ class InnerRun:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.run, name)
+
+
+def _without_stop(outcome: Any) -> Any:
+    """Return an outcome, with a cancellation in place of a stop."""
+    return Cancelled(reason=outcome.reason, at_s=outcome.at_s) if isinstance(outcome, Stopped) else outcome

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from fsm_agent._internal.field_checks import is_whole
@@ -246,8 +247,20 @@ def _waits_for(state: State[Any]) -> Iterator[str]:
     elif (kind := _KINDS.get(type(state))) is not None:
         once = isinstance(state, FunctionState) and state.function.once
         yield f"{kind}, once" if once else kind
-    if isinstance(state, LiveState) and state.within_s is not None:
-        yield f"within {_duration(state.within_s)}"
+    if isinstance(state, LiveState) and state.is_timed:
+        yield f"{_time(state)}{'' if state.restart else ', in all'}"
+
+
+def _time(state: LiveState[Any, Any]) -> str:
+    """Return the time of a state in words; a function of the data is named as a call."""
+    time, word = (state.until, "until") if state.within_s is None else (state.within_s, "within")
+    if callable(time):
+        name = getattr(time, "__name__", "<lambda>")
+        return f"{word} {'…' if name == '<lambda>' else name}(data)"
+    if word == "within":
+        return f"within {_duration(time)}"
+    moment = time if isinstance(time, datetime) else datetime.fromtimestamp(time, UTC)
+    return f"until {moment.isoformat(' ', 'minutes')}"
 
 
 def _box_label(state: State[Any]) -> str:

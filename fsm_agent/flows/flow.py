@@ -21,6 +21,7 @@ from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
+from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
 from fsm_agent.flows.definition.table import (
@@ -71,7 +72,8 @@ class Flow(FlowVerbs[D], Generic[D]):
         data: The type of its data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
         rows: The table, tried from the top.  What it leaves open ends the flow: failures and states whose time is over
-            in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.
+            in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.  `cancelled` and `expired` make rows
+            for every state.
         limits: How many states a run may enter, and how long it may take.
         version: Of the table and the data; runs that wait in an older one are brought up by ``upgrades``.
         upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1, as
@@ -103,7 +105,8 @@ class Flow(FlowVerbs[D], Generic[D]):
     agents: Agents = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
     states: Mapping[str, State[Any]] = field(init=False)
-    table: tuple[Row[Any], ...] = field(init=False)  # with the default rows
+    own_rows: tuple[Row[Any], ...] = field(init=False)  # with rows for every state in each
+    table: tuple[Row[Any], ...] = field(init=False)  # with the default rows, too
 
     __getstate__ = fields_alone
 
@@ -112,8 +115,10 @@ class Flow(FlowVerbs[D], Generic[D]):
         check_hooks(self.hooks)
         states = named_states(self)
         live = [state for state in states.values() if isinstance(state, LiveState)]
-        table = with_defaults(self.rows, live, self.limits.deadline_s is not None)
+        own_rows = rows_in_states(f"flow {self.name!r}", self.start, self.rows)
+        table = with_defaults(own_rows, live, self.limits.deadline_s is not None)
         object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "own_rows", own_rows)
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "table", table)
         check_flow(self)
@@ -133,9 +138,14 @@ class Flow(FlowVerbs[D], Generic[D]):
         return tuple([state for state in self.states.values() if isinstance(state, LiveState)])
 
     @cached_property
-    def times(self) -> Mapping[str, float]:
-        """The seconds that states may take, by their names; states without a limit are missing."""
-        return {state.name: state.within_s for state in self.live if state.within_s is not None}
+    def timed(self) -> Mapping[str, LiveState[Any, Any]]:
+        """The states that have a time, by their names."""
+        return {state.name: state for state in self.live if state.is_timed}
+
+    @cached_property
+    def reactions(self) -> Mapping[tuple[str, str], str]:
+        """The rules of the rows for a cancellation and for the deadline, by the names of state and trigger."""
+        return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:

@@ -166,6 +166,10 @@ class Parent(Driven, ABC):
         """Unix time at which the process itself expires; None: never."""
         return None
 
+    def outlasts(self, outcome: Any) -> bool:
+        """Return whether the process and its children stay as they are by an outcome that ends most processes."""
+        return False
+
     def world_of(self, name: str) -> Any:
         """Return the world of a child; None: the world of this process."""
         return None
@@ -409,8 +413,10 @@ class Parent(Driven, ABC):
                 raise OutcomeError(self._unwanted_text(key))
             return self._child_step(record, name, rest, outcome, steps, ended), ended
         if key == "" and outcome.kind in _PASSED_DOWN:
-            for name in record.children:
-                record = self._child_step(record, name, "", outcome, steps, ended)
+            for name in () if self.outlasts(outcome) else record.children:
+                child = self._child_process(record, name)
+                child.end_with(outcome)
+                record = self._replace_child(record, name, child, steps, ended)
         elif key in record.children:
             record = self._remove_child(record, key)
         elif key:

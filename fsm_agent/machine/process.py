@@ -167,6 +167,9 @@ class Process(Protocol):
             outcome: The outcome.
         """
 
+    def end_with(self, outcome: Any) -> None:
+        """Take the outcome by which the process around this one ends, and end."""
+
     def cancel(self, reason: str = "") -> None:
         """Request that the driver cancels the process; thread-safe."""
 
@@ -234,8 +237,15 @@ class Driven:
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
 
+    def end_with(self, outcome: Any) -> None:
+        """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""
+        self.advance("", outcome)  # type: ignore[attr-defined]
+
     def cancel(self, reason: str = "") -> None:
-        """Cancel the process, from any thread; its driver, the present or the next, ends it."""
+        """Cancel the process, from any thread; its driver, the present or the next, takes it to the process.
+
+        Most processes end by it.  A run of a flow goes on if a row takes it.
+        """
         self.request_end("cancelled", reason)
 
     def request_end(self, kind: str, reason: str) -> None:

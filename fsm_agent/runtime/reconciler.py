@@ -423,9 +423,13 @@ class Reconciler(ABC):
     # Ending early
 
     def _end(self, request: EndRequest) -> Iterable[Event]:
-        steps = self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.world.clock.now()))
+        # A flow may go on after it.  So a request that comes while the step is taken is another one.
         self.process.end_request = None
-        return steps
+        try:
+            return self.step("", _ENDS[request.kind](reason=request.reason, at_s=self.world.clock.now()))
+        except BaseException:
+            self.process.end_request = self.process.end_request or request
+            raise
 
     def _expire(self) -> Iterable[Event]:
         assert self._deadline is not None

@@ -327,9 +327,9 @@ class _Explorer:
         state: Any = level.flow.states[level.state]
         for effect in level.own_effects():
             if isinstance(effect, Timer):
-                ended, key = Slept(at_s=effect.until_s), f"{path}{effect.key}"
+                ended, key = Slept(at_s=max(effect.until_s, r.entered_at_s)), f"{path}{effect.key}"
                 yield _Move(f"the time of {state.name} ends", partial(_advance, key, ended))
-        if r.limits.deadline_s is not None:
+        if r.deadline_s is not None:
             of = f" of {level.flow.name}" if path else ""
             yield _Move(f"the deadline{of}", partial(_advance, path, Expired()))
         if self._answers.get(state):

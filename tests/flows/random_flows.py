@@ -11,12 +11,14 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
 
 from timed_flows import (
     FAR_S,
+    REAL,
     SHORT_S,
     Log,
     Silent,
@@ -24,18 +26,37 @@ from timed_flows import (
     a_while_in_a_thread,
     asking,
     flow_of,
+    noted,
+    over,
     too_long,
     too_long_in_a_thread,
 )
 
 from fsm_agent import Context, Limits, Retries
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, FlowLimits, each, execute, gather, pause, race, subflow, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowLimits,
+    cancelled,
+    each,
+    execute,
+    expired,
+    gather,
+    pause,
+    race,
+    subflow,
+    wait,
+)
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script
 
 SOON_S = SHORT_S / 2
+IN_ALL_S = 2.5 * SHORT_S
+
+
+def in_all_s(log: Log) -> float:
+    return IN_ALL_S
 
 
 class Replying(Script):
@@ -94,19 +115,81 @@ class Part:
     least_s: float = 0.0
 
 
+def short_s(log: Log) -> float:
+    return SHORT_S
+
+
+def soon_s(log: Log) -> float:
+    return SOON_S
+
+
+def far_off(log: Log) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=FAR_S)
+
+
+def long_ago(log: Log) -> datetime:
+    return datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def no_limit(log: Log) -> float | None:
+    return None
+
+
+SHORT: list[dict[str, Any]] = [{"within_s": SHORT_S}, {"within_s": short_s}, {"within_s": short_s, "restart": False}]
+SOON: list[dict[str, Any]] = [{"within_s": SOON_S}, {"within_s": soon_s}]
+FAR: list[dict[str, Any]] = [
+    {},
+    {"within_s": FAR_S},
+    {"until": far_off},
+    {"within_s": no_limit},
+    {"until": no_limit, "restart": False},
+]
+
+
 class RandomFlows:
-    """What draws the flow of a seed."""
+    """What draws the flow of a seed.
+
+    Attributes:
+        cancel: Cancels the run that is driven, or None if the flow has no state that does it.
+    """
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)
         self._names = 0
+        self.cancel: Callable[[], None] | None = None
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
         """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes."""
+        if self._chance.random() < 0.3:
+            return self._cancelled_flow()
         flow, event, entries, least_s = self._sequence(depth=2)
         if event == "never":
             return limited(flow, SOON_S), "Expired", None, SOON_S
         return limited(flow, self._chance.choice([None, FAR_S])), "over", entries, least_s
+
+    def _cancelled_flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
+        """Return a flow that is cancelled in one of its states, and goes on from there; that state never ends."""
+        parts = [part for part in [self._part(2), self._part(2)] if part.event != "never"]
+        states = [part.make() for part in parts]
+        entries = tuple(f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True))
+
+        async def cancelling(log: Log) -> str:
+            assert self.cancel is not None
+            self.cancel()
+            return await too_long(log)
+
+        def cancelling_in_a_thread(log: Log) -> str:
+            assert self.cancel is not None
+            self.cancel()
+            return too_long_in_a_thread(log)
+
+        stop: Any = execute(name="stop")(self._chance.choice([cancelling, cancelling_in_a_thread]))
+        flow = flow_of(*states, stop, name=self._name("flow"))
+        tidying = pause("tidying", short_s)
+        rows = [cancelled(tidying, do=noted("cancelled")), tidying.elapsed(over, do=noted("tidied"))]
+        made = replace(flow, rows=[*flow.rows, *rows], limits=FlowLimits(deadline_s=self._chance.choice([None, FAR_S])))
+        self.cancel = lambda: None
+        return made, "over", (*entries, "cancelled", "tidied"), sum(part.least_s for part in parts) + SHORT_S
 
     def _sequence(self, depth: int) -> tuple[Flow[Log], str, tuple[str, ...], float]:
         """Return a flow of states in a row, and what comes of it: "done", or "never" if one of them never ends."""
@@ -115,26 +198,31 @@ class RandomFlows:
         entries = [f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True)]
         event = "never" if "never" in [part.event for part in parts] else "done"
         flow = flow_of(*states, name=self._name("flow"))
+        if self._chance.random() < 0.3:  # what is around it may end it, but no one cancels it
+            flow = replace(flow, rows=[*flow.rows, cancelled(over, do=noted("reacted"))])
         return flow, event, tuple(entries), sum(part.least_s for part in parts)
 
     def _part(self, depth: int) -> Part:
         """Return a state of a flow: a pause, a question, or work, which may have a time of its own."""
         kind = self._chance.randrange(8)
         if kind == 0:
-            return Part(partial(pause, self._name("nap"), SHORT_S), "elapsed", SHORT_S)
+            name, delay_s = self._name("nap"), self._chance.choice([SHORT_S, short_s])
+            if self._chance.random() < 0.3:
+                return Part(partial(pause, name, until=long_ago), "elapsed")
+            return Part(partial(pause, name, delay_s), "elapsed", SHORT_S)
         if kind == 1:
-            name = self._name("ask")
-            return Part(lambda: wait(int, name=name, within_s=SHORT_S)(lambda _: "?"), "elapsed", SHORT_S)
+            name, time = self._name("ask"), self._chance.choice(SHORT)
+            return Part(lambda: wait(int, name=name, **time)(lambda _: "?"), "elapsed", SHORT_S)
         work = self._work(depth)
         if work.event != "never":
-            return replace(work, make=partial(work.make, within_s=self._chance.choice([None, FAR_S])))
+            return replace(work, make=partial(work.make, **self._chance.choice(FAR)))
         if self._chance.random() < 0.9:
-            return Part(partial(work.make, within_s=SOON_S), "elapsed", SOON_S)
+            return Part(partial(work.make, **self._chance.choice(SOON)), "elapsed", SOON_S)
         return work
 
     def _work(self, depth: int) -> Part:
         """Return work that may be a member, as it has no time of its own."""
-        works = [self._function, self._call]
+        works = [self._function, self._call, self._round, self._late]
         if depth:
             works += [self._subflow, self._gathered, self._raced, self._repeated]
         return self._chance.choice(works)(depth)
@@ -147,6 +235,23 @@ class RandomFlows:
     def _call(self, depth: int) -> Part:
         model, limits, event, least_s = self._chance.choice(CALLS)
         return Part(partial(asking, self._name("call"), model(), limits), event, least_s)
+
+    def _round(self, depth: int) -> Part:
+        """A state that is entered again and again, until the time is over that it has in all."""
+        work: Any = execute(name="again", within_s=self._chance.choice([in_all_s, IN_ALL_S]), restart=False)(a_while)
+        rows = [work.done(work), work.elapsed(over), work.failed(over)]
+        flow = Flow(self._name("round"), Log, start=work, rows=rows, world=REAL)
+        return Part(partial(subflow, self._name("sub"), flow, lambda log: log), "done", IN_ALL_S)
+
+    def _late(self, depth: int) -> Part:
+        """A flow that goes on after its deadline, longer than it lasts."""
+        work: Any = execute(name="late")(too_long)
+        nap = pause("nap", short_s)
+        row = expired(nap) if self._chance.random() < 0.5 else work.expired(nap)
+        rows = [work.done(over), nap.elapsed(over), row]
+        limits = FlowLimits(deadline_s=SOON_S)
+        flow = Flow(self._name("late"), Log, start=work, rows=rows, world=REAL, limits=limits)
+        return Part(partial(subflow, self._name("sub"), flow, lambda log: log), "done", SOON_S + SHORT_S)
 
     def _subflow(self, depth: int) -> Part:
         flow, event, _, least_s = self._sequence(depth - 1)

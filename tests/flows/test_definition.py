@@ -220,7 +220,11 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     ("no row at all", lambda: flow(ANYTHING), "rows has Ellipsis: a row such as"),
     ("an end as start", lambda: flow(ask.done(over), start=over), "start is .*: a state that waits would be right"),
     ("a coroutine as guard", lambda: flow(ask.done(over, when=_later), ask.done(over)), "is a coroutine function"),
-    ("a time below zero", lambda: _done(wait(str, within_s=-1)(lambda d: "?"), name="w"), "has the time -1"),
+    (
+        "a time below zero",
+        lambda: _done(wait(str, within_s=-1)(lambda d: "?"), name="w"),
+        "has within_s=-1: a number of seconds above 0",
+    ),
     (
         "a function that must not run twice, and a time",
         lambda: _done(execute(once=True, within_s=5)(_acting), name="acting"),

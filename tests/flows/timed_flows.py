@@ -103,7 +103,7 @@ def flow_of(*states: Any, name: str = "timed", **options: Any) -> Flow[Log]:
     rows = []
     for state, following in zip(states, [*states[1:], over], strict=True):
         events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")
-        events += ["elapsed"] * (state.within_s is not None)
+        events += ["elapsed"] * state.is_timed
         rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
     return Flow(name, Log, start=states[0], rows=rows, world=REAL, **options)
 

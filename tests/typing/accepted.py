@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, assert_type
 
@@ -36,7 +37,22 @@ from fsm_agent import (
 from fsm_agent.agents import MultiClassification, TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
-from fsm_agent.flows import Failure, Flow, any_state, each, end, execute, gather, into, race, subflow, wait
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    any_state,
+    cancelled,
+    each,
+    end,
+    execute,
+    expired,
+    gather,
+    into,
+    pause,
+    race,
+    subflow,
+    wait,
+)
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.definition.any_state import AnyState
 from fsm_agent.flows.definition.states import (
@@ -44,6 +60,7 @@ from fsm_agent.flows.definition.states import (
     EachState,
     FunctionState,
     GatherState,
+    PauseState,
     Row,
     SubflowState,
     WaitState,
@@ -476,6 +493,47 @@ assert_type(counted, FunctionState[Draft, int])
 assert_type(gather("both", counting, naming, within_s=None), GatherState[Draft, tuple[int, str]])
 assert_type(race("either", counting, naming, within_s=60), GatherState[Draft, int | str])
 assert_type(gather("late", counting, naming, within_s=lambda d: len(d.text)), GatherState[Draft, tuple[int, str]])
+
+
+def due(d: Draft) -> datetime | None:
+    return None
+
+
+def delay_s(d: Draft) -> float:
+    return 3.0
+
+
+@wait(str, until=due, restart=False)
+def asked_until(d: Draft) -> str:
+    return d.topic
+
+
+assert_type(asked_until, WaitState[Draft, str])
+assert_type(pause("nap", 3), PauseState[Any])
+assert_type(pause("nap", delay_s, restart=False), PauseState[Draft])
+assert_type(pause("nap", until=datetime.now(UTC)), PauseState[Any])
+assert_type(subflow("of_drafts", drafts, begun, until=lambda topic: 3.0 * len(topic)), SubflowState[str, Draft])
+
+
+# Rows for ends: each action is given a failure, and after the time of a flow inside its data
+
+
+def keep_reason(d: Draft, why: Failure) -> Draft:
+    return Draft(why.detail)
+
+
+assert_type(asked_until.cancelled(end("over"), do=lambda d, why: Draft(why.detail)), Row[Draft])
+asked_until.expired(end("over"), do=keep_reason)
+asked_until.elapsed(end("over"), do=lambda d, none: d)
+in_time = subflow("in_time", drafts, begun, within_s=60)
+in_time.elapsed(end("over"), do=lambda topic, draft: draft.text)
+in_time.failed(end("over"), do=lambda topic, why: why.data.text)
+in_time.cancelled(end("over"), do=lambda topic, why: why.detail)
+kept: Failure[Draft | None] = Failure("late", data=Draft("rain"))
+assert_type(kept.data, Draft | None)
+ends = [cancelled(end("over"), do=keep_reason), expired(end("over"), do=keep_reason)]
+Flow("ended", Draft, start=counting, rows=[counting.done(end("over")), *ends])
+any_state(counting, naming).cancelled(end("over"), do=keep_reason)
 
 
 @ask(chosen_agent, int, str, Draft)

@@ -138,3 +138,13 @@ Flow("starless", Ticket, start=sending, rows=[shared.done(sent)])  # mypy: list-
 customer.done(sent, do=into("text", "more"))  # mypy: call-arg; pyright: reportCallIssue
 customer.done(sent, do=into)  # mypy: arg-type; pyright: reportArgumentType
 customer.done(sent, when=into("text"))  # mypy: arg-type; pyright: reportArgumentType
+
+
+def start_of(t: Ticket) -> Ticket:
+    return t
+
+
+within = subflow("within", good, start_of, within_s=60)
+within.elapsed(sent, do=lambda t, inner: inner.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+customer.cancelled(sent, do=lambda t, why: why.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+wait(str, until="tomorrow")  # mypy: call-overload; pyright: reportArgumentType

@@ -148,8 +148,9 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     world, listener = one.world_of(process), runnable.listener_to(process)
     run(process, world, listener, recorder, is_shared=False, may_rest=one.may_rest)
     if (suspended := _suspension(process)) is not None:
-        process.cancel(WAITING)
-        run(process, world, listener, None if recorder is None else one.reclaim(process), is_shared=False)
+        while process.effects:  # a flow may go on after the first cancellation, and wait again
+            process.cancel(WAITING)
+            run(process, world, listener, None if recorder is None else one.reclaim(process), is_shared=False)
         raise _no_wait(suspended) from suspended
     return process.result()
 
@@ -169,8 +170,9 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
     driving = arun(process, world, listener, recorder)
     await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))
     if (suspended := _suspension(process)) is not None:
-        process.cancel(WAITING)
-        await arun(process, world, listener, None if recorder is None else one.reclaim(process))
+        while process.effects:
+            process.cancel(WAITING)
+            await arun(process, world, listener, None if recorder is None else one.reclaim(process))
         raise _no_wait(suspended) from suspended
     return process.result()
 

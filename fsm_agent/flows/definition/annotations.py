@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
@@ -18,6 +19,7 @@ from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, unio
 from fsm_agent.flows.definition.guards import takes_answer
 from fsm_agent.flows.definition.into_field import IntoField, fields_of
 from fsm_agent.flows.definition.states import (
+    ENDS,
     CallState,
     EachState,
     FunctionState,
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _NUMBERS = (bool, int, float, complex)
-_SECOND = {"done": "answer", "failed": "failure"}  # what guards and actions are given beside the data
+_SECOND = {"done": "answer", **dict.fromkeys(("failed", *ENDS), "failure")}  # what rows are given beside the data
+_SECONDS, _MOMENT = float | None, datetime | float | None
 _Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it shall return, and what that is
 
 
@@ -48,7 +51,7 @@ def check_annotations(flow: Flow[Any]) -> None:
     where = f"flow {flow.name!r}"
     for state in flow.live:
         _check_work(where, state, flow.data, "the data of the flow")
-    for row in flow.rows:
+    for row in flow.own_rows:
         for what, function, returned in (("guard", row.guard, bool), ("action", row.action, flow.data)):
             if function is None:
                 continue
@@ -56,7 +59,8 @@ def check_annotations(flow: Flow[Any]) -> None:
             if isinstance(function, IntoField):
                 _check_into(here, row, function, flow.data)
                 continue
-            if _check_second(here, what, function, _SECOND.get(row.trigger, "None")):
+            second = "its data" if isinstance(row.source, SubflowState) else "None"
+            if _check_second(here, what, function, _SECOND.get(row.trigger, second)):
                 _check_parameter(here, function, 1, _answer_kind(row), "its answer")
             _check_parameter(here, function, 0, flow.data, "the data of the flow")
             _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
@@ -78,6 +82,10 @@ def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) ->
 
 
 def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
+    if callable(state.within_s):
+        yield state.within_s, _SECONDS, "a number of seconds"
+    if callable(state.until):
+        yield state.until, _MOMENT, "a datetime with a time zone, or Unix seconds,"
     match state:
         case CallState():
             yield state.task, object, "what an agent is asked"
@@ -104,8 +112,10 @@ def _item_of(over: Callable[..., Any]) -> Any:
 
 def _answer_kind(row: Row[Any]) -> Any:
     """Return the type of the answer that the functions of a row are given."""
+    if row.trigger == "elapsed":
+        return row.source.flow.data if isinstance(row.source, SubflowState) else NoneType
     if row.trigger != "done":
-        return Failure if row.trigger == "failed" else NoneType
+        return Failure
     if row.case is ANY:
         kind = union_of(row.source.answer_types.types)  # type: ignore[attr-defined]
     else:

@@ -14,9 +14,21 @@ from enum import Enum
 from functools import cached_property
 from itertools import combinations
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NewType,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from typing_extensions import is_protocol, is_typeddict
+from typing_extensions import TypeVar, is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
@@ -27,6 +39,9 @@ from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+S = TypeVar("S", default=Any)  # the data of a flow inside of a state
 
 
 class _AnyCase:
@@ -40,12 +55,17 @@ ANY: Any = _AnyCase()
 
 
 @dataclasses.dataclass(frozen=True)
-class Failure:
-    """The reason why a state failed: the answer that its ``failed`` rows receive."""
+class Failure(Generic[S]):
+    """The reason why a state failed, or was ended: the answer of rows of ``failed``, ``expired`` and ``cancelled``.
 
-    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function
+    ``data`` is what the flow inside of the state had come to; None: none is inside.  In the data of a flow it keeps its
+    type if it is annotated, as ``Failure[Order | None]``.
+    """
+
+    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function; "expired" or "cancelled"
     detail: str = ""  # for people
     where: str = ""  # the state, or the member of several
+    data: S = dataclasses.field(default=cast("S", None), hash=False)
 
 
 class AnswerTypes:

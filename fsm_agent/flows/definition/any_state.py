@@ -39,6 +39,14 @@ class AnyState(Generic[D]):
         """Return a row of each state for the end of its time."""
         return self._rows("elapsed", to, do=do)
 
+    def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
+        """Return a row of each state for the deadline of the flow."""
+        return self._rows("expired", to, do=do)
+
+    def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
+        """Return a row of each state for a cancellation of the run."""
+        return self._rows("cancelled", to, do=do)
+
     def _rows(self, word: str, to: State[D], **options: Any) -> tuple[Row[D], ...]:
         return tuple([getattr(state, word)(to, **options) for state in self.states])
 
@@ -51,8 +59,8 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
             ...
         ]
 
-    It has the methods ``done``, ``failed`` and ``elapsed``, and each returns a row of every state, in the order given.
-    Rows are tried from the top: a row of one state's own, with a guard, stands before them.
+    It has the methods ``done``, ``failed``, ``elapsed``, ``expired`` and ``cancelled``, and each returns a row of every
+    state, in the order given.  Rows are tried from the top: a row of one state's own, with a guard, stands before them.
 
     Args:
         states: States that wait, each once.

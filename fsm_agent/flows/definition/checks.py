@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolved
 from fsm_agent.flows.definition.states import (
+    ENDS,
     CallState,
     EachState,
     End,
@@ -30,6 +31,7 @@ from fsm_agent.flows.definition.states import (
     event_name,
 )
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
+from fsm_agent.flows.definition.times import check_time
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
 
@@ -77,8 +79,8 @@ def check_flow(flow: Flow[Any]) -> None:
         _check_name(where, state)
         if isinstance(state, LiveState):
             _check_work(where, state, flow.agents)
-    for row in flow.rows:
-        _check_row(where, row)
+    for row in flow.own_rows:
+        _check_row(where, row, has_deadline=flow.limits.deadline_s is not None)
     _check_takers(where, flow)
     _check_ways(where, flow)
     check_annotations(flow)
@@ -150,12 +152,11 @@ def _check_name(where: str, state: State[Any]) -> None:
 
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
-    if state.within_s is not None and not (is_finite(state.within_s) and state.within_s > 0):
-        right = "a number of seconds above 0"
-        raise FlowError(f"{here} has the time {state.within_s!r}: {right} would be right")
-    if isinstance(state, FunctionState) and state.function.once and state.within_s is not None:
-        what = "must not run twice and has within_s, after which nothing would be known of its result"
-        raise FlowError(f"{here} {what}: leave within_s out")
+    check_time(here, state)
+    if isinstance(state, FunctionState) and state.function.once and state.is_timed:
+        option = "until" if state.within_s is None else "within_s"
+        what = f"must not run twice and has {option}, after which nothing would be known of its result"
+        raise FlowError(f"{here} {what}: leave {option} out")
     check_abandonment(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
@@ -175,7 +176,7 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     for member in state.members:
         _check_name(where, member)
         _check_work(where, member, agents)
-        if isinstance(member, PauseState) or member.within_s is not None:
+        if member.is_timed:
             right = "within_s of the state around it, or a subflow as the member, would be right"
             raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
 
@@ -193,15 +194,18 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
 # Rows
 
 
-def _check_row(where: str, row: Row[Any]) -> None:
+def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
     source = row.source
     if not isinstance(source, LiveState):
         raise FlowError(f"{where}: the row {row!r} leads out of an end: a row out of a state would be right")
-    if row.trigger not in (*source.triggers, "elapsed"):
+    if row.trigger == "expired" and not has_deadline:
+        right = "limits=FlowLimits(deadline_s=…) would be right"
+        raise FlowError(f"{where}: the row {row!r} never happens: the flow has no deadline: {right}")
+    if row.trigger not in (*source.triggers, "elapsed", *ENDS):
         known = ", ".join(source.triggers) or "elapsed"
         raise FlowError(f"{where}: the row {row!r} never happens: of {source.name} comes {known}")
-    if row.trigger == "elapsed" and source.within_s is None:
-        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} has no within_s=…")
+    if row.trigger == "elapsed" and not source.is_timed:
+        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} has no within_s=… or until=…")
     for what, function in (("guard", row.guard), ("action", row.action)):
         if function is not None and not callable(function):
             raise FlowError(f"{where}: the {what} of {row!r} is {function!r:.80}: a function would be right")
@@ -225,10 +229,10 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
     for row in flow.table:
         for case in cases_of(row):
             rows = takers.setdefault((row.source.name, event_name(row.trigger, case)), [])
-            if not (rows and rows[-1].guard is None):
+            if not (rows and rows[-1].guard is None and rows[-1].rule in ("", row.rule)):
                 rows.append(row)
                 useful.add(id(row))
-    for row in flow.rows:
+    for row in flow.own_rows:
         if id(row) not in useful:
             right = "remove it, or move it up"
             raise FlowError(f"{where}: the row {row!r} is never taken, since rows before it take all: {right}")
@@ -256,7 +260,7 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
 def _check_ways(where: str, flow: Flow[Any]) -> None:
     """Check that the start leads to each state, and each state to an end that the user declared."""
     ways: dict[str, set[str]] = {}
-    for row in flow.rows:
+    for row in flow.own_rows:
         ways.setdefault(row.source.name, set()).add(row.to.name)
     reached, waiting = set[str](), [flow.start.name]
     while waiting:
@@ -266,7 +270,7 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: nothing leads to {lost[0]}: a row to it would be right, or remove its rows")
     ending = {state.name for state in flow.states.values() if isinstance(state, End)}
-    while more := {r.source.name for r in flow.rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
+    while more := {r.source.name for r in flow.own_rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
         raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -21,6 +22,7 @@ from fsm_agent.flows.definition.options import (
     StateOptions,
     TimeOptions,
 )
+from fsm_agent.flows.definition.reactions import EVERY
 from fsm_agent.flows.definition.states import (
     A,
     CallState,
@@ -31,6 +33,8 @@ from fsm_agent.flows.definition.states import (
     GatherState,
     LiveState,
     PauseState,
+    Row,
+    State,
     SubflowState,
     WaitState,
     WholeCallState,
@@ -335,17 +339,45 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
     return _Waits(types, _known("wait", options, STATE_OPTIONS))
 
 
-def pause(name: str, delay_s: float) -> PauseState[Any]:
+@overload
+def pause(name: str, delay_s: float, *, restart: bool = True) -> PauseState[Any]: ...
+@overload
+def pause(name: str, delay_s: Callable[[E], float], *, restart: bool = True) -> PauseState[E]: ...
+@overload
+def pause(name: str, *, until: datetime | float, restart: bool = True) -> PauseState[Any]: ...
+@overload
+def pause(name: str, *, until: Callable[[E], datetime | float], restart: bool = True) -> PauseState[E]: ...
+def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = True) -> PauseState[Any]:
     """Return a state that waits for time to pass.
 
     Args:
         name: Its name.
-        delay_s: How many seconds it waits.
+        delay_s: How many seconds it waits, or a pure function of the data that returns how many.
+        until: In its place, the moment until which it waits; see `TimeOptions`.
+        restart: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text.
     """
-    return PauseState(_name("pause", name), delay_s)
+    return PauseState(_name("pause", name), within_s=delay_s, until=until, restart=restart)
+
+
+def cancelled(to: State[D], *, do: Callable[[D, Failure], D] | None = None) -> Row[D]:
+    """Return a row for a cancellation of the run in every state that has none of its own; see `LiveState.cancelled`.
+
+    In what only this row leads to, and in what follows its target, the run stays where it is: a compensation does not
+    begin anew.
+
+    Args:
+        to: The state that follows.
+        do: The action; it is given the data, and a `Failure` with the reason of the canceller as its detail.
+    """
+    return Row(EVERY, "cancelled", to, None, do)
+
+
+def expired(to: State[D], *, do: Callable[[D, Failure], D] | None = None) -> Row[D]:
+    """Return a row for the deadline of the flow in every state that has none of its own, as `cancelled` does."""
+    return Row(EVERY, "expired", to, None, do)
 
 
 @overload

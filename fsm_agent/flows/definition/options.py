@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from fsm_agent.functions.context import Context
@@ -11,16 +12,25 @@ from fsm_agent.functions.policy import Default, Retries
 D = TypeVar("D")  # the data of a flow
 PARALLEL = 32  # members of `each` that run at once
 Seconds: TypeAlias = float | Callable[[D], float | None] | None
+Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 
 
 class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: How many seconds it may take; None: as long as it takes.
+        within_s: How many seconds it may take, or a pure function of the data that returns how many; None: as long as
+            it takes.  The time is fixed when the state is entered.
+        until: In place of ``within_s``, the moment until which it may take: a datetime with a time zone, Unix seconds,
+            or a pure function of the data that returns either; None: as long as it takes.  A moment that has passed is
+            due at once.
+        restart: Whether its time starts anew whenever it is entered again; False: the first moment at which it was to
+            be over stands for the whole run.
     """
 
     within_s: Seconds[D]
+    until: Moment[D]
+    restart: bool
 
 
 class StateOptions(TimeOptions[D], Generic[D], total=False):

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
-_ROWS = ("done", "failed", "elapsed")  # methods that make rows
+ENDS = ("expired", "cancelled")  # triggers of the whole run; it goes on if a row takes one, and that once
+FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.definition.reactions`
+_ROWS = ("done", "failed", "elapsed", *ENDS)  # methods that make rows
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
 Action: TypeAlias = Callable[[D, A], D] | None
 
@@ -76,15 +78,17 @@ class Row(Generic[D]):
 
     Attributes:
         source: Where it is taken.
-        trigger: "done", "failed", "elapsed", and of a flow's own "cancelled", "expired", "exhausted".
+        trigger: "done", "failed", "elapsed", and of the whole run "cancelled", "expired", "exhausted".
         case: The type, or member of an enum, that it is for; `ANY`: all.
         to: The state that follows.
         guard: A function of data and answer, or of the data alone.
         action: A function of data and answer that returns data; None: the data stay as they are.
         is_default: The flow added the row, because the user's table has none for the trigger.
+        rule: The guard of the flow itself, for rows of a cancellation and of the deadline: see
+            `fsm_agent.flows.definition.reactions`.
     """
 
-    __slots__ = ("action", "case", "guard", "is_default", "source", "to", "trigger")
+    __slots__ = ("action", "case", "guard", "is_default", "rule", "source", "to", "trigger")
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class Row(Generic[D]):
         action: Action[D, Any] = None,
         case: Any = ANY,
         is_default: bool = False,
+        rule: str = "",
     ) -> None:
         self.source = source
         self.trigger = trigger
@@ -103,6 +108,7 @@ class Row(Generic[D]):
         self.guard = guard
         self.action = action
         self.is_default = is_default
+        self.rule = rule
 
     def __repr__(self) -> str:
         guard = f" [{getattr(self.guard, '__name__', repr(self.guard))}]" if self.guard else ""
@@ -120,8 +126,11 @@ class LiveState(State[D], Generic[D, A]):
 
     Attributes:
         answer_types: The types of what it gives.
-        within_s: How many seconds it may take; None: as long as it takes.
-        triggers: What can come of it, apart from the end of its time.
+        within_s: See `TimeOptions`.
+        until: See `TimeOptions`.
+        restart: See `TimeOptions`.
+        is_timed: It has a time, which it may lack for some data.
+        triggers: What can come of it, apart from the end of its time and of the run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
@@ -131,10 +140,27 @@ class LiveState(State[D], Generic[D, A]):
         self.answer_types = answer_types
         self.doc = doc
         self.within_s: Any = options.get("within_s")
+        self.until: Any = options.get("until")
+        self.restart = options.get("restart", True)
+        self.is_timed = self.within_s is not None or self.until is not None
 
     def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> Row[D]:
         """Return a row for the end of its time."""
         return Row(self, "elapsed", to, None, do)
+
+    def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
+        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``: the run goes on, without it.
+
+        The action is given a `Failure` of the reason "expired".
+        """
+        return Row(self, "expired", to, None, do, rule=FIRST_TIME)
+
+    def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
+        """Return a row for a cancellation of the run: it goes on, and a second one ends it in `Cancelled`.
+
+        The action is given a `Failure` of the reason "cancelled", with what the canceller said as its detail.
+        """
+        return Row(self, "cancelled", to, None, do, rule=FIRST_TIME)
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
@@ -402,8 +428,8 @@ class PauseState(LiveState[D, None]):
 
     triggers = ()
 
-    def __init__(self, name: str, delay_s: float) -> None:
-        super().__init__(name, AnswerTypes(name, ()), within_s=delay_s)
+    def __init__(self, name: str, **options: Unpack[TimeOptions[D]]) -> None:
+        super().__init__(name, AnswerTypes(name, ()), **options)
 
 
 class SubflowState(_Failing[D, A]):
@@ -413,6 +439,13 @@ class SubflowState(_Failing[D, A]):
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
         self.flow = flow
         self.start = start
+
+    if TYPE_CHECKING:
+
+        def elapsed(  # type: ignore[override]
+            self, to: State[D], *, do: Action[D, A] = None
+        ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
+            """Return a row for the end of its time; the action is given the data that the flow had come to."""
 
 
 class ParallelState(_Failing[D, A]):
@@ -468,7 +501,7 @@ class EachState(ParallelState[D, A]):
         is_lenient: bool,
         **options: Unpack[TimeOptions[D]],
     ) -> None:
-        types = (*member.answer_types.provided, Failure) if is_lenient else member.answer_types.provided
+        types = (*member.answer_types.provided, failure_of(member)) if is_lenient else member.answer_types.provided
         answer_types = AnswerTypes(name, (tuple[union_of(types or (None,)), ...],))  # type: ignore[misc]
         super().__init__(name, answer_types, **options)
         self.member = member
@@ -488,6 +521,12 @@ class EachState(ParallelState[D, A]):
         return [(str(number), self.member, item) for number, item in enumerate(found)]
 
 
+def failure_of(state: LiveState[Any, Any]) -> Any:
+    """Return the type of the failures of a state."""
+    failure: Any = Failure
+    return failure[state.flow.data | None] if isinstance(state, SubflowState) else failure
+
+
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
     """Return whether a state, or a member of it, may be abandoned while it runs."""
-    return state.within_s is not None or (isinstance(state, ParallelState) and state.is_race)
+    return state.is_timed or (isinstance(state, ParallelState) and state.is_race)

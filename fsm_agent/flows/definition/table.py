@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.flows.definition.answer_types import ANY
 from fsm_agent.flows.definition.guards import takes_answer
+from fsm_agent.flows.definition.reactions import EVERY, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.machine.rows import Row as MachineRow
@@ -39,7 +40,9 @@ class TableEntry(NamedTuple):
     @property
     def guard(self) -> str:
         """The name of the guard; empty: there is none."""
-        return self.row.guard.__name__ if self.row is not None and self.row.guard is not None else ""
+        if self.row is None:
+            return ""
+        return self.row.rule if self.row.guard is None else self.row.guard.__name__
 
     @property
     def is_default(self) -> bool:
@@ -56,12 +59,12 @@ def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
     """Return the rows, with a default row for each trigger that the user's rows may not take."""
-    taken = {(row.source.name, row.trigger) for row in rows if row.guard is None}
+    taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
     found = list(rows)
     for state in live:
         possible = {
             "failed": ("failed" in state.triggers, FAILED),
-            "elapsed": (state.within_s is not None, FAILED),
+            "elapsed": (state.is_timed, FAILED),
             "expired": (has_deadline, EXPIRED),
             "exhausted": (True, FAILED),
             "cancelled": (True, CANCELLED),
@@ -115,8 +118,8 @@ def machine_for(flow: Flow[Any]) -> Any:
     members: Any = flow.state_enum
     rows: list[MachineRow] = []
     for event, source, to, row in flow.entries:
-        stays = row is None and source == to
-        guard = _guard(row) if row is not None and row.guard is not None else None
+        stays = source == to if row is None else row.rule in STAYS
+        guard = None if row is None else _rule(row) if row.rule else _guard(row) if row.guard is not None else None
         rows.append((event, members[source], None if stays else members[to], guard, _action(row)))
     return machine_of(rows, members)
 
@@ -138,6 +141,16 @@ def _guard(row: Row[Any]) -> Any:
     return guard
 
 
+def _rule(row: Row[Any]) -> Any:
+    """Return the guard of a row for a cancellation or the deadline."""
+
+    def guard(record: Any, answer: Any, run: Any) -> bool:
+        return bool(run.rule_for(record, row.trigger) == row.rule)
+
+    guard.__name__ = row.rule
+    return guard
+
+
 def _action(row: Row[Any] | None) -> Any:
     user = None if row is None else row.action
 
@@ -146,12 +159,19 @@ def _action(row: Row[Any] | None) -> Any:
             return record
         return record.changed(data=run.checked_data(user(record.data, answer), record.data, row))
 
-    return action
+    def react(record: Any, answer: Any, run: Any) -> Any:
+        assert row is not None
+        waits = (row.trigger, answer.detail) if row.rule == UNTIL_KNOWN else None
+        reacted = (*record.reacted_to, row.trigger)
+        return action(record, answer, run).changed(reacted_to=reacted, reaction=record.reaction or waits)
+
+    return react if row is not None and row.rule else action
 
 
 def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:
     """Yield the states that rows name, once for each mention."""
     yield start
     for row in rows:
-        yield row.source
+        if row.source is not EVERY:
+            yield row.source
         yield row.to

@@ -366,6 +366,8 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
         OutcomeError: The value has none of the state's types.
     """
     if isinstance(value, Failure):
+        if value.data is not None:
+            raise OutcomeError(f"{state.name} was given a Failure with data: one without data would be right")
         return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
     return Returned(text=state.answer_types.dump(value))
 

@@ -8,8 +8,10 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
-from fsm_agent.flows.definition.states import End, LiveState, Row, SubflowState, event_name
+from fsm_agent.flows.definition.reactions import STAYS, UNTIL_KNOWN
+from fsm_agent.flows.definition.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.definition.table import EDITED
+from fsm_agent.flows.definition.times import due_at_s
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.document import document_of
 from fsm_agent.flows.process.effects import AwaitAnswer, Edited, Timer
@@ -53,6 +55,7 @@ class FlowRun(FlowProcess, Generic[D]):
     """
 
     record: FlowRecord
+    _is_to_end = False  # what it is inside of ends, so that no row takes it
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
         super().__init__(record, run_context or flow.run_context())
@@ -185,10 +188,13 @@ class FlowRun(FlowProcess, Generic[D]):
     def _timer(self) -> Deadline | None:
         """Return the deadline of the present state."""
         r = self.record
-        within_s = self.flow.times.get(r.state)
-        if within_s is None:
+        state = self.flow.timed.get(r.state)
+        if state is None:
             return None
-        return Deadline(r.entered_at_s + within_s, f"{Timer.prefix}:{r.here}")
+        at_s = r.due_at_s
+        if at_s == 0.0:  # the record is older than the field, or than the time of the state
+            at_s = due_at_s(f"flow {self.flow.name!r}", state, r.data, r.entered_at_s)
+        return None if at_s is None else Deadline(at_s, f"{Timer.prefix}:{r.here}")
 
     @property
     def own_deadline_s(self) -> float | None:
@@ -205,7 +211,7 @@ class FlowRun(FlowProcess, Generic[D]):
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
-            return StateResult("failed", Failure(str(r.state), r.ending.detail, self.flow.name), 0.0)
+            return StateResult("failed", Failure(str(r.state), r.ending.detail, self.flow.name, r.data), 0.0)
         return StateResult("done", r.data, 0.0)
 
     # Steps
@@ -216,13 +222,61 @@ class FlowRun(FlowProcess, Generic[D]):
             r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
         trigger, answer, detail, state_result = self._read_outcome(key, outcome)
         at_s = max(outcome.at_s, r.entered_at_s)
+        rule = self.rule_for(r, trigger) if trigger in ENDS else ""
         moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
         if trigger in NOTES:
-            return self.noted(moved, key, trigger)
+            noted = self.noted(moved, key, trigger)
+            return self._react(noted, at_s, steps) if trigger == "run_again" and noted.reaction is not None else noted
+        if rule in STAYS:
+            return moved
         if key == "begin":
             moved = moved.changed(id=outcome.id, started_at_s=at_s)
         usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
-        return self._entered(moved, usage, at_s, detail, steps)
+        entered = self._entered(moved, usage, at_s, detail, steps)
+        return entered if entered.reaction is None else self._react(entered, at_s, steps)
+
+    # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.definition.reactions`
+
+    def end_with(self, outcome: Any) -> None:
+        self._is_to_end = True
+        try:
+            super().end_with(outcome)
+        finally:
+            self._is_to_end = False
+
+    def outlasts(self, outcome: Any) -> bool:
+        return self.rule_for(self.record, self._end_of(outcome)) in STAYS
+
+    def rule_for(self, r: FlowRecord, trigger: str) -> str:
+        """Return the rule of the row that takes a cancellation or the deadline now; empty: the run ends."""
+        if self._is_to_end or trigger in r.reacted_to:
+            return ""
+        rule = self.flow.reactions.get((str(r.state), trigger), "")
+        if rule != UNTIL_KNOWN:
+            return rule
+        once = r.once.get(r.here, NOT_BEGUN)
+        return FIRST_TIME if once.phase == NOT_BEGUN.phase else UNTIL_KNOWN
+
+    def _end_of(self, outcome: Any) -> str:
+        """Return the trigger of an outcome for the whole run."""
+        if outcome.kind == "expired" and self.record.limits.deadline_s is None:
+            return "cancelled"  # the time of what it is inside of is over
+        return str(outcome.kind)
+
+    def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
+        """Return the record after the row for a cancellation, or the deadline, that has waited for a result."""
+        assert r.reaction is not None
+        trigger, detail = r.reaction
+        rest = tuple([one for one in r.reacted_to if one != trigger])
+        r = self._ahead = r.changed(reaction=None, reacted_to=rest)
+        if r.ending is not None:
+            return r
+        rule = self.rule_for(r, trigger)
+        why: Any = Failure(trigger, detail, str(r.state))
+        moved: FlowRecord = self.take_row(r, trigger, why, "", at_s, steps, detail)
+        if rule in STAYS:
+            return moved
+        return self._entered(moved, r.usage, at_s, detail, steps)
 
     def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
         """Return the trigger of an outcome, the answer for the rows, the reason for people, and the result."""
@@ -232,15 +286,16 @@ class FlowRun(FlowProcess, Generic[D]):
         if kind == EDITED:
             return kind, None, f"by {outcome.by}" if outcome.by else "", None
         if key == "":
-            limit = self.record.limits.deadline_s
+            limit, end = self.record.limits.deadline_s, self._end_of(outcome)
             reason = getattr(outcome, "reason", f"{limit:g} s are over" if limit else "")
-            if kind == "expired" and limit is None:
-                kind, reason = "cancelled", "the time of what it is inside of is over"
-            return kind, None, "; ".join(filter(None, [reason, in_doubt(self.record)])), None
+            if end != kind:
+                reason = "the time of what it is inside of is over"
+            doubt = "" if self.outlasts(outcome) else in_doubt(self.record)
+            detail = "; ".join(filter(None, [reason, doubt]))
+            return end, Failure(end, detail, str(self.record.state), self._data_inside()), detail, None
         if key.startswith(f"{Timer.prefix}:"):
-            state, _ = self.state_of(self.record.here)
-            detail = f"the {state.within_s:g} s of {state.name} are over"
-            return "elapsed", None, "; ".join(filter(None, [detail, in_doubt(self.record)])), None
+            detail = "; ".join(filter(None, [_time_over(self.record, self.flow), in_doubt(self.record)]))
+            return "elapsed", self._data_inside(), detail, None
         if kind in NOTES:
             return kind, None, "", None
         _, state, state_result = self.result_of_state(key, outcome)
@@ -254,11 +309,19 @@ class FlowRun(FlowProcess, Generic[D]):
             state_result,
         )
 
+    def _data_inside(self) -> Any:
+        """Return what the flow inside of the present state has come to; None: there is none."""
+        child = self.record.children.get(self.record.here)
+        return child.data if isinstance(child, FlowRecord) else None
+
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
         """Return the record after entering the state that the step leads to."""
-        to, n = self.flow.states[str(r.state)], r.steps + 1
+        to: Any = self.flow.states[str(r.state)]
+        n = r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
         changes["once"] = changes["children"] = {}
+        if r.due_at_s != 0.0:
+            changes["due_at_s"] = 0.0
         if isinstance(to, End):
             changes["ending"] = FlowEnding(to.name, to.is_failure, to.detail or detail if to.is_failure else "")
         elif n > r.limits.steps:
@@ -269,8 +332,19 @@ class FlowRun(FlowProcess, Generic[D]):
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
+        if "ending" not in changes and to.is_timed:
+            self._keep_time(to, r, at_s, changes)
         self._ahead = r.changed(**changes)
         return self._ahead
+
+    def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
+        """Add the end of the time of a state that is entered to the changes of the record."""
+        due = r.first_due_at_s.get(to.name)
+        if due is None:
+            due = due_at_s(f"flow {self.flow.name!r}", to, r.data, at_s)
+            if due is not None and not to.restart:
+                changes["first_due_at_s"] = {**r.first_due_at_s, to.name: due}
+        changes["due_at_s"] = due
 
     def watch(self, step: Stepped) -> None:
         for watch in TABLE_WATCHES.get():
@@ -300,6 +374,15 @@ class SubflowChild(StateChild):
     def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
         flow = state.flow
         return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
+
+
+def _time_over(r: FlowRecord, flow: Flow[Any]) -> str:
+    """Return, for people, which time of the present state is over."""
+    state = flow.timed[str(r.state)]
+    if state.until is not None or not state.restart:
+        return f"the time of {state.name} is over"
+    within_s = (r.due_at_s or 0.0) - r.entered_at_s if callable(state.within_s) else state.within_s
+    return f"the {within_s:g} s of {state.name} are over"
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:

@@ -7,12 +7,13 @@ Results are kept as JSON, and are read again in the order of the members.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
-from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState
+from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.flow_process import (
     CHILDREN,
     NOT_BEGUN,
@@ -85,7 +86,9 @@ class Members(FlowProcess):
         r, state = self.record, self.state
         assert r.ending is not None
         if r.ending.is_failure:
-            return StateResult("failed", Failure(r.ending.state, r.ending.detail, r.ending.where), 0.0)
+            where = r.ending.where
+            data = self._loaded(where).data if where else None
+            return StateResult("failed", Failure(r.ending.state, r.ending.detail, where, data), 0.0)
         if state.is_race:
             (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
             return StateResult("done", self._loaded(won), 0.0)
@@ -116,8 +119,10 @@ class Members(FlowProcess):
         return [name for name in names if name in self.record.children or name in record.children], own
 
     def _loaded(self, name: str) -> Any:
-        settled = self.record.settled[name]
-        return settled.failure or self.state_of(name)[0].answer_types.load(settled.text)
+        settled, state = self.record.settled[name], self.state_of(name)[0]
+        if settled.failure is None:
+            return state.answer_types.load(settled.text)
+        return replace(settled.failure, data=state.answer_types.load(settled.text)) if settled.text else settled.failure
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
         if isinstance(outcome, StateResult) or key not in ("", "begin"):
@@ -204,12 +209,13 @@ def stay(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
 
 def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
     name = state_result.where
-    answer_types = members.state_of(name)[0].answer_types
-    settled = (
-        Settled(failure=state_result.answer)
-        if state_result.trigger == "failed"
-        else Settled(answer_types.dump(state_result.answer))
-    )
+    state, answer = members.state_of(name)[0], state_result.answer
+    if state_result.trigger != "failed":
+        settled = Settled(state.answer_types.dump(answer))
+    elif isinstance(state, SubflowState) and answer.data is not None:
+        settled = Settled(state.answer_types.dump(answer.data), replace(answer, data=None))
+    else:
+        settled = Settled(failure=replace(answer, data=None) if answer.data is not None else answer)
     once = r.once
     if name in once:
         once = dict(once)

@@ -105,7 +105,11 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     steps: int = 0  # states that were entered
     renamed: str = ""  # the present step's name in the older version of the flow from which the record was upgraded
     entered_at_s: float = 0.0  # Unix time
+    due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: it was not kept yet
+    first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same of states with restart=False, by name
     started_at_s: float = 0.0  # Unix time
+    reacted_to: tuple[str, ...] = ()  # "cancelled" and "expired", once a row has taken it
+    reaction: tuple[str, str] | None = None  # one of them, and its detail, that waits until a result is known
 
     @property
     def here(self) -> str:
@@ -114,9 +118,9 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time at which it expires; None: never, or not begun."""
+        """Unix time at which it expires; None: never, not begun, or it has gone on in spite of it."""
         limit = self.limits.deadline_s
-        return None if limit is None or not self.steps else self.started_at_s + limit
+        return None if limit is None or not self.steps or "expired" in self.reacted_to else self.started_at_s + limit
 
 
 def step_name(state: Any, steps: int) -> str:
@@ -136,7 +140,7 @@ class Stage(StrEnum):
 class Settled(Value, frozen=True):
     """The result of a member that has ended."""
 
-    text: str = ""  # what it gave, as JSON
+    text: str = ""  # what it gave, as JSON; of a flow that has failed, what it had come to
     failure: Failure | None = None
 
 

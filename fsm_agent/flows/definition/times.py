@@ -1,0 +1,76 @@
+"""The time that a state may take: seconds or a moment, given as such or by a function of the data."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent.flows.definition.states import PauseState
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.mistakes import shown
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.definition.states import LiveState
+
+_SECONDS = "a number of seconds above 0, or a function of the data that returns one,"
+_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either,"
+
+
+def check_time(here: str, state: LiveState[Any, Any]) -> None:
+    """Refuse a time that no run could use.
+
+    Raises:
+        FlowError: It names the option, its value, and what would be right.
+    """
+    within_s, until = state.within_s, state.until
+    if within_s is not None and until is not None:
+        raise FlowError(f"{here} has within_s and until: one of them would be right")
+    if isinstance(state, PauseState) and not state.is_timed:
+        raise FlowError(f"{here} has no time: {_SECONDS[:-1]}, or until=…, would be right")
+    for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
+        if inspect.iscoroutinefunction(time):
+            raise FlowError(f"{here} has {name}={shown(time)}, a coroutine function: a plain, pure one would be right")
+        is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
+        if time is not None and not is_right:
+            raise FlowError(f"{here} has {name}={shown(time)}: {right} would be right")
+    if not isinstance(state.restart, bool):
+        raise FlowError(f"{here} has restart={shown(state.restart)}: True or False would be right")
+    if not (state.restart or state.is_timed):
+        raise FlowError(f"{here} has restart=False and no time: within_s=… or until=… would be right")
+
+
+def moment_s(moment: Any) -> float | None:
+    """Return a moment as Unix time; None: it is no datetime with a time zone, and no Unix time."""
+    if isinstance(moment, datetime):
+        return None if moment.utcoffset() is None else moment.timestamp()
+    return float(moment) if is_amount(moment) else None
+
+
+def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
+    """Return the Unix time at which the time of a state is over; None: it has no limit this time.
+
+    Args:
+        where: The flow, for errors.
+        state: A state with a time.
+        data: The data with which it is entered.
+        at_s: Unix time at which it is entered.
+
+    Raises:
+        FlowError: A function of the data has returned no time.
+    """
+    is_moment = state.until is not None
+    given = state.until if is_moment else state.within_s
+    time = given(data) if callable(given) else given
+    if time is None and not isinstance(state, PauseState):
+        return None
+    due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
+    if due is not None:
+        return due
+    name = "until" if is_moment else "within_s"
+    right = "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on"
+    if not isinstance(state, PauseState):
+        right += ", or None"
+    by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
+    raise FlowError(f"{where}: {name} of {state.name} is {shown(time)}{by}: {right}, would be right")

@@ -1,0 +1,873 @@
+"""Can a flow react to its deadline, to a cancellation, and to the end of what is inside of it, without losing data?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_runs import by_adrive, by_arun, by_drive, by_run, by_threads
+from timed_flows import LATE_S, REAL, freed, too_long
+
+from fsm_agent import Agent, Context, Function, MemoryStore, SqliteStore, Worker
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowFailed,
+    FlowLimits,
+    FlowSuspended,
+    any_state,
+    cancelled,
+    each,
+    end,
+    execute,
+    expired,
+    failure,
+    flow_diagram,
+    gather,
+    pause,
+    race,
+    subflow,
+    wait,
+)
+from fsm_agent.flows.definition.table import row_name
+from fsm_agent.lifecycle import (
+    Begun,
+    Cancelled,
+    Expired,
+    FunctionFailed,
+    Interrupted,
+    Returned,
+    RunAgain,
+    Slept,
+    Started,
+)
+from fsm_agent.machine.watching import TABLE_WATCHES
+from fsm_agent.messages.event import Stepped
+from fsm_agent.testing import FakeClock, Script, explore
+from fsm_agent.testing import call as asked
+
+__all__ = ["freed"]
+
+over, undone = end("over"), failure("undone")
+WAYS = [by_run, by_threads, by_drive, by_arun, by_adrive]
+everywhere = pytest.mark.parametrize("driven", WAYS)
+
+
+@dataclass(frozen=True)
+class Trip:
+    notes: tuple[str, ...] = ()
+    whys: tuple[Failure, ...] = ()
+
+
+def note(text: str) -> Callable[[Trip, Any], Trip]:
+    return lambda t, _: replace(t, notes=(*t.notes, text))
+
+
+def keep(t: Trip, why: Failure) -> Trip:
+    return replace(t, whys=(*t.whys, why))
+
+
+def person(t: Trip) -> str:
+    return "?"
+
+
+@execute
+def undoing(t: Trip) -> str:
+    return "undone"
+
+
+@execute
+def undoing_more(t: Trip) -> str:
+    return "more"
+
+
+def trip(*rows: Any, start: Any, **options: Any) -> Flow[Trip]:
+    made = [undoing.done(undoing_more, do=note("undone")), undoing_more.done(undone, do=note("more"))]
+    world = {"clock": FakeClock(), **options.pop("world", {})}
+    return Flow("trip", Trip, start=start, rows=[*rows, *made], world=world, **options)
+
+
+asking = wait(int, name="asking")(person)
+steps_of = [
+    ("Seeded", "begun", ""),
+    ("asking", "cancelled", "first_time"),
+    ("undoing", "done", ""),
+    ("undoing_more", "done", ""),
+]
+
+
+def begun(flow: Flow[Any], data: Any = None, at_s: float = 100.0) -> Any:
+    run = flow.seed(Trip() if data is None else data)
+    run.advance("begin", Begun(at_s=at_s, id="r1"))
+    return run
+
+
+def taken(run: Any) -> list[tuple[str, str, str]]:
+    return [(step.source, step.trigger, step.guard) for step in run.record.trace]
+
+
+# A cancellation
+
+
+@everywhere
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_row_takes_a_cancellation_and_the_same_driver_goes_on(driven: Any, stored: bool) -> None:
+    flow = trip(asking.done(over), asking.cancelled(undoing, do=keep), start=asking)
+    run = replace(flow, store=MemoryStore()).seed(Trip()) if stored else flow.seed(Trip())
+    driven(flow, run)
+    run.cancel("no time")
+    driven(flow, run)
+    assert (run.state, run.data.notes) == ("undone", ("undone", "more"))
+    assert run.data.whys == (Failure("cancelled", "no time", "asking"),)
+    assert taken(run) == steps_of
+    assert run.record.trace[1].detail == "no time"
+    assert run.record.reacted_to == ("cancelled",)
+
+
+@pytest.mark.parametrize("driver", ["sync", "stream", "asyncio", "astream"])
+def test_a_cancellation_from_a_thread_interrupts_a_function_and_the_run_reacts(driver: str, freed: None) -> None:
+    work: Any = execute(name="work")(too_long)
+    flow = trip(work.done(over), work.cancelled(undoing, do=keep), start=work, world=REAL)
+    run = flow.seed(Trip())
+    threading.Timer(0.1, run.cancel, ["from a thread"]).start()
+    began = time.monotonic()
+    with suppress(FlowFailed):
+        match driver:
+            case "sync":
+                flow.run(run)
+            case "stream":
+                list(flow.stream(run))
+            case "asyncio":
+                asyncio.run(flow.arun(run))
+            case _:
+
+                async def main() -> None:
+                    _ = [event async for event in flow.astream(run)]
+
+                asyncio.run(main())
+    assert (run.state, run.data.whys[0].detail) == ("undone", "from a thread")
+    assert time.monotonic() - began < LATE_S
+
+
+@everywhere
+def test_a_second_cancellation_ends_the_run(driven: Any) -> None:
+    """Even one that comes while the first is told, and if the row leads to where it was."""
+    stubborn = wait(int, name="stubborn")(person)
+    flow = trip(
+        asking.done(over), asking.cancelled(stubborn), stubborn.done(undoing), stubborn.cancelled(undoing), start=asking
+    )
+    run = flow.seed(Trip())
+    driven(flow, run)
+    run.cancel("first")
+    driven(flow, run)
+    assert run.state == "stubborn"
+    run.cancel("second")
+    driven(flow, run)
+    assert (run.state, run.record.ending.detail) == ("Cancelled", "second")
+
+
+@pytest.mark.parametrize("driver", ["sync", "asyncio"])
+def test_a_cancellation_at_the_event_of_the_first_is_a_second(driver: str) -> None:
+    flow = trip(asking.done(over), asking.cancelled(undoing), start=asking)
+    run = flow.seed(Trip())
+    run.cancel("before it begins")  # takes the run to its end: it has done nothing
+    with pytest.raises(FlowFailed):
+        flow.run(run)
+    assert run.state == "Cancelled"
+    run = begun(flow)
+    run.cancel("first")
+
+    def again(event: Any) -> None:
+        if isinstance(event, Stepped) and event.trigger == "cancelled" and event.source == "asking":
+            run.cancel("second")
+
+    with pytest.raises(FlowFailed):
+        flow.run(run, again) if driver == "sync" else asyncio.run(flow.arun(run, again))
+    assert run.state == "Cancelled"
+    assert [trigger for _, trigger, _ in taken(run)] == ["begun", "cancelled", "cancelled"]
+
+
+def test_an_action_that_raises_leaves_the_request_for_the_next_driver() -> None:
+    is_broken = [True]
+
+    def broken(t: Trip, why: Failure) -> Trip:
+        if is_broken:
+            raise LookupError("not there")
+        return keep(t, why)
+
+    flow = trip(asking.done(over), asking.cancelled(undoing, do=broken), start=asking)
+    run = begun(flow)
+    run.cancel("now")
+    with pytest.raises(LookupError):
+        flow.run(run)
+    assert run.state == "asking"
+    is_broken.clear()
+    with pytest.raises(FlowFailed):
+        flow.run(run)
+    assert run.data.whys[0].detail == "now"
+
+
+@pytest.mark.parametrize("stop", ["task", "keyboard"])
+def test_who_stops_the_driver_does_not_cancel_the_run(stop: str, freed: None) -> None:
+    """A cancelled task, a Ctrl-C: the run rests where it is, and no row is taken."""
+    work: Any = execute(name="work")(too_long)
+    flow = trip(work.done(over), work.cancelled(undoing), start=work, world=REAL)
+    run = flow.seed(Trip())
+    if stop == "task":
+
+        async def main() -> None:
+            task = asyncio.ensure_future(flow.arun(run))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+    else:
+
+        def interrupt(event: Any) -> None:
+            if isinstance(event, Stepped):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            flow.run(run, interrupt)
+    assert (run.state, run.record.ending, run.record.reacted_to) == ("work", None, ())
+    assert run.driver is None
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_cancellation_in_the_store_reaches_the_next_driver(kind: str, tmp_path: Path) -> None:
+    """Whoever it is: another store of the same file, a worker; a second one ends the run."""
+    path = tmp_path / "runs.db"
+    memory = MemoryStore()
+
+    def flow() -> Flow[Trip]:
+        store: Any = memory if kind == "memory" else SqliteStore(path)
+        later = wait(int, name="later")(person)
+        return replace(
+            trip(asking.done(over), asking.cancelled(later, do=keep), later.done(undoing), start=asking, world=REAL),
+            store=store,
+        )
+
+    with pytest.raises(FlowSuspended):
+        flow().call(Trip(), run_id="run")
+    flow().runs.cancel("run", "by the desk", by="ann")
+    with pytest.raises(FlowSuspended) as waiting:
+        flow().resume("run")
+    assert waiting.value.run.state == "later"
+    assert waiting.value.run.data.whys == (Failure("cancelled", "by the desk", "asking"),)
+    assert flow().replay("run").record == waiting.value.run.record
+    flow().runs.cancel("run", "again")
+    Worker([flow()], memory if kind == "memory" else str(path)).run(once=True)
+    assert flow().replay("run").state == "Cancelled"
+
+
+# The deadline
+
+
+@everywhere
+def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
+    nap = pause("nap", 50)
+    flow = trip(
+        asking.done(over),
+        asking.expired(nap, do=keep),
+        nap.elapsed(undoing, do=note("slept")),
+        start=asking,
+        limits=FlowLimits(deadline_s=10),
+    )
+    run = flow.seed(Trip())
+    driven(flow, run)
+    flow.world["clock"].advance(10)  # nobody who could answer is here, so the driver rested
+    driven(flow, run)
+    assert (run.state, run.data.notes) == ("undone", ("slept", "undone", "more"))
+    assert run.data.whys == (Failure("expired", "10 s are over", "asking"),)
+    assert flow.world["clock"].sleeps[-1] == 50
+    assert run.deadline is None
+
+
+@pytest.mark.parametrize("driver", ["sync", "asyncio"])
+@pytest.mark.parametrize("store", [None, "memory"])
+def test_the_deadline_on_the_systems_clock(driver: str, store: Any, freed: None) -> None:
+    """It comes once, and what takes longer than it afterwards is not ended."""
+    work: Any = execute(name="work")(too_long)
+    nap = pause("nap", 0.2)
+    flow = trip(
+        work.done(over),
+        expired(nap, do=keep),
+        nap.elapsed(undoing),
+        start=work,
+        world=REAL,
+        limits=FlowLimits(deadline_s=0.1),
+        store=MemoryStore() if store else None,
+    )
+    began = time.monotonic()
+    with pytest.raises(FlowFailed) as failed:
+        flow.call(Trip()) if driver == "sync" else asyncio.run(flow.acall(Trip()))
+    assert failed.value.run.state == "undone"
+    assert 0.29 <= time.monotonic() - began < 0.3 + LATE_S
+
+
+def test_each_end_is_taken_once_and_one_does_not_spend_the_other() -> None:
+    patient = wait(int, name="patient")(person)
+    flow = trip(
+        asking.done(over),
+        asking.cancelled(patient),
+        patient.done(asking),
+        patient.expired(undoing),
+        start=asking,
+        limits=FlowLimits(deadline_s=10),
+    )
+    run = begun(flow)
+    run.advance("", Cancelled(at_s=101))
+    assert (run.state, run.deadline.at_s) == ("patient", 110)  # the deadline still stands
+    run.advance("answer:patient#2", Returned(text="1", at_s=102))
+    assert run.state == "asking"
+    copy = flow.restore(run.snapshot())
+    copy.advance("", Cancelled(at_s=103))
+    assert copy.state == "Cancelled"  # the row was taken before
+    run.advance("", Expired(at_s=110))
+    assert run.state == "Expired"  # asking has no row for it
+
+
+# For every state
+
+
+def names_of(flow: Flow[Any], trigger: str) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for entry in flow.entries:
+        if entry.event == trigger and entry.row is not None and entry.row.rule:
+            found.setdefault(entry.source, (entry.to, entry.guard))
+    return found
+
+
+def test_a_row_for_every_state_stands_where_the_compensation_has_not_begun() -> None:
+    first, second = wait(int, name="first")(person), wait(int, name="second")(person)
+    flow = trip(
+        first.done(second),
+        second.done(over),
+        second.cancelled(over),
+        cancelled(undoing),
+        expired(undoing),
+        start=first,
+        limits=FlowLimits(deadline_s=10),
+    )
+    assert names_of(flow, "cancelled") == {
+        "first": ("undoing", "first_time"),
+        "second": ("over", "first_time"),
+        "undoing": ("undoing", "meanwhile"),
+        "undoing_more": ("undoing_more", "meanwhile"),
+    }
+    assert names_of(flow, "expired")["second"] == ("undoing", "first_time")
+    assert replace(flow, limits=FlowLimits(deadline_s=5)).table != ()  # made again from the same rows
+
+
+def test_it_stands_in_what_follows_its_target_if_that_is_reached_without() -> None:
+    sure, second = wait(int, name="sure")(person), wait(int, name="second")(person)
+    flow = Flow(
+        "f",
+        Trip,
+        start=asking,
+        rows=[asking.done(second), second.done(over), cancelled(sure), sure.done(asking)],
+    )
+    assert names_of(flow, "cancelled") == {
+        "asking": ("sure", "first_time"),
+        "second": ("sure", "first_time"),
+        "sure": ("sure", "meanwhile"),
+    }
+
+
+@pytest.mark.parametrize("how", ["failure", "cancellation"])
+def test_a_compensation_is_not_begun_anew(how: str) -> None:
+    """Whatever ends the run in the middle of it, once; its deadline passes, too."""
+    work = wait(int, name="work")(person)
+    hold = wait(int, name="hold")(person)
+    flow = trip(
+        work.done(hold, do=note("failed")),
+        hold.done(undoing, do=note("held")),
+        cancelled(hold, do=note("cancelled")),
+        expired(hold, do=note("expired")),
+        start=work,
+        limits=FlowLimits(deadline_s=10),
+    )
+    run = begun(flow)
+    if how == "failure":
+        run.advance("answer:work#1", Returned(text="1", at_s=101))
+        run.advance("", Cancelled(at_s=102))
+    else:
+        run.advance("", Cancelled(at_s=102))
+    assert run.state == "hold"
+    effects = run.effects
+    run.advance("", Expired(at_s=110))
+    assert (run.state, run.effects) == ("hold", effects[:1])  # not entered anew; the deadline is no longer waited for
+    assert run.deadline is None
+    copy = flow.restore(run.snapshot())
+    copy.advance("answer:hold#2", Returned(text="1", at_s=111))
+    assert copy.data.notes == ("failed" if how == "failure" else "cancelled", "held")
+    run.advance("", Cancelled(at_s=112))
+    assert run.state == "Cancelled"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: trip(asking.done(over), asking.expired(undoing), start=asking), "never happens: the flow has no dead"),
+        (lambda: trip(asking.done(over), expired(undoing), start=asking), "never happens: the flow has no deadline"),
+        (
+            lambda: trip(asking.done(over), asking.cancelled(undoing), asking.cancelled(over), start=asking),
+            "asking --cancelled--> over' is never taken|asking --cancelled--> over is never taken",
+        ),
+        (
+            lambda: trip(asking.done(over), cancelled(undoing), cancelled(over), start=asking),
+            "every state --cancelled--> over is never taken, since no state is left for it",
+        ),
+        (
+            lambda: trip(asking.done(undoing), asking.cancelled(over), cancelled(undoing), start=asking),
+            "every state --cancelled--> undoing is never taken, since no state is left for it",
+        ),
+        (
+            lambda: trip(asking.done(over), asking.cancelled(undoing, do=of_text), start=asking),
+            "of_text takes str, and its answer is Failure: why: Failure is right",
+        ),
+        (lambda: trip(asking.done(over), cancelled(undoing, do=of_text), start=asking), "why: Failure is right"),
+        (lambda: trip(asking.done(over), cancelled("undoing"), start=asking), "has a row to 'undoing'"),  # type: ignore[arg-type]
+        (
+            lambda: Flow("f", Trip, start=asking, rows=[asking.done(over), asking.cancelled(undoing)]),
+            "undoing has no row for 'done'",
+        ),
+    ],
+)
+def test_rows_for_ends_that_cannot_be_right_are_refused(make: Callable[[], Any], says: str) -> None:
+    with pytest.raises(FlowError, match=says):
+        make()
+
+
+def of_text(t: Trip, why: str) -> Trip:
+    return t
+
+
+def test_an_end_makes_no_such_rows() -> None:
+    with pytest.raises(AttributeError, match="makes no rows of 'cancelled'"):
+        over.cancelled(over)  # type: ignore[attr-defined]
+
+
+def test_any_state_makes_them() -> None:
+    other = wait(int, name="other")(person)
+    rows = any_state(asking, other).cancelled(undoing, do=keep)
+    assert [repr(row) for row in rows] == ["asking --cancelled--> undoing", "other --cancelled--> undoing"]
+    assert [row.trigger for row in any_state(asking, other).expired(undoing)] == ["expired", "expired"]
+
+
+# What is inside
+
+
+@dataclass(frozen=True)
+class Order:
+    lines: tuple[str, ...] = ()
+
+
+def to_order(t: Trip) -> Order:
+    return Order(("begun",))
+
+
+adding = wait(str, name="adding")(lambda o: "?")
+reacting = wait(str, name="reacting")(lambda o: "?")
+
+
+def is_all(o: Order, line: str) -> bool:
+    return line == "that is all"
+
+
+def order_flow(**options: Any) -> Flow[Order]:
+    rows = [
+        adding.done(end("complete"), when=is_all),
+        adding.done(adding, do=lambda o, line: Order((*o.lines, line))),
+        adding.cancelled(reacting, do=lambda o, _: Order((*o.lines, "reacted"))),
+        reacting.done(end("ordered")),
+    ]
+    if options.get("limits"):
+        rows.append(adding.expired(reacting, do=lambda o, _: Order((*o.lines, "late"))))
+    return Flow("order", Order, start=adding, rows=rows, **options)
+
+
+def ordered(run: Any, *lines: str) -> Any:
+    for number, line in enumerate(lines, 1):
+        run.advance(f"ordering#1/answer:adding#{number}", Returned(text=json.dumps(line), at_s=100 + number))
+    return run
+
+
+def in_trip(*rows: Any, within_s: Any = None, inner: Any = None, **options: Any) -> Any:
+    ordering = subflow("ordering", inner or order_flow(), to_order, within_s=within_s)
+    made = [row(ordering) for row in rows]
+    return ordering, trip(ordering.done(over), *made, start=ordering, **options)
+
+
+LINES = Order(("begun", "tea", "milk"))
+
+
+@pytest.mark.parametrize("trigger", ["cancelled", "expired"])
+def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
+    """Its own rows are not taken then: it ends with what is around it."""
+
+    def take(t: Trip, why: Failure) -> Trip:
+        assert why.data == LINES
+        return replace(t, notes=why.data.lines, whys=(replace(why, data=None),))
+
+    limits = FlowLimits(deadline_s=10)
+    _, flow = in_trip(lambda s: getattr(s, trigger)(undoing, do=take), limits=limits)
+    run = flow.restore(ordered(begun(flow), "tea", "milk").snapshot())
+    run.advance("", Cancelled(reason="off", at_s=105) if trigger == "cancelled" else Expired(at_s=110))
+    assert (run.state, run.data.notes) == ("undoing", LINES.lines)
+    assert run.data.whys == (Failure(trigger, "off" if trigger == "cancelled" else "10 s are over", "ordering"),)
+    assert not run.record.children
+
+
+def test_the_time_of_a_flow_inside_gives_what_it_had_come_to() -> None:
+    """XState's purchase order: from any of its states, after 30 days, without losing data."""
+    _, flow = in_trip(lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400)
+    run = flow.restore(ordered(begun(flow), "tea", "milk").snapshot())
+    run.advance("sleep:ordering#1", Slept(at_s=100 + 30 * 86400))
+    assert (run.state, run.data.notes) == ("undoing", LINES.lines)
+
+
+def test_the_time_of_a_flow_inside_in_a_store_with_the_data_of_any_of_its_states(tmp_path: Path) -> None:
+    clock = FakeClock()
+    _, flow = in_trip(lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400)
+    flow = replace(flow, store=str(tmp_path / "runs.db"), world={"clock": clock})
+    with pytest.raises(FlowSuspended):
+        flow.call(Trip(), run_id="run")
+    for number, line in enumerate(("tea", "milk"), 1):
+        clock.advance(86400)
+        with pytest.raises(FlowSuspended):
+            flow.resume("run", {f"ordering#1/answer:adding#{number}": Returned(text=f'"{line}"')})
+    clock.advance(28 * 86400)
+    with pytest.raises(FlowFailed) as failed:
+        replace(flow).resume("run")
+    assert failed.value.run.data.notes == (*LINES.lines, "undone", "more")
+
+
+@pytest.mark.parametrize("kind", ["own", "gather", "race", "each", "settled"])
+def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
+    """Also as a member, and after a snapshot in between."""
+    broken = wait(str, name="broken")(lambda o: "?")
+    inner = Flow(
+        "order",
+        Order,
+        start=broken,
+        rows=[broken.done(failure("sold_out", "no tea"), do=lambda o, line: Order((*o.lines, line)))],
+    )
+    one = subflow("one", inner, to_order)
+    other = wait(int, name="other")(person)
+    state: Any = {
+        "own": lambda: one,
+        "gather": lambda: gather("every", one, other),
+        "race": lambda: race("every", one, subflow("two", inner, to_order)),
+        "each": lambda: each("every", subflow("one", inner, lambda t: to_order(t)), lambda t: [t, t]),
+        "settled": lambda: each("every", subflow("one", inner, lambda t: to_order(t)), lambda t: [t, t], settled=True),
+    }[kind]()
+    found: list[Any] = []
+
+    def take(t: Trip, came: Any) -> Trip:
+        found.append(came)
+        return t
+
+    rows = [state.done(undoing, do=take), state.failed(undoing, do=take)]
+    flow = trip(*rows, start=state)
+    run = begun(flow)
+    keys = [effect.key for effect in run.effects if "broken" in effect.key]
+    for key in keys[: 1 if kind in ("gather", "each") else None]:
+        run = flow.restore(run.snapshot())
+        run.advance(key, Returned(text='"tea"', at_s=105))
+        run = flow.restore(run.snapshot())
+    assert run.state == "undoing"
+    (came,) = found
+    for why in came if kind == "settled" else [came]:
+        assert isinstance(why, Failure)
+        assert (why.reason, why.detail) == ("sold_out", "no tea")
+        assert why.data == Order(("begun", "tea"))
+
+
+def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
+    @dataclass(frozen=True)
+    class Kept:
+        why: Failure[Order | None] | None = None
+
+    globals()["Kept"] = Kept
+    flow = Flow("kept", Kept, start=(w := wait(int, name="w")(lambda k: "?")), rows=[w.done(over)])
+    data = Kept(Failure("sold_out", "no tea", "one", Order(("tea",))))
+    assert flow.restore(flow.seed(data).snapshot()).data == data
+    assert flow.restore(flow.seed(Kept(Failure("x"))).snapshot()).data == Kept(Failure("x"))
+    assert hash(Failure("x", data=[])) == hash(Failure("x"))
+
+
+def test_a_person_gives_a_failure_without_data() -> None:
+    ordering, flow = in_trip(lambda s: s.failed(undoing, do=keep))
+    run = begun(flow)
+    with pytest.raises(OutcomeError, match="a Failure with data"):
+        run.give(ordering, Failure("x", data=LINES))
+    run.give(ordering, Failure("x"))
+    assert run.state == "undoing"
+
+
+def test_who_loses_a_race_does_not_react() -> None:
+    ordering, other = subflow("ordering", order_flow(), to_order), wait(int, name="other")(person)
+    first: Any = race("first", ordering, other)
+    flow = trip(first.done(undoing), start=first)
+    run = begun(flow)
+    run.advance("first#1/answer:other", Returned(text="1", at_s=101))
+    assert run.state == "undoing"
+    assert '"reacted"' not in run.snapshot()
+
+
+def test_a_group_that_is_cancelled_ends_its_members() -> None:
+    ordering, other = subflow("ordering", order_flow(), to_order), wait(int, name="other")(person)
+    both: Any = gather("both", ordering, other)
+    flow = trip(both.done(over), both.cancelled(undoing, do=keep), start=both)
+    run = begun(flow)
+    run.advance("", Cancelled(reason="off", at_s=101))
+    assert (run.state, run.record.children) == ("undoing", {})
+    assert '"reacted"' not in run.snapshot()
+
+
+def test_a_flow_inside_reacts_to_its_own_cancellation_and_its_own_deadline() -> None:
+    _, flow = in_trip(lambda s: s.failed(undoing), inner=order_flow(limits=FlowLimits(deadline_s=5)))
+    run = ordered(begun(flow), "tea")
+    copy = flow.restore(run.snapshot())
+    run.advance("ordering#1/", Cancelled(at_s=102))
+    copy.advance("ordering#1/", Expired(at_s=105))
+    for one, last in ((run, "reacted"), (copy, "late")):
+        (child,) = one.record.children.values()
+        assert (str(child.state), child.data.lines) == ("reacting", ("begun", "tea", last))
+        assert one.state == "ordering"
+    assert copy.deadline is None
+    assert run.deadline.at_s == 105
+
+
+# A function that must not run twice
+
+
+@execute(once=True)
+def charging(t: Trip) -> str:
+    return "charged"
+
+
+def charge_trip(**options: Any) -> Flow[Trip]:
+    return trip(
+        charging.done(asking, do=note("charged")),
+        charging.failed(asking, do=note("not charged")),
+        asking.done(over),
+        cancelled(undoing, do=keep),
+        **({"limits": FlowLimits(deadline_s=10)} if "limits" in options else {}),
+        start=charging,
+        **{k: v for k, v in options.items() if k != "limits"},
+    )
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "doubt", "again"])
+def test_a_cancellation_waits_until_the_result_of_a_running_function_is_known(how: str) -> None:
+    """The row is that of the state that follows; the data have what has happened."""
+    flow = charge_trip()
+    run = begun(flow)
+    run.advance("start:charging#1", Started(at_s=101))
+    effects = run.effects
+    run.advance("", Cancelled(reason="off", at_s=102))
+    assert (run.state, run.effects) == ("charging", effects)
+    assert taken(run)[-1] == ("charging", "cancelled", "until_known")
+    run = flow.restore(run.snapshot())
+    if how == "done":
+        run.advance("run:charging#1", Returned(text='"charged"', at_s=103))
+    elif how == "failed":
+        run.advance("run:charging#1", FunctionFailed(text="no money", at_s=103))
+    else:
+        run.advance("run:charging#1", Interrupted(at_s=103))
+        assert run.effects[0].key == "doubt:charging#1"
+        run.advance("doubt:charging#1", RunAgain(at_s=104) if how == "again" else Returned(text='"charged"', at_s=104))
+    assert run.state == "undoing"
+    assert run.data.notes == {"failed": ("not charged",), "again": ()}.get(how, ("charged",))
+    where = "charging" if how == "again" else "asking"
+    assert [(why.reason, why.where) for why in run.data.whys] == [("cancelled", where)]
+    assert run.data.whys[0].detail == "off"  # nothing is in doubt by then
+    assert (run.record.reaction, run.record.reacted_to) == (None, ("cancelled",))
+    assert run.record.steps == (2 if how == "again" else 3)
+
+
+def test_a_second_cancellation_does_not_wait_for_a_running_function() -> None:
+    run = begun(charge_trip())
+    run.advance("start:charging#1", Started(at_s=101))
+    run.advance("", Cancelled(at_s=102))
+    run.advance("", Cancelled(reason="now", at_s=103))
+    assert run.state == "Cancelled"
+    assert "charging#1" in run.record.ending.detail
+
+
+def test_a_cancellation_before_the_function_has_begun_is_taken_at_once() -> None:
+    run = begun(charge_trip())
+    run.advance("", Cancelled(at_s=102))
+    assert (run.state, run.data.notes) == ("undoing", ())
+
+
+def test_an_end_while_a_cancellation_waits_is_the_end() -> None:
+    flow = trip(charging.done(over, do=note("charged")), cancelled(undoing), start=charging)
+    run = begun(flow)
+    run.advance("start:charging#1", Started(at_s=101))
+    run.advance("", Cancelled(at_s=102))
+    run.advance("run:charging#1", Returned(text='"charged"', at_s=103))
+    assert (run.state, run.data.notes) == ("over", ("charged",))
+    assert run.effects == ()
+
+
+def test_the_deadline_waits_for_a_running_function_too_and_the_cancellation_comes_first() -> None:
+    flow = trip(
+        charging.done(asking, do=note("charged")),
+        asking.done(over),
+        cancelled(undoing, do=keep),
+        expired(undoing, do=keep),
+        start=charging,
+        limits=FlowLimits(deadline_s=10),
+    )
+    run = begun(flow)
+    run.advance("start:charging#1", Started(at_s=101))
+    run.advance("", Expired(at_s=110))
+    assert run.deadline is None
+    run.advance("", Cancelled(at_s=111))
+    run.advance("run:charging#1", Returned(text='"charged"', at_s=112))
+    assert run.state == "undoing"
+    assert [why.reason for why in run.data.whys] == ["expired"]
+    assert run.record.reacted_to == ("cancelled", "expired")
+
+
+@pytest.mark.parametrize("driver", ["sync", "asyncio", "coroutine"])
+@pytest.mark.parametrize("store", [None, "memory", "sqlite"])
+def test_drivers_wait_for_a_running_function_and_run_it_once(driver: str, store: Any, tmp_path: Path) -> None:
+    began, times = threading.Event(), []
+
+    def slow(t: Trip) -> str:
+        began.set()
+        time.sleep(0.2)
+        times.append(1)
+        return "charged"
+
+    async def slow_async(t: Trip) -> str:
+        began.set()
+        await asyncio.sleep(0.2)
+        times.append(1)
+        return "charged"
+
+    once: Any = execute(name="once", once=True)(slow_async if driver == "coroutine" else slow)
+    kept: Any = {None: None, "memory": MemoryStore(), "sqlite": str(tmp_path / "runs.db")}[store]
+    flow = trip(
+        once.done(asking, do=note("charged")), asking.done(over), cancelled(undoing), start=once, world=REAL, store=kept
+    )
+    run = flow.seed(Trip())
+
+    def cancel() -> None:
+        began.wait(10)
+        time.sleep(0.05)
+        run.cancel("while it runs")
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(FlowFailed):
+        flow.run(run) if driver == "sync" else asyncio.run(flow.arun(run))
+    canceller.join()
+    assert (run.state, run.data.notes, times) == ("undone", ("charged", "undone", "more"), [1])
+
+
+# As a function of an agent
+
+
+def test_a_flow_as_a_function_ends_with_the_call_around_it() -> None:
+    inner = trip(asking.done(over), cancelled(undoing), start=asking)
+    tool = inner.as_function("plan", "Plans.", start=plan)
+    agent = Agent(Script(asked("plan")), functions=[tool], world={"clock": FakeClock()})
+    call_ = agent.seed("Plan it.")
+    with suppress(Exception):
+        agent.run(call_)
+    assert any("asking#1" in effect.key for effect in call_.effects)
+    call_.cancel("off")
+    with suppress(Exception):
+        agent.run(call_)
+    assert call_.effects == ()
+    assert str(call_.record.state) == "Failed"
+
+
+def plan() -> Trip:
+    return Trip()
+
+
+def test_a_flow_called_in_a_function_that_cannot_wait_ends_after_its_compensation() -> None:
+    """The cancellation is taken by its row, and what waits again is cancelled again."""
+    seen: list[tuple[str, str]] = []
+    later = wait(int, name="later")(person)
+    inner = trip(asking.done(over), asking.cancelled(later, do=note("reacted")), later.done(undoing), start=asking)
+
+    def planning(context: Context[Any]) -> str:
+        """Plan."""
+        context.call(inner, Trip())
+        return "planned"
+
+    agent = Agent(Script(asked("planning"), "sorry"), functions=[Function.of(planning)], world={"clock": FakeClock()})
+
+    def watch(flow: Flow[Any], step: Stepped) -> None:
+        seen.append((step.trigger, step.to))
+
+    with TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch)):
+        assert agent.call("Plan it.").output == "sorry"
+    assert seen == [("begun", "asking"), ("cancelled", "later"), ("cancelled", "Cancelled")]
+
+
+# What looks at tables
+
+
+def test_explore_takes_the_ends_once_each() -> None:
+    flow = trip(
+        asking.done(over),
+        cancelled(undoing, do=note("cancelled")),
+        expired(undoing, do=note("expired")),
+        start=asking,
+        limits=FlowLimits(deadline_s=10),
+    )
+    answers: dict[Any, Any] = {asking: [1], undoing: ["x"], undoing_more: ["y"]}
+    found = explore(flow, Trip(), answers, holds=lambda state, t: len(t.notes) <= 3)
+    assert (found.missed, found.is_whole) == ((), True)
+    assert found.rows["undoing --cancelled [meanwhile]--> undoing"] >= 1
+    assert found.rows["undoing --cancelled--> Cancelled"] >= 1
+
+
+def test_every_step_of_such_a_run_is_a_row_of_the_table() -> None:
+    """So that coverage, which is told of them, names no row that there is not."""
+    seen: list[str] = []
+    flow = charge_trip()
+
+    def watch(flow: Flow[Any], step: Stepped) -> None:
+        seen.append(row_name(step.source, step.trigger, step.to, step.guard))
+
+    with TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch)):
+        run = begun(flow)
+        run.advance("start:charging#1", Started(at_s=101))
+        run.advance("", Cancelled(at_s=102))
+        run.advance("run:charging#1", Returned(text='"charged"', at_s=103))
+        run.advance("", Cancelled(at_s=104))
+    assert len(seen) == 6
+    assert [name for name in seen if name not in flow.row_names] == []
+    assert flow.row_names["asking --cancelled [first_time]--> undoing"]
+    assert not flow.row_names["charging --cancelled [until_known]--> charging"]
+
+
+def test_the_diagram_shows_the_rows_that_are_written_and_no_others() -> None:
+    flow = charge_trip()
+    drawn = {(edge.source, edge.target): edge.lines for edge in flow_diagram(flow).edges}
+    assert drawn["asking", "undoing"] == ("cancelled [first_time]",)
+    assert ("undoing", "undoing") not in drawn
+    whole = {(edge.source, edge.target): edge.lines for edge in flow_diagram(flow, shows_defaults=True).edges}
+    assert whole["undoing", "undoing"] == ("cancelled [meanwhile]",)
+    assert "cancelled [else]" in whole["asking", "Cancelled"]
