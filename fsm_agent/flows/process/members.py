@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
+from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState
@@ -26,6 +27,7 @@ from fsm_agent.flows.process.flow_process import (
 )
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
@@ -161,8 +163,8 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     room, begun = members.state.parallel or len(members.members), r.begun
     if begun == len(members.members) or len(r.once) + len(r.children) >= room:
         return r
-    once, children = dict(r.once), dict(r.children)
-    while begun < len(members.members) and len(once) + len(children) < room:
+    once, children = dict[str, OnceRun](), dict[str, Any]()
+    while begun < len(members.members) and len(r.once) + len(r.children) + len(once) + len(children) < room:
         name, state, data = members.members[begun]
         child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
         if child is None:
@@ -170,7 +172,9 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
         else:
             children[name] = child
         begun += 1
-    return r.changed(once=once, children=children, begun=begun)
+    once_now = with_items(r.once, once) if once else r.once
+    children_now = with_items(r.children, children) if children else r.children
+    return r.changed(once=once_now, children=children_now, begun=begun)
 
 
 def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
@@ -210,10 +214,7 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
         if state_result.trigger == "failed"
         else Settled(answer_types.dump(state_result.answer))
     )
-    once = r.once
-    if name in once:
-        once = dict(once)
-        del once[name]
+    once = without(r.once, name) if name in r.once else r.once
     return r.changed(once=once, settled=r.settled.added(name, settled))
 
 

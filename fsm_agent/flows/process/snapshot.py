@@ -8,6 +8,7 @@ import msgspec
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import differing, from_json, to_json
+from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
@@ -149,7 +150,8 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
         right = "new ones behind the others would be right"
         raise SnapshotError(f"{where} began {r.begun} members of {state.name}, of which {new[0]!r} is none: {right}")
     children = {name: _child_record(*members[name], bytes(raw), where) for name, raw in r.children.items()}
-    return MembersRecord(**{**differing(r), "state": stage, "children": children})
+    wide = {"once": with_items({}, r.once), "children": with_items({}, children)}
+    return MembersRecord(**{**differing(r), "state": stage, **wide})
 
 
 def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
