@@ -43,7 +43,7 @@ ANY: Any = _AnyCase()
 class Failure:
     """The reason why a state failed: the answer that its ``failed`` rows receive."""
 
-    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function
+    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function; "too few" of items
     detail: str = ""  # for people
     where: str = ""  # the state, or the member of several
 
