@@ -269,10 +269,19 @@ def _box_label(state: State[Any]) -> str:
             return f"flow {state.flow.name}"
         case EachState():
             at_once = "" if state.parallel is None else f", {state.parallel} at once"
-            return f"for each item{at_once}"
+            enough = "" if state.enough is None else f", {_enough(state.enough)} enough"
+            return f"for each item{at_once}{enough}"
         case GatherState():
-            return "the first of" if state.is_race else "at once"
+            if state.is_race or state.enough is None:
+                return "the first of" if state.is_race else "at once"
+            return f"at once, {_enough(state.enough)} enough"
     return state.name
+
+
+def _enough(enough: float) -> str:
+    if isinstance(enough, float):
+        return f"{enough:.3g} of them are"
+    return f"{enough} {'is' if enough == 1 else 'are'}"
 
 
 def _labelled(entries: Sequence[TableEntry], shows_actions: bool) -> Iterator[tuple[TableEntry, str]]:

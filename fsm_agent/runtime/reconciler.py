@@ -517,7 +517,7 @@ class Reconciler(ABC):
 
     def keep_results(self) -> None:
         """Take the results that functions had returned when the driver was stopped; otherwise they would run twice."""
-        for activity in self.active.values():
+        for activity in [*self.active.values()]:  # a step may drop others
             if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)
         self.active.clear()

@@ -439,6 +439,9 @@ def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Ite
     if state.is_lenient:
         yield from [(0, chosen) for chosen in _chosen(tried)]
         return
+    if state.enough is not None and not state.is_race:  # who is first, and who fails, decide whose results there are
+        yield from ((index, chosen) for chosen in _chosen(tried) for index in range(len(tried)))
+        return
     alone = given if state.is_race else failing  # one of these is enough
     others = [results[0] for results in tried]
     for index, results in enumerate(alone):
@@ -462,7 +465,8 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
     """Return what comes of members that have these results, of which one comes first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
-    waiting = deque([first, *[index for index in range(len(results)) if index != first]])
+    waiting = deque(range(len(results)))
+    waiting.rotate(-first)
     while members.record.ending is None:
         name, state, _ = members.members[waiting[0]]
         if name not in members.record.children and name not in members.record.once:

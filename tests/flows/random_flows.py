@@ -270,24 +270,34 @@ class RandomFlows:
         return Part(make, "done", max(member.least_s for member in members))
 
     def _raced(self, depth: int) -> Part:
-        """The first that is done ends it, whatever becomes of the others."""
+        """The first that are done end it, or the first failure with which too few are left."""
         members = self._members(depth)
-        make = partial(race, self._name("race"), *[member.make() for member in members])
-        if done := [member.least_s for member in members if member.event == "done"]:
-            return Part(make, "done", min(done))
-        if "never" in [member.event for member in members]:
-            return Part(make, "never")
-        return Part(make, "failed", max(member.least_s for member in members))
+        enough = self._chance.randint(1, len(members))
+        states = [member.make() for member in members]
+        make = partial(gather, self._name("enough"), *states, enough=enough)
+        if enough == 1 and self._chance.random() < 0.5:
+            make = partial(race, self._name("race"), *states)
+        done, failed = [sorted(m.least_s for m in members if m.event == event) for event in ("done", "failed")]
+        if len(done) >= enough:
+            return Part(make, "done", done[enough - 1])
+        if len(failed) > len(members) - enough:
+            return Part(make, "failed", failed[len(members) - enough])
+        return Part(make, "never")
 
     def _repeated(self, depth: int) -> Part:
-        """One after another, or beside each other, until one fails, or all are settled."""
+        """One after another, or beside each other, until one fails, or all are settled, or enough are done."""
         member, items = self._work(depth - 1), self._chance.randint(1, 3)
         settled, parallel = self._chance.choice([False, True]), self._chance.choice([None, 1, 2])
+        enough = None if settled else self._chance.choice([None, 0.5, self._chance.randint(1, items)])
         name = self._name("each_settled" if settled else "each")
-        make = partial(each, name, member.make(), lambda log: [log] * items, parallel=parallel, settled=settled)
-        if member.event == "never" or (member.event == "failed" and not settled):
-            return Part(make, member.event, member.least_s)
-        return Part(make, "done", member.least_s * math.ceil(items / (parallel or items)))
+        options: dict[str, Any] = {"parallel": parallel, "settled": settled, "enough": enough}
+        make = partial(each, name, member.make(), lambda log: [log] * items, **options)
+        if member.event == "never":
+            return Part(make, "never")
+        needed = items if enough is None else math.ceil(items / 2) if enough == 0.5 else int(enough)
+        is_lost = member.event == "failed" and not settled
+        ended = items - needed + 1 if is_lost else needed
+        return Part(make, "failed" if is_lost else "done", member.least_s * math.ceil(ended / (parallel or items)))
 
     def _members(self, depth: int) -> list[Part]:
         return [self._work(depth - 1) for _ in range(self._chance.randint(2, 3))]

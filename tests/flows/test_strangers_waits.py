@@ -29,7 +29,9 @@ from fsm_agent.flows import (
     end,
     execute,
     failure,
+    into,
     pause,
+    subflow,
     wait,
 )
 from fsm_agent.runtime.world import SystemClock
@@ -420,6 +422,53 @@ def test_a_job_is_polled_on_by_the_next_process(legs: Legs) -> None:
     assert time.monotonic() - began >= 3 * 2 * SHORT_S
 
 
+# A quorum (AWS Step Functions): processes are polled side by side until two of three are complete, for a while
+
+
+@dataclass(frozen=True)
+class Quorum:
+    processes: tuple[str, ...] = ("slow a", "quick b", "dead c", "quick d")
+    complete: tuple[str, ...] = ()
+
+
+@execute
+def checking(name: str, context: Context[str]) -> bool:
+    log(context, name)
+    polls = Path(context.deps).read_text().splitlines().count(name)
+    return polls > {"quick": 1, "slow": 2, "dead": 99}[name.split()[0]]
+
+
+between_polls = pause("between_polls", 2 * SHORT_S)
+one_process = Flow(
+    "one process", str, start=checking,
+    rows=[checking.done(end("complete"), of=True), checking.done(between_polls, of=False),
+          between_polls.elapsed(checking)],
+)  # fmt: skip
+processing = subflow("processing", one_process, lambda name: name)
+
+
+def processes(d: Quorum) -> tuple[str, ...]:
+    return d.processes
+
+
+def quorum_of(share: float, within_s: float) -> Flow[Quorum]:
+    reaching: Any = each("reaching", processing, processes, enough=share, within_s=within_s)
+    return Flow(
+        "quorum", Quorum, start=reaching,
+        rows=[reaching.done(end("reached"), do=into("complete")), reaching.elapsed(end("out_of_time"))],
+    )  # fmt: skip
+
+
+def test_a_quorum_is_reached_by_those_that_are_complete_first(legs: Legs, tmp_path: Path) -> None:
+    first, last = legs("quorum", Leg(patience_s=0), Leg({}))
+    assert (first[0], last) == ("waits in reaching", ("reached", replace(Quorum(), complete=("quick b", "quick d"))))
+    assert logged(tmp_path).count("dead c") < 9
+
+
+def test_a_quorum_that_needs_the_dead_is_out_of_time(legs: Legs) -> None:
+    assert legs("whole quorum", Leg(patience_s=0), Leg({}))[1] == ("out_of_time", Quorum())
+
+
 # What holds for all of them
 
 FLOWS: dict[str, Flow[Any]] = {
@@ -430,6 +479,8 @@ FLOWS: dict[str, Flow[Any]] = {
     "human edit": human_edit,
     "board": board,
     "polling": polling,
+    "quorum": quorum_of(0.5, 60),
+    "whole quorum": quorum_of(1.0, 0.6),
 }
 STARTS: dict[str, Any] = {
     "support": Ticket("My money, please"),
@@ -439,6 +490,8 @@ STARTS: dict[str, Any] = {
     "human edit": Draft("rain"),
     "board": Motion(("ann", "bob", "eve")),
     "polling": Job(),
+    "quorum": Quorum(),
+    "whole quorum": Quorum(),
 }
 ASKED = asks("refund", order=17)
 

@@ -465,6 +465,10 @@ assert_type(members, GatherState[Draft, tuple[int, str, int, str, *tuple[Any, ..
 assert_type(race("first", counting, naming, counting, naming), GatherState[Draft, int | str])
 assert_type(race("first", counting, naming, counting, naming, counting), GatherState[Draft, Any])
 members.done(end("over"), do=lambda d, a: Draft(d.topic, a[1]))
+assert_type(gather("two", counting, naming, enough=1), GatherState[Draft, tuple[int | str, ...]])
+assert_type(gather("two", counting, naming, counting, enough=0.5), GatherState[Draft, tuple[int | str, ...]])
+assert_type(gather("two", counting, naming, counting, naming, naming, enough=2), GatherState[Draft, tuple[Any, ...]])
+assert_type(each("some", counting, lambda d: [d], enough=0.5), EachState[Draft, tuple[int, ...]])
 
 
 @wait(int, str, bytes, Draft, list, tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, into, subflow, wait
+from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, into, race, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,16 @@ def length_of(t: Ticket) -> int:
     return len(t.text)
 
 
+def tickets(t: Ticket) -> list[Ticket]:
+    return [t]
+
+
 subflow("wrong", good, length_of)  # mypy: arg-type; pyright: reportArgumentType
 subflow("by_lambda", good, lambda t: Ticket(t.text))  # only pyright: reportAttributeAccessIssue
 each("wrong", customer, length_of)  # mypy: arg-type; pyright: reportArgumentType
 each("by_lambda", customer, lambda t: t.tickets)  # only pyright: reportAttributeAccessIssue
+each("settled", sending, tickets, settled=True, enough=2)  # mypy: call-overload; pyright: reportArgumentType
+race("first", customer, sending, enough=2)  # mypy: call-overload; pyright: reportCallIssue
 each("settled", sending, lambda t: [Ticket("x")], setled=True)  # mypy: call-overload; pyright: reportCallIssue
 
 

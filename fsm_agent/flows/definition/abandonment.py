@@ -1,7 +1,8 @@
 """States that may be abandoned while they run, and the check that keeps ``once`` functions out of them.
 
-A state with ``within_s`` is abandoned when its time is over, and so are the losers of a race.  A function that is
-running then has no one to report to.  If it must not run twice, its outcome would stay in doubt for ever.
+A state with ``within_s`` is abandoned when its time is over, and so are the members of a state for which others were
+enough.  A function that is running then has no one to report to.  If it must not run twice, its outcome would stay in
+doubt for ever.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Failure(Generic[S]):
     type if it is annotated, as ``Failure[Order | None]``.
     """
 
-    reason: str  # of an agent call its `Reason`; of a flow its end; "raised" of a function; "expired" or "cancelled"
+    reason: str  # of a call its `Reason`; of a flow its end; "raised"; "too few" items; "expired" or "cancelled"
     detail: str = ""  # for people
     where: str = ""  # the state, or the member of several
     data: S = dataclasses.field(default=cast("S", None), hash=False)

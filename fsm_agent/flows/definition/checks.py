@@ -20,9 +20,9 @@ from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolv
 from fsm_agent.flows.definition.states import (
     ENDS,
     CallState,
-    EachState,
     End,
     FunctionState,
+    GatherState,
     LiveState,
     ParallelState,
     PauseState,
@@ -171,14 +171,31 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
-    if isinstance(state, EachState) and not (state.parallel is None or is_whole(state.parallel, 1)):
-        raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
+    _check_counts(here, state)
     for member in state.members:
         _check_name(where, member)
         _check_work(where, member, agents)
         if member.is_timed:
             right = "within_s of the state around it, or a subflow as the member, would be right"
             raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+
+
+def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
+    """Check how many members run at once, and how many are enough."""
+    if not (state.parallel is None or is_whole(state.parallel, 1)):
+        raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
+    if (enough := state.enough) is None:
+        return
+    if state.is_lenient:
+        raise FlowError(
+            f"{here} has settled=True, with which all members are waited for, and enough={enough!r}: one of the two"
+            " would be right"
+        )
+    is_share = isinstance(enough, float) and 0 < enough <= 1
+    most = len(state.members) if isinstance(state, GatherState) else enough
+    if not is_share and not (is_whole(enough, 1) and enough <= most):
+        count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number from 1 on"
+        raise FlowError(f"{here} has enough={enough!r}: {count}, or a share such as 0.5, would be right")
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:

@@ -409,20 +409,62 @@ def gather(
     *more: LiveState[D, Any],
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
-def gather(name: str, /, *members: Any, **options: Any) -> Any:
+@overload
+def gather(
+    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, enough: float, **options: Unpack[TimeOptions[D]]
+) -> GatherState[D, tuple[A1 | A2, ...]]: ...
+@overload
+def gather(
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    /,
+    *,
+    enough: float,
+    **options: Unpack[TimeOptions[D]],
+) -> GatherState[D, tuple[A1 | A2 | A3, ...]]: ...
+@overload
+def gather(
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *,
+    enough: float,
+    **options: Unpack[TimeOptions[D]],
+) -> GatherState[D, tuple[A1 | A2 | A3 | A4, ...]]: ...
+@overload
+def gather(
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3],
+    m4: LiveState[D, A4],
+    /,
+    *more: LiveState[D, Any],
+    enough: float,
+    **options: Unpack[TimeOptions[D]],
+) -> GatherState[D, tuple[Any, ...]]: ...
+def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
     """Return a state that waits for all members at once, and gives what they gave, in the order written.
 
-    The first member that fails ends the others.
+    The first member that fails ends the others.  With ``enough=2``, or ``enough=0.5`` for a half of them, rounded up,
+    the state gives the values of so many members as soon as it has them, and abandons the others; it fails with the
+    first failure, in the order written, once too few members are left.
 
     Args:
         name: Its name.
         members: Two states or more, each with a name of its own.
+        enough: How many members are enough, a whole number, or which share of them, a float; None: all are needed.
         options: See `TimeOptions`.
 
     Raises:
         FlowError: The name is no text, or a member is no state that waits.
     """
-    return _gathered("gather", name, members, options)
+    return _gathered("gather", name, members, options, enough=enough)
 
 
 @overload
@@ -455,24 +497,24 @@ def race(
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state as `gather` does, with the same arguments, that gives what the first member gives.
-
-    The others are abandoned.
+    """Return a state that waits as `gather` does with ``enough=1``, and gives the value of that member itself.
 
     Raises:
         FlowError: As of `gather`.
     """
-    return _gathered("race", name, members, options)
+    return _gathered("race", name, members, options, enough=1, is_race=True)
 
 
-def _gathered(word: str, name: str, members: Sequence[Any], options: dict[str, Any]) -> GatherState[Any, Any]:
+def _gathered(
+    word: str, name: str, members: Sequence[Any], options: dict[str, Any], **ends: Any
+) -> GatherState[Any, Any]:
     _name(word, name)
     for member in members:
         if not isinstance(member, LiveState):
             raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     if len(members) < 2:
         raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
-    return GatherState(name, members, is_race=word == "race", **_known(word, options))
+    return GatherState(name, members, **ends, **_known(word, options))
 
 
 @overload
@@ -483,6 +525,7 @@ def each(
     *,
     parallel: int | None = PARALLEL,
     settled: Literal[False] = False,
+    enough: float | None = None,
     **options: Unpack[TimeOptions[E]],
 ) -> EachState[E, tuple[A, ...]]: ...
 @overload
@@ -496,11 +539,18 @@ def each(
     **options: Unpack[TimeOptions[E]],
 ) -> EachState[E, tuple[A | Failure, ...]]: ...
 def each(
-    name: str, member: Any, over: Any, *, parallel: int | None = PARALLEL, settled: bool = False, **options: Any
+    name: str,
+    member: Any,
+    over: Any,
+    *,
+    parallel: int | None = PARALLEL,
+    settled: bool = False,
+    enough: float | None = None,
+    **options: Any,
 ) -> Any:
     """Return a state that waits for one state for each item, and gives what they gave, in the order of the items.
 
-    The first member that fails ends the others, unless the state is to be settled.
+    The first member that fails ends the others, unless the state is to be settled, or has enough without it.
 
     Args:
         name: Its name.
@@ -508,6 +558,8 @@ def each(
         over: Returns the items; pure.
         parallel: How many run at once; None: all.
         settled: Wait for all members; the failures are among the results, as `Failure`s.
+        enough: How many values are enough, as of `gather`.  With fewer items than that, the state fails at once, for
+            the reason "too few".
         options: See `TimeOptions`.
 
     Raises:
@@ -519,8 +571,8 @@ def each(
         raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
     _pure(f"over of {name!r}", over)
     check(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
-    _known("each", options, (*TIME_OPTIONS, "parallel", "settled"))
-    return EachState(name, member, over, parallel, settled, **options)
+    _known("each", options, (*TIME_OPTIONS, "parallel", "settled", "enough"))
+    return EachState(name, member, over, parallel, settled, enough, **options)
 
 
 def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:

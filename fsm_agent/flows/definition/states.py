@@ -7,6 +7,7 @@ A state waits for something, or is an end.  Its methods make rows: ``review.done
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
@@ -452,11 +453,14 @@ class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        is_race: The first member that gives a value is enough.
-        is_lenient: Failures are among the results; otherwise the first failure ends the other members.
+        enough: How many members have to give a value, a whole number, or which share of them, a float; the others are
+            abandoned then.  None: all.
+        is_race: It gives the value of the one member that is enough; otherwise a tuple of values.
+        is_lenient: Failures are among the results.
         parallel: How many members run at once; None: all.
     """
 
+    enough: float | None = None
     is_race = False
     is_lenient = False
     parallel: int | None = None
@@ -465,19 +469,34 @@ class ParallelState(_Failing[D, A]):
         """Return the name of each member, its state, and the data that it sees."""
         raise NotImplementedError
 
+    def needed(self, count: int) -> int:
+        """Return how many of so many members have to give a value."""
+        enough = self.enough
+        if enough is None or isinstance(enough, int):
+            return count if enough is None else enough
+        # 0.07 * 100 is 7.000000000000001, of which 8 members would come
+        return max(min(1, count), math.ceil(round(enough * count, 9)))
+
 
 class GatherState(ParallelState[D, A]):
-    """A state that waits for several states at once, or for the first of them."""
+    """A state that waits for several states at once, or for as many of them as are enough."""
 
     def __init__(
-        self, name: str, members: Sequence[LiveState[D, Any]], is_race: bool, **options: Unpack[TimeOptions[D]]
+        self,
+        name: str,
+        members: Sequence[LiveState[D, Any]],
+        enough: float | None = None,
+        is_race: bool = False,
+        **options: Unpack[TimeOptions[D]],
     ) -> None:
-        if is_race:
-            types = list(dict.fromkeys(kind for member in members for kind in member.answer_types.provided))
-        else:
+        types: list[Any] = list(dict.fromkeys(kind for member in members for kind in member.answer_types.provided))
+        if enough is not None and not is_race:
+            types = [tuple[union_of(types or (None,)), ...]]  # type: ignore[misc]
+        elif not is_race:
             given = tuple([union_of(member.answer_types.provided or (None,)) for member in members])
             types = [tuple[given]]  # type: ignore[valid-type]
         super().__init__(name, AnswerTypes(name, types), **options)
+        self.enough = enough
         self.is_race = is_race
         self._members = tuple(members)
 
@@ -499,6 +518,7 @@ class EachState(ParallelState[D, A]):
         over: Callable[[D], Sequence[Any]],
         parallel: int | None,
         is_lenient: bool,
+        enough: float | None = None,
         **options: Unpack[TimeOptions[D]],
     ) -> None:
         types = (*member.answer_types.provided, failure_of(member)) if is_lenient else member.answer_types.provided
@@ -508,6 +528,7 @@ class EachState(ParallelState[D, A]):
         self.over = over
         self.parallel = parallel
         self.is_lenient = is_lenient
+        self.enough = enough
 
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
@@ -529,4 +550,4 @@ def failure_of(state: LiveState[Any, Any]) -> Any:
 
 def may_be_abandoned(state: LiveState[Any, Any]) -> bool:
     """Return whether a state, or a member of it, may be abandoned while it runs."""
-    return state.is_timed or (isinstance(state, ParallelState) and state.is_race)
+    return state.is_timed or (isinstance(state, ParallelState) and state.enough is not None)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
+from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState, SubflowState
@@ -27,6 +28,7 @@ from fsm_agent.flows.process.flow_process import (
 )
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.machine.rows import Row, machine_of
 from fsm_agent.messages.event import Event, Stepped
@@ -60,6 +62,11 @@ class Members(FlowProcess):
         return list(self.state.members_of(self.data))
 
     @cached_property
+    def needed(self) -> int:
+        """How many members have to give a value."""
+        return self.state.needed(len(self.members))
+
+    @cached_property
     def _by_name(self) -> dict[str, Member]:
         return {member[0]: member for member in self.members}
 
@@ -89,10 +96,11 @@ class Members(FlowProcess):
             where = r.ending.where
             data = self._loaded(where).data if where else None
             return StateResult("failed", Failure(r.ending.state, r.ending.detail, where, data), 0.0)
-        if state.is_race:
-            (won,) = [name for name, settled in r.settled.items() if settled.failure is None]
-            return StateResult("done", self._loaded(won), 0.0)
-        return StateResult("done", tuple([self._loaded(name) for name, _, _ in self.members]), 0.0)
+        names = [name for name, _, _ in self.members]
+        if state.enough is not None:
+            names = [name for name in names if name in r.settled and r.settled[name].failure is None]
+        values = tuple([self._loaded(name) for name in names])
+        return StateResult("done", values[0] if state.is_race else values, 0.0)
 
     def watch(self, step: Stepped) -> None:
         """Do nothing: coverage is measured on the user's tables, and this one is always the same."""
@@ -142,23 +150,27 @@ class Members(FlowProcess):
 # Guards and actions: pure functions of the record, the outcome, and the `Members` themselves
 
 
+def is_out_of_reach(r: MembersRecord, _: Any, members: Members) -> bool:
+    """Return True for fewer members than have to give a value."""
+    return len(members.members) < members.needed
+
+
 def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
     return not members.members
 
 
 def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return True for the first of a race, and for the last of all."""
-    return members.state.is_race or is_last(r, _, members)
+    """Return True if this is the last value that is needed."""
+    return len(r.settled) - r.lost + 1 >= members.needed
 
 
 def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
     return len(r.settled) == len(members.members) - 1
 
 
-def breaks_all(r: MembersRecord, state_result: StateResult, members: Members) -> bool:
-    """Return True if a failure ends the others: the first if all are needed, the last of a race."""
-    state = members.state
-    return is_last(r, state_result, members) if state.is_race else not state.is_lenient
+def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
+    """Return True if too few members are left after this failure: it ends the others."""
+    return not members.state.is_lenient and len(members.members) - r.lost - 1 < members.needed
 
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
@@ -166,8 +178,8 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     room, begun = members.state.parallel or len(members.members), r.begun
     if begun == len(members.members) or len(r.once) + len(r.children) >= room:
         return r
-    once, children = dict(r.once), dict(r.children)
-    while begun < len(members.members) and len(once) + len(children) < room:
+    once, children = dict[str, OnceRun](), dict[str, Any]()
+    while begun < len(members.members) and len(r.once) + len(r.children) + len(once) + len(children) < room:
         name, state, data = members.members[begun]
         child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
         if child is None:
@@ -175,7 +187,9 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
         else:
             children[name] = child
         begun += 1
-    return r.changed(once=once, children=children, begun=begun)
+    once_now = with_items(r.once, once) if once else r.once
+    children_now = with_items(r.children, children) if children else r.children
+    return r.changed(once=once_now, children=children_now, begun=begun)
 
 
 def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
@@ -199,6 +213,12 @@ def keep_reason(r: MembersRecord, outcome: Any, members: Members) -> MembersReco
     return _ended(r, FlowEnding(outcome.kind, True, getattr(outcome, "reason", "")))
 
 
+def fail_for_want(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
+    has, needed = len(members.members), members.needed
+    detail = f"{members.state.name} has {has} item(s), and {needed} of them have to give a value"
+    return _ended(r, FlowEnding("too few", True, detail, members.state.name))
+
+
 def end_empty(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     return _ended(r, FlowEnding(Stage.COMPLETED))
 
@@ -216,11 +236,9 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
         settled = Settled(state.answer_types.dump(answer.data), replace(answer, data=None))
     else:
         settled = Settled(failure=replace(answer, data=None) if answer.data is not None else answer)
-    once = r.once
-    if name in once:
-        once = dict(once)
-        del once[name]
-    return r.changed(once=once, settled=r.settled.added(name, settled))
+    once = without(r.once, name) if name in r.once else r.once
+    lost = r.lost + 1 if settled.failure is not None and not members.state.is_lenient else r.lost
+    return r.changed(once=once, settled=r.settled.added(name, settled), lost=lost)
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
@@ -232,6 +250,7 @@ def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
 
 _LIVE = (Stage.SEEDED, Stage.WORKING)
 ROWS: tuple[Row, ...] = (
+    ("begun", Stage.SEEDED, Stage.FAILED, is_out_of_reach, fail_for_want),
     ("begun", Stage.SEEDED, Stage.COMPLETED, is_empty, end_empty),
     ("begun", Stage.SEEDED, Stage.WORKING, None, begin),
     ("gave", Stage.WORKING, Stage.COMPLETED, is_enough, join),

@@ -148,4 +148,5 @@ class MembersRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     """The whole state of a group of members; their data are the flow's."""
 
     begun: int = 0  # how many members, in their order
+    lost: int = 0  # how many of them have failed, if failures are no results
     settled: GrowingMap[Settled] = GrowingMap()  # by name

@@ -9,6 +9,7 @@ import msgspec
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import differing, from_json, to_json
+from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import describe_json_error
@@ -178,7 +179,12 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
         right = "new ones behind the others would be right"
         raise SnapshotError(f"{where} began {r.begun} members of {state.name}, of which {new[0]!r} is none: {right}")
     children = {name: _child_record(*members[name], bytes(raw), where) for name, raw in r.children.items()}
-    return MembersRecord(**{**differing(r), "state": stage, "children": children})
+    lost = 0 if state.is_lenient else sum([settled.failure is not None for settled in r.settled.values()])
+    if r.ending is None and len(members) - lost < state.needed(len(members)):
+        what = f"{lost} of the {len(members)} members of {state.name} have failed"
+        raise SnapshotError(f"{where}: {what}, and enough={state.enough} is out of reach by now")
+    wide = {"once": with_items({}, r.once), "children": with_items({}, children)}
+    return MembersRecord(**{**differing(r), "state": stage, "lost": lost, **wide})
 
 
 def _upgraded(flow: Flow[Any], document: bytes) -> bytes:

@@ -1,0 +1,407 @@
+"""Does a state that has enough members give what the first of them gave, and abandon the others?"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+from flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_threads
+
+from fsm_agent import Agent, MemoryStore
+from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.errors import SnapshotError
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowFailed,
+    each,
+    end,
+    execute,
+    gather,
+    into,
+    race,
+    subflow,
+    wait,
+)
+from fsm_agent.flows import call as asks_for
+from fsm_agent.flows.diagram import flow_diagram
+from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Returned
+from fsm_agent.messages.event import Inside
+
+over, failed = end("over"), end("failed")
+
+
+@dataclass(frozen=True)
+class Data:
+    items: tuple[int, ...] = ()
+    got: tuple[int, ...] = ()
+    why: str = ""
+
+
+def items(d: Data) -> tuple[int, ...]:
+    return d.items
+
+
+def say_why(d: Data, why: Failure) -> Data:
+    return replace(d, why=f"{why.reason}: {why.where}")
+
+
+def flow_of(state: Any, **options: Any) -> Flow[Data]:
+    rows = [state.done(over, do=into("got")), state.failed(failed, do=say_why)]
+    return Flow("f", Data, start=state, rows=rows, **options)
+
+
+def begun(flow: Flow[Data], data: Data | None = None, **options: Any) -> Any:
+    run = flow.seed(data or Data(), **options)
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    return run
+
+
+def asking(name: str) -> Any:
+    return wait(int, name=name)(lambda d: "?")
+
+
+NAMES = ("a", "b", "c", "d")
+a, b, c, d = map(asking, NAMES)
+
+
+def one(d: Data) -> int:
+    return 1
+
+
+@execute
+def numbered(n: int) -> int:
+    return n
+
+
+# What comes is a function of what came first
+
+
+def model(needed: int, coming: list[tuple[str, bool]]) -> tuple[str, Any]:
+    """Return where a state of members ends, and what it gives, if they end in this order."""
+    count, gave, broke = len(coming), list[str](), list[str]()
+    for name, is_well in coming:
+        (gave if is_well else broke).append(name)
+        if len(gave) == needed:
+            return "over", tuple(NAMES.index(one) for one in sorted(gave))
+        if count - len(broke) < needed:
+            return "failed", f"fell: {min(broke)}"
+    raise AssertionError("neither")
+
+
+def outcome_of(name: str, is_well: bool) -> Any:
+    return Returned(text=str(NAMES.index(name))) if is_well else FunctionFailed(text="down", reason="fell")
+
+
+@pytest.mark.parametrize("kind", ["gather", "each"])
+@pytest.mark.parametrize("enough", [1, 2, 3, 4, 0.5, 0.51])
+def test_the_first_that_are_enough_are_given_in_the_order_written(enough: float, kind: str) -> None:
+    """Whatever ends first, well or not; through JSON between two steps; and again from the journal."""
+    needed = {0.5: 2, 0.51: 3}.get(enough, enough)
+    functions: Any = [execute(name=name)(one) for name in NAMES]
+    state: Any = gather("votes", *functions, enough=enough) if kind == "gather" else None
+    state = state or each("votes", numbered, items, enough=enough)
+    flow, stored = flow_of(state), flow_of(state, store=MemoryStore())
+    names = dict(zip(NAMES, NAMES if kind == "gather" else ("0", "1", "2", "3"), strict=True))
+    for number, (order, wells) in enumerate(product(permutations(NAMES), product([True, False], repeat=4))):
+        coming = list(zip(order, wells, strict=True))
+        is_kept = number % 16 == 5
+        run = begun(stored if is_kept else flow, Data((0, 1, 2, 3)))
+        for name, is_well in coming:
+            if number % 4 == 0:
+                run = flow.restore(run.snapshot())
+            if run.effects:
+                run.advance(f"votes#1/run:{names[name]}", outcome_of(name, is_well))
+        where, what = model(int(needed), coming)
+        if where == "failed":
+            what = "".join([what[:-1], names[what[-1]]])
+        assert (run.state, run.data.why or run.data.got) == (where, what), coming
+        again = begun(flow, Data((0, 1, 2, 3)))
+        for entry in run.journal.entries if is_kept else ():
+            if entry.key != "begin":
+                again.advance(entry.key, again.decode(entry.key, entry.outcome))
+        assert again.record == run.record or not is_kept
+
+
+def test_the_value_of_a_race_is_no_tuple_and_is_that_of_the_first() -> None:
+    for order in permutations([(a, 1), (b, 2), (c, 3)]):
+        first = race("first", a, b, c)
+        flow = Flow("f", Data, start=first, rows=[first.done(over, do=lambda d, n: replace(d, got=(n,)))])
+        run = begun(flow)
+        run.give(*order[0])
+        assert (run.state, run.data.got) == ("over", (order[0][1],))
+
+
+def test_a_race_that_was_saved_before_failures_were_counted_ends_as_it_should() -> None:
+    first = race("first", execute(name="numbered")(one), execute(name="other")(one))
+    flow = Flow("f", Data, start=first, rows=[first.done(over), first.failed(failed)])
+    run = flow.seed(Data())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run.advance("first#1/run:other", FunctionFailed(text="down"))
+    document = run.snapshot()
+    assert '"lost":1' in document
+    run = flow.restore(document.replace(',"lost":1', "").replace('"lost":1,', ""))
+    run.advance("first#1/run:numbered", FunctionFailed(text="down"))
+    assert run.state == "failed"
+
+
+# How many there are
+
+
+@LOOPS
+@pytest.mark.parametrize("parallel", [None, 1, 2])
+@pytest.mark.parametrize(
+    ("count", "enough", "got"),
+    [(0, 0.5, ()), (1, 0.5, (0,)), (1, 1, (0,)), (30, 0.1, (0, 1, 2)), (30, 30, tuple(range(30))), (3, 1.0, (0, 1, 2))],
+)
+def test_each_item_counts(driven: Driver, count: int, enough: float, got: tuple[int, ...], parallel: Any) -> None:
+    state = each("votes", numbered, items, enough=enough, parallel=parallel)
+    flow = flow_of(state, world={"threads": 0})
+    run = flow.seed(Data(tuple(range(count))))
+    driven(flow, run)
+    assert run.state == "over"
+    assert len(run.data.got) == len(got)
+    assert list(run.data.got) == sorted(run.data.got)
+    if parallel == 1:
+        assert run.data.got == got
+
+
+@pytest.mark.parametrize(("count", "enough"), [(0, 1), (2, 3)])
+def test_fewer_items_than_are_enough_fail_at_once(count: int, enough: int) -> None:
+    run = begun(flow_of(each("votes", numbered, items, enough=enough)), Data((1,) * count))
+    assert (run.state, run.data.why) == ("failed", "too few: votes")
+    state = each("votes", numbered, items, enough=enough)
+    flow = Flow("f", Data, start=state, rows=[state.done(over)])
+    with pytest.raises(FlowFailed, match=rf"votes has {count} item\(s\), and {enough} of them have to give a value"):
+        flow.call(Data((1,) * count))
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "needed"),
+    [
+        (0.07, 100, 7),
+        (5 / 6, 6, 5),
+        (1 / 3, 3, 1),
+        (2 / 3, 4, 3),
+        (0.1, 30, 3),
+        (1e-12, 5, 1),
+        (1.0, 5, 5),
+        (0.3, 0, 0),
+    ],
+)
+def test_a_share_is_rounded_up_and_not_by_the_errors_of_floats(share: float, count: int, needed: int) -> None:
+    assert each("votes", numbered, items, enough=share).needed(count) == needed
+
+
+def test_members_that_have_not_begun_never_do() -> None:
+    ran: list[int] = []
+
+    @execute
+    def note(n: int) -> int:
+        ran.append(n)
+        return n
+
+    flow = flow_of(each("votes", note, items, enough=2, parallel=2), world={"threads": 0})
+    assert flow.call(Data(tuple(range(9)))).output.got == (0, 1)
+    assert ran == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda n: gather("g", a, b, c, enough=n),
+            "a whole number from 1 to 3, or a share such as 0.5, would be right",
+        ),
+        (lambda n: each("g", numbered, items, enough=n), "a whole number from 1 on, or a share such as 0.5, would be"),
+    ],
+    ids=["gather", "each"],
+)
+@pytest.mark.parametrize("enough", [True, False, 0, -1, 0.0, -0.5, 1.5, float("nan"), "2", 4])
+def test_a_number_that_cannot_be_right_is_refused(make: Any, words: str, enough: Any) -> None:
+    if enough == 4 and "whole number from 1 on" in words:
+        flow_of(make(4))  # it depends on the items
+        return
+    with pytest.raises(FlowError, match=f"g has enough={enough!r}: {words}"):
+        flow_of(make(enough))
+
+
+def test_enough_of_members_that_are_all_waited_for_is_refused() -> None:
+    state: Any = each("votes", numbered, items, settled=True, enough=2)  # type: ignore[call-overload]
+    with pytest.raises(FlowError, match=r"votes has settled=True, .*, and enough=2: one of the two would be right"):
+        flow_of(state)
+    with pytest.raises(TypeError, match="race has no argument 'enough'"):
+        race("first", a, b, enough=2)  # type: ignore[call-overload]
+
+
+def test_a_function_that_must_not_run_twice_is_refused_among_members_that_may_be_abandoned() -> None:
+    @execute(once=True)
+    def pay(d: Data) -> int:
+        return 1
+
+    for state in (gather("g", pay, a, enough=1), each("g", pay, items, enough=1)):  # type: ignore[arg-type]
+        with pytest.raises(FlowError, match="g may be abandoned while pay runs, which must not run twice"):
+            flow_of(state)
+
+
+def test_more_that_are_needed_than_are_left_is_refused_when_a_run_is_restored() -> None:
+    def votes(enough: int) -> Flow[Data]:
+        return flow_of(each("votes", numbered, items, enough=enough))
+
+    run = begun(votes(1), Data((1, 2)))
+    run.advance("votes#1/run:0", FunctionFailed(text="down"))
+    with pytest.raises(SnapshotError, match="1 of the 2 members of votes have failed, and enough=2 is out of reach"):
+        votes(2).restore(run.snapshot())
+
+
+def test_the_diagram_says_how_many_are_enough() -> None:
+    two, half = gather("g", a, b, c, enough=2), gather("g", a, b, c, enough=0.5)
+    states: list[Any] = [two, half, each("g", numbered, items, enough=1), race("g", a, b)]
+    flows = [Flow("f", Data, start=state, rows=[state.done(over)]) for state in states]
+    drawn = [flow_diagram(flow).boxes[0].label for flow in flows]
+    assert drawn == [
+        "at once, 2 are enough", "at once, 0.5 of them are enough", "for each item, 32 at once, 1 is enough",
+        "the first of",
+    ]  # fmt: skip
+
+
+# The rest is abandoned while it runs
+
+
+@pytest.mark.parametrize("driven", [by_arun, by_adrive])
+@pytest.mark.parametrize("kind", ["gather", "each"])
+def test_coroutines_are_cancelled_once_others_are_enough(driven: Driver, kind: str) -> None:
+    cancelled, running = list[int](), asyncio.Event()
+
+    async def work(n: int) -> int:
+        """Only the last two end; they do not before the first two run."""
+        try:
+            if n == 1:
+                running.set()
+            await (running.wait() if n > 1 else asyncio.sleep(60))
+        except asyncio.CancelledError:
+            cancelled.append(n)
+            raise
+        return n
+
+    single = execute(name="work")(work)
+    state: Any = each("g", single, items, enough=2, parallel=None)
+    rows = [state.done(over, do=into("got"))]
+    if kind == "gather":
+        members: Any = [subflow(f"s{n}", one_of(single), partial(item_of, n)) for n in range(4)]
+        state = gather("g", *members, enough=2)
+        rows = [state.done(over, do=lambda d, a: replace(d, got=a))]
+    flow = Flow("f", Data, start=state, rows=rows)
+    run = flow.seed(Data((0, 1, 2, 3)))
+    began = time.monotonic()
+    driven(flow, run)
+    assert (run.state, run.data.got) == ("over", (2, 3))
+    assert time.monotonic() - began < 30
+    assert sorted(cancelled) == [0, 1]
+
+
+def item_of(n: int, d: Data) -> int:
+    return n
+
+
+def one_of(state: Any) -> Flow[int]:
+    return Flow("one", int, start=state, rows=[state.done(over, do=lambda n, given: given)])
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_drive])
+def test_threads_are_left_behind_once_others_are_enough(driven: Driver) -> None:
+    barrier, free = threading.Barrier(4, timeout=20), threading.Event()
+
+    @execute
+    def work(n: int) -> int:
+        barrier.wait()  # all four run
+        if n < 2:
+            free.wait(60)
+        return n
+
+    after = execute(name="after")(freeing(free))
+    state = each("g", work, items, enough=2)
+    flow = Flow("f", Data, start=state, rows=[state.done(after, do=into("got")), after.done(over)])
+    run = flow.seed(Data((0, 1, 2, 3)))
+    driven(flow, run)  # it would never end if the others were waited for
+    assert (run.state, run.data.got) == ("over", (2, 3))
+
+
+def freeing(free: threading.Event) -> Callable[[Data], None]:
+    def after(d: Data) -> None:
+        free.set()
+
+    return after
+
+
+@contextmanager
+def silent_server() -> Generator[tuple[str, threading.Event]]:
+    """A server that answers no request, and notes when the other side hangs up."""
+    hung_up = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while connection.recv(65536):
+                    pass
+                hung_up.set()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", hung_up
+
+
+@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver) -> None:
+    with silent_server() as (url, hung_up):
+        slow = Agent(HttpClient("openai-compatible", "m", base_url=url, api_key="k"), name="slow")
+        asked = asks_for(slow, int, name="asked")(lambda d: "?")
+        quick = execute(name="quick")(answered_soon)
+        other = execute(name="other")(answered_soon)
+        flow = flow_of(gather("g", asked, quick, other, enough=2))
+        run = flow.seed(Data())
+        driven(flow, run)
+        assert (run.state, run.data.got) == ("over", (1, 1))
+        assert hung_up.wait(10)
+
+
+async def answered_soon(d: Data) -> int:
+    await asyncio.sleep(0.3)  # the request of the other is on its way
+    return 1
+
+
+def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(caplog: pytest.LogCaptureFixture) -> None:
+    returned, free = threading.Event(), threading.Event()
+
+    @execute
+    def work(n: int) -> int:
+        if n == 2:
+            free.wait(60)
+        elif n == 1:
+            returned.set()
+        return n
+
+    both = gather("both", each("g", work, items, enough=1, parallel=None), a)
+    flow = Flow("f", Data, start=both, rows=[both.done(over, do=lambda d, given: replace(d, got=given[0]))])
+    run = flow.seed(Data((1, 2, 3)))
+    with closing(flow.stream(run)) as events:
+        for event in events:
+            if isinstance(event, Inside) and getattr(event.event, "id", "") == "2":  # two run
+                returned.wait(20)
+                time.sleep(0.1)
+                break
+    free.set()
+    assert [effect.key for effect in run.effects] == ["both#1/answer:a"]
+    run.give(a, 7)
+    assert (run.state, run.data.got) == ("over", (1,))
+    assert "could not be kept" not in caplog.text
