@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from fsm_agent._internal.generics import Out
+from fsm_agent._internal.generics import New, Out
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
@@ -22,6 +23,7 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
+    from fsm_agent.lifecycle import example_result
     from fsm_agent.lifecycle.call import AgentCall
     from fsm_agent.prompts.fingerprint import PromptChange
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
 else:
     Unpacked = object
+    example_result = deferred("fsm_agent.lifecycle.example_result")  # of tests alone
 
 
 PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
@@ -48,6 +51,23 @@ class CallResult(Generic[Out], Unpacked):
 
     def __init__(self, call: AgentCall[Out]) -> None:
         self.call = call
+
+    @classmethod
+    def of(cls, output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
+        """Return the result of a call that was answered with an output at once, for tests: no model is asked.
+
+        ``CallResult.of("Tea it is.")``, ``CallResult.of(Approve("ann"), Approve, Reject)``
+
+        Args:
+            output: The parsed answer.
+            types: The types of which the call gives one, such as those of ``call(agent, Approve, Reject)``, or a type
+                with parameters, such as ``tuple[Part, ...]``; none: the class of the output.
+            dialog: The conversation before the answer; None: one question.
+
+        Raises:
+            UsageError: The output has none of the types, or no answer of a model would be read as it.
+        """
+        return example_result.example_result(output, types, dialog)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CallResult) and self.record == other.record

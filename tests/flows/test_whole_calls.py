@@ -175,6 +175,16 @@ class TestSpokenFor:
         again.advance("opening#1", Returned(text=opening.answer_types.dump(result)))
         assert again.record.data == run.record.data
 
+    def test_a_result_that_nobody_made_is_kept_as_any_other(self) -> None:
+        run = talking.seed(Talk())
+        run.advance("begin", begun())
+        run.give(opening, CallResult.of("Tea it is.", dialog=Dialog().put("Talk about tea.")))
+        again = talking.restore(snapshot(run))
+        assert again.data == run.data
+        assert [m.text for m in again.data.dialog] == ["Talk about tea.", "Tea it is."]
+        again.give(closing, CallResult.of(Mood.GOOD))
+        assert again.state == "over"
+
     @pytest.mark.parametrize(
         ("value", "problem"),
         [
@@ -206,8 +216,8 @@ class TestSpokenFor:
 
     def test_every_way_is_walked(self) -> None:
         answers = {
-            opening: [result_of(first, "one"), result_of(first, "two")],
-            closing: [result_of(Agent(Script(), output=Mood), f'"{mood.value}"') for mood in Mood],
+            opening: [CallResult.of("one"), CallResult.of("two")],
+            closing: [CallResult.of(mood) for mood in Mood],
         }
         found = explore(talking, Talk(), answers)
         assert (found.is_whole, found.missed) == (True, ())
