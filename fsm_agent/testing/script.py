@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
@@ -35,7 +36,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 from fsm_agent.providers.codec import Profile, offered_functions
 
 ScriptEntry: TypeAlias = (
@@ -138,6 +139,9 @@ class Script:
             parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to be raised, of which a
             `ProviderError` fails the request and any other reaches the caller as it is; `Delayed` or `Pieces`; or a
             function of the request that returns one of these.
+        by: Instead of ``entries``, where several calls run at once: an entry by a text in the task, each for one
+            request; for several a `Script` of their entries.  ``Script(by={"Paris": "sunny", "Rome": "foggy"})``
+            replies to the request whose newest message of a user with one of the texts has "Paris" in it with "sunny".
         name: Its name in traces.
         clock: The clock of `world`.
 
@@ -145,11 +149,26 @@ class Script:
         requests: Every `Request`, in order.
 
     As a context manager it checks at the end that nothing is left over.
+
+    Raises:
+        UsageError: ``by`` is no mapping of entries by texts, or there are ``entries`` beside it.
     """
 
-    def __init__(self, *entries: ScriptEntry, name: str = "script", clock: FakeClock | None = None) -> None:
-        self._entries = list(entries)
-        self._taken = 0
+    def __init__(
+        self,
+        *entries: ScriptEntry,
+        by: Mapping[str, ScriptEntry | Script] | None = None,
+        name: str = "script",
+        clock: FakeClock | None = None,
+    ) -> None:
+        if by is not None:
+            is_mapping = isinstance(by, Mapping) and bool(by) and all(isinstance(text, str) and text for text in by)
+            check("by of a Script", by, is_mapping, "replies by texts, such as {'Paris': 'sunny', 'Rome': 'foggy'},")
+            check("by of a Script", by, not entries, f"by=… alone, without the entries {shown(entries)},")
+            by = {text: entry if isinstance(entry, Script) else Script(entry) for text, entry in by.items()}
+        self._by: Mapping[str, Any] | None = by
+        self._entries = deque(entries)  # threads take from it
+        self._count = len(entries)
         self._missed = ""  # the error may be caught on its way, by an agent that calls this one as a function
         self.name = name
         self.clock = clock or FakeClock()
@@ -218,25 +237,56 @@ class Script:
         """Raise `ScriptError` when replies are left over, or when one was missing and its error was lost."""
         if self._missed:
             raise ScriptError(self._missed)
-        if self._taken < len(self._entries):
-            left = len(self._entries) - self._taken
-            raise ScriptError(f"{left} of {len(self._entries)} replies were never asked for: {self._rest()}")
+        if left := self._unasked():
+            count = sum([script._count for script in self._by.values()]) if self._by else self._count
+            raise ScriptError(f"{len(left)} of {count} replies were never asked for: {', '.join(left)}")
 
-    def _rest(self) -> str:
-        return ", ".join(f"{entry!r:.80}" for entry in self._entries[self._taken :])
+    def _unasked(self) -> list[str]:
+        """Return the replies that are left, as text."""
+        if self._by is None:
+            return [f"{entry!r:.80}" for entry in self._entries]
+        return [f"{text!r}: {left}" for text, script in self._by.items() for left in script._unasked()]
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
         offered_functions(request, Profile())  # a tool_choice that names no function is refused here, too
         self.requests.append(request)
-        if self._taken == len(self._entries):
-            last = request.messages[-1]
-            problem = f"request {len(self.requests)} has no reply in the script; its last message: {last!r:.500}"
-            problem += f"; Script(…) has {len(self._entries)}: one more would be right"
-            self._missed = self._missed or problem
-            raise ScriptError(problem)
-        entry = self._entries[self._taken]
-        self._taken += 1
+        try:
+            entry = self._entries.popleft() if self._by is None else self._meant(request)
+        except IndexError:
+            right = f"Script(…) has {self._count}: one more would be right"
+            problem = f"request {len(self.requests)} has no reply in the script; its last message: "
+            raise self._missing(f"{problem}{request.messages[-1]!r:.500}; {right}") from None
         return self._make_reply(entry, request, timeout_s)
+
+    def _meant(self, request: Request) -> Any:
+        """Return the entry for what is asked.
+
+        Raises:
+            ScriptError: There is none, or more than one.
+        """
+        by, number = self._by or {}, len(self.requests)
+        tasks = [message.text for message in reversed(request.messages) if message.role == "user"]
+        found = next((texts for task in tasks if (texts := [text for text in by if text in task])), [])
+        asked = f"{tasks[0] if tasks else request.messages[-1]!r:.500}"
+        if not found:
+            known = ", ".join(map(repr, by))
+            raise self._missing(f"request {number} has no reply in the script, since it has none of {known}: {asked}")
+        if len(found) > 1:
+            right = "texts of which it has one would be right"
+            raise self._missing(f"request {number} has {' and '.join(map(repr, found))}: {right}; it is {asked}")
+        (text,) = found
+        by[text].requests.append(request)
+        try:
+            return by[text]._entries.popleft()
+        except IndexError:
+            count = by[text]._count
+            right = f"{text!r}: Script(…) with {count + 1} would be right"
+            problem = f"request {number} is one more for {text!r} than the {count} in the script: {right}"
+            raise self._missing(f"{problem}; it is {asked}") from None
+
+    def _missing(self, problem: str) -> ScriptError:
+        self._missed = self._missed or problem
+        return ScriptError(problem)
 
     def _make_reply(self, entry: Any, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
         match entry:

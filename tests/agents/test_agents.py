@@ -397,7 +397,7 @@ def test_agents_inside_functions_of_agents_are_bounded(script):
         """Ask another agent."""
         return str(Agent(inner_script, functions=[delegate], limits=Limits(depth=2)).call(task).output)
 
-    inner_script._entries = [call("delegate", task="deeper")] * 2 + ["gave up", "outer gave up"]
+    inner_script._entries.extend([call("delegate", task="deeper")] * 2 + ["gave up", "outer gave up"])
     outer = Agent(inner_script, functions=[delegate], limits=Limits(depth=2))
     result = outer.call("go")
     assert result.output == "outer gave up"

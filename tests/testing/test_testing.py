@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pydantic import BaseModel
@@ -183,3 +184,117 @@ def test_a_choice_of_a_function_that_is_not_offered_is_refused_as_over_http():
     with pytest.raises(UsageError, match=r"tool_choice is 'cuont': .* or one of 'count' would be right"):
         agent.call("How many?")
     assert script.requests == []
+
+
+# Replies by what is asked
+
+
+def asked(*texts: str) -> Request:
+    return Request(messages=[Message.of("user", text) for text in texts])
+
+
+def test_a_reply_is_found_by_what_is_asked() -> None:
+    script = Script(by={"Paris": "sunny", "Rome": Script("foggy", "still foggy")})
+    texts = [script.complete(asked(f"Weather in {city}?")).message.text for city in ("Rome", "Paris", "Rome")]
+    assert texts == ["foggy", "sunny", "still foggy"]
+    assert len(script.requests) == 3
+    script.assert_exhausted()
+
+
+def test_the_newest_of_a_users_messages_decides() -> None:
+    two_turns = Request(
+        messages=[
+            Message.of("user", "Weather in Paris?"),
+            Message.of("assistant", "sunny"),
+            Message.of("user", "And in Rome?"),
+            Message.of("assistant", "Is it Paris? I do not know."),
+            Message.of("user", "That is no JSON."),
+        ]
+    )
+    assert Script(by={"Paris": "sunny", "Rome": "foggy"}).complete(two_turns).message.text == "foggy"
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["Oslo?"], "request 1 has no reply in the script, since it has none of 'Paris', 'Rome': 'Oslo?'"),
+        (
+            ["Paris or Rome?"],
+            "request 1 has 'Paris' and 'Rome': texts of which it has one would be right; it is 'Paris",
+        ),
+        (
+            ["Rome?", "Rome!"],
+            "request 2 is one more for 'Rome' than the 1 in the script: 'Rome': Script(…) with 2 would",
+        ),
+    ],
+)
+def test_a_request_that_means_no_reply_or_several_is_loud(texts: list[str], problem: str) -> None:
+    script = Script(by={"Paris": "sunny", "Rome": "foggy"})
+    for text in texts[:-1]:
+        script.complete(asked(text))
+    with pytest.raises(ScriptError) as error:
+        script.complete(asked(texts[-1]))
+    assert problem in str(error.value)
+    with pytest.raises(ScriptError) as late:  # an error that was caught on its way
+        script.assert_exhausted()
+    assert problem in str(late.value)
+
+
+def test_replies_that_nothing_asked_for_are_named() -> None:
+    script = Script(by={"Paris": "sunny", "Rome": Script("foggy", "rainy")})
+    script.complete(asked("Rome?"))
+    with pytest.raises(ScriptError, match=r"2 of 3 replies were never asked for: 'Paris': 'sunny', 'Rome': 'rainy'"):
+        script.assert_exhausted()
+
+
+@pytest.mark.parametrize("by", [{}, "Paris", {"": "x"}, {5: "x"}])
+def test_what_is_no_mapping_of_replies_is_refused(by: object) -> None:
+    with pytest.raises(UsageError, match="by of a Script is .*: replies by texts, such as"):
+        Script(by=by)  # type: ignore[arg-type]
+
+
+def test_replies_are_by_text_or_in_order() -> None:
+    with pytest.raises(UsageError, match=r"by of a Script is .*: by=… alone, without the entries \('one',\), would be"):
+        Script("one", by={"Paris": "sunny"})
+
+
+def test_a_delay_of_a_reply_by_text_passes_on_the_clock_of_the_script() -> None:
+    script = Script(by={"Paris": Delayed(3, "sunny")})
+    assert script.complete(asked("Paris?")).message.text == "sunny"
+    assert script.clock.sleeps == []
+    assert script.clock.now() == FakeClock().now() + 3
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_members_that_are_asked_at_once_get_their_own_replies(is_async: bool) -> None:
+    """Each of 40 has two requests, and no schedule mixes them up."""
+    from fsm_agent.flows import Flow, each, end
+    from fsm_agent.flows import call as asks
+
+    def shout(word: str) -> str:
+        """Shout."""
+        return word.upper()
+
+    @asks(Agent("openai:gpt-5-mini", functions=[shout], name="bot"))
+    def member(n: int) -> str:
+        return f"number <{n}>"
+
+    def numbers(n: int) -> tuple[int, ...]:
+        return tuple(range(n))
+
+    every = each("every", member, numbers)
+    flow = Flow("f", int, start=every, rows=[every.done(end("over"), do=lambda n, a: int(a == tuple(wanted)))])
+    wanted = [f"reply {n}" for n in range(40)]
+    entries = {f"<{n}>": Script(call("shout", word=f"<{n - 1}>"), f"reply {n}") for n in range(40)}
+    with Script(by=entries) as model:
+        clients = {member: model}
+        result = asyncio.run(flow.acall(40, clients=clients)) if is_async else flow.call(40, clients=clients)
+    assert result.output == 1
+
+
+def test_two_threads_never_get_one_entry() -> None:
+    script = Script(*map(str, range(4000)))
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(lambda _: script.complete(ASKED).message.text, range(4000)))
+    assert sorted(map(int, texts)) == list(range(4000))
+    script.assert_exhausted()
