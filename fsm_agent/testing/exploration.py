@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain, islice, product
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from fsm_agent._internal.values import differing
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.answer_types import Failure
-from fsm_agent.flows.definition.states import LiveState
+from fsm_agent.flows.definition.states import (
+    FunctionState,
+    LiveState,
+    ParallelState,
+    PauseState,
+    SubflowState,
+    WaitState,
+)
 from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process.effects import Timer
+from fsm_agent.flows.process.flow_process import StateResult, outcome_of
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import FlowRecord
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept
-from fsm_agent.messages.event import Stepped
+from fsm_agent.flows.process.members import Members
+from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
+from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept, Started
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.mistakes import check
+from fsm_agent.testing.loops import loops_in
+from fsm_agent.testing.purity import check_bodies, machine_of_tested
 
 D = TypeVar("D")
 
 LIMIT = 20_000  # configurations
+COMBINATIONS = 1000  # of the results of members, each time their state is entered
+FAILURE = Failure("explored", "as if it had failed")
+_Answers: TypeAlias = Mapping[LiveState[Any, Any], Sequence[Any]]
+# The parts of a record that decide nothing, and those that the key of a configuration has in another form.
+_NOT_IN_KEYS = {
+    *("id", "state", "depth", "once", "children", "usage", "lent", "ending", "trace", "flow", "version", "data"),
+    *("limits", "extra", "steps", "renamed", "entered_at_s", "started_at_s", "due_at_s", "first_due_at_s"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,12 +53,15 @@ class Explored:
     """The extent of an exploration.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data.
-        rows: How often each row was taken, by name.
-        missed: The rows that users wrote and that were never taken.
+        configurations: The number of distinct pairs of state and data, those of flows inside included.
+        rows: How often each row was taken, by name; the name of a flow inside stands before its rows.
+        missed: The rows that users wrote and that were never taken, those of flows inside included.
         ends: How many configurations each end has.
         longest: The number of steps of the longest path.
         is_whole: The limit did not cut the exploration short.
+        loops: Ways, in words, on which a run comes back to where it was: to the same state and data, by answers of
+            agents and functions alone, or by their failures.  Nothing but the limit of steps need end such a loop.
+            Ways on which a person answers or time passes are none.  Some of them; empty: there are none.
     """
 
     configurations: int
@@ -43,105 +70,385 @@ class Explored:
     ends: Counter[str]
     longest: int
     is_whole: bool
-
-
-class _Move(NamedTuple):
-    words: str
-    make: Callable[[FlowRun[Any]], None]
+    loops: tuple[str, ...] = ()
 
 
 def explore(
     flow: Flow[D],
     data: D,
-    answers: Mapping[LiveState[Any, Any], Sequence[Any]],
+    answers: _Answers,
     *,
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
 ) -> Explored:
     """Walk every path, shortest first, without calling any model or function.
 
+    Flows inside are walked, too, and of members every combination of results: of `gather` and `each` in the order in
+    which they are written, and of `race` with each of them first.  Those on which each result of a member comes up are
+    tried before all others, of which 1,000 are tried each time the state is entered.  All guards, actions, tasks and
+    questions are called twice, to see that they are pure.
+
     Args:
         flow: The flow.
         data: What it begins with.
-        answers: The possible answers of each state, at least one of each type; each may also fail or time out.  A state
-            with members, or another flow, gives one answer as a whole.
-        holds: What is to be true of state and data wherever the flow can be.
+        answers: The possible answers of each state, here or inside, at least one of each type; each may also fail or
+            time out.  A state with members, or another flow, may be given answers as a whole: then nothing inside of it
+            is walked.  The whole result of an agent call is ``CallResult.of(output)``.
+        holds: What is to be true of state and data wherever the flow can be; not asked of flows inside.
         limit: How many configurations are looked at.
 
     Raises:
-        AssertionError: ``holds`` is not true; or a guard, an action or a task raised, or JSON changes the data.  The
-            message has the way there.
+        AssertionError: ``holds`` is not true; a guard, an action or a task raised or is not pure; or JSON changes the
+            data.  The message has the way there.
         UsageError: A state that gives something has no answers, or an argument is of another type.
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")
+    known = set(_states_in(flow, {}))
     for state, examples in answers.items():
         check("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")
+        check("a state in answers", state, state in known, f"a state of the flow {flow.name!r}, or of one inside,")
         is_list = isinstance(examples, Sequence) and not isinstance(examples, str)
         check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
-    if missing := [state.name for state in flow.live if "done" in state.triggers and not answers.get(state)]:
+    needed = [state for state in _states_in(flow, answers) if "done" in state.triggers and not _is_inner(state)]
+    if missing := list(dict.fromkeys([state.name for state in needed if not answers.get(state)])):
         raise UsageError(f"answers has none of {', '.join(missing)}: {{{missing[0]}: […]}}, one of each type, is right")
-    first: FlowRun[D] = FlowRun(flow, flow.record_of(data))
-    rows, ends, longest = Counter[str](), Counter[str](), 0
-    _walk(first, _Move("start", _begin), (), rows, holds)
-    seen = {_configuration(flow, first.record)}
-    waiting: deque[tuple[FlowRecord, tuple[str, ...]]] = deque([(first.record, ("start",))])
-    while waiting and len(seen) <= limit:
-        record, way = waiting.popleft()
-        longest = max(longest, len(way))
-        if record.ending is not None:
-            ends[str(record.state)] += 1
-            continue
-        for move in _moves(flow, record, answers):
-            run: FlowRun[D] = FlowRun(flow, record)
-            _walk(run, move, way, rows, holds)
-            if (found := _configuration(flow, run.record)) not in seen:
-                seen.add(found)
-                waiting.append((run.record, (*way, move.words)))
-    missed = tuple([name for name, is_own in flow.row_names.items() if is_own and not rows[name]])
-    return Explored(len(seen), rows, missed, ends, longest, not waiting)
+    explorer = _Explorer(answers, limit)
+    walk = explorer.walk(flow, data, flow.run_context(), holds)
+    rows = Counter[str]()
+    missed = list[str]()
+    for one in (flow, *_flows_in(flow, answers)):
+        prefix = "" if one is flow else f"{one.name}: "
+        rows.update({f"{prefix}{name}": count for name, count in explorer.rows[one].items()})
+        missed += [f"{prefix}{name}" for name, own in one.row_names.items() if own and not explorer.rows[one][name]]
+    loops = tuple(explorer.loops)
+    return Explored(explorer.count, rows, tuple(missed), walk.ends, walk.longest, explorer.is_whole, loops)
+
+
+# What is in a flow
+
+
+def _is_inner(state: LiveState[Any, Any]) -> bool:
+    return isinstance(state, SubflowState | ParallelState)
+
+
+def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
+    """Yield the states of a flow, and those inside of each that has no answer as a whole."""
+
+    def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
+        yield state
+        if not whole.get(state):
+            for inner in (*state.members, *(state.flow.live if isinstance(state, SubflowState) else ())):
+                yield from inside(inner)
+
+    for state in flow.live:
+        yield from inside(state)
+
+
+def _flows_in(flow: Flow[Any], whole: _Answers) -> list[Flow[Any]]:
+    """Return the flows inside of a flow that are walked, each once."""
+    inner = [state for state in _states_in(flow, whole) if isinstance(state, SubflowState) and not whole.get(state)]
+    return list(dict.fromkeys([state.flow for state in inner]))
+
+
+def _is_open(state: LiveState[Any, Any]) -> bool:
+    """Return whether a person answers, or time passes, in a state or inside of it."""
+    inner = (*state.members, *(state.flow.live if isinstance(state, SubflowState) else ()))
+    return isinstance(state, WaitState | PauseState) or any(map(_is_open, inner))
+
+
+# Walks
+
+
+class _Move(NamedTuple):
+    words: str
+    make: Callable[[FlowRun[Any]], None]
+    is_of_code: bool = False  # an agent or a function decides it, and neither a person nor a clock
+    is_cancellation: bool = False
+
+
+class _Place(NamedTuple):
+    """A configuration that waits for its turn."""
+
+    key: Hashable
+    record: FlowRecord
+    way: tuple[str, ...]
+    was_cancelled: bool
+
+
+@dataclass
+class _Walk:
+    """What a walk through one flow has come to.
+
+    Attributes:
+        ends: See `Explored`.
+        longest: See `Explored`.
+        results: What the flow gave, or that it failed, for the state around it; without those after a cancellation.
+    """
+
+    ends: Counter[str] = field(default_factory=Counter)
+    longest: int = 0
+    results: dict[Hashable, StateResult] = field(default_factory=dict)
+
+
+class _TestedRun(FlowRun[Any]):
+    """A run whose guards and actions are called twice, as those of the flows inside."""
+
+    def __init__(
+        self, flow: Flow[Any], record: FlowRecord, run_context: RunContext, machines: dict[Flow[Any], Any]
+    ) -> None:
+        super().__init__(flow, record, run_context)
+        if flow not in machines:
+            machines[flow] = machine_of_tested(flow)
+        self.machine = machines[flow]
+        self._machines = machines
+
+    def child(self, name: str, record: Any) -> Any:
+        process: Any = super().child(name, record)
+        if isinstance(process, FlowRun):
+            process = _TestedRun(process.flow, record, process.run_context, self._machines)
+            self._inners[name] = self._inners[name].changed(process=process)
+        return process
+
+
+class _Explorer:
+    """Walks through a flow, and through the flows of its members by themselves.
+
+    Attributes:
+        rows: How often each row was taken, by flow.
+        loops: See `Explored`.
+        count: The number of configurations so far.
+        is_whole: See `Explored`.
+    """
+
+    def __init__(self, answers: _Answers, limit: int) -> None:
+        self.rows: dict[Flow[Any], Counter[str]] = _ByFlow()
+        self.loops: list[str] = []
+        self.count = 0
+        self.is_whole = True
+        self._answers = answers
+        self._limit = limit
+        self._machines: dict[Flow[Any], Any] = {}
+        self._walks: dict[Hashable, _Walk] = {}  # of members' flows
+
+    def walk(
+        self, flow: Flow[Any], data: Any, run_context: RunContext, holds: Callable[[str, Any], bool] | None = None
+    ) -> _Walk:
+        """Walk every path through one flow."""
+        walk = _Walk()
+        record = flow.record_of(data)
+        waiting = deque[_Place]()
+        ways: dict[Hashable, tuple[str, ...]] = {}
+        steps: dict[Hashable, dict[Hashable, str]] = {}
+
+        def make(move: _Move, before: FlowRecord, way: tuple[str, ...], was_cancelled: bool) -> Hashable:
+            run = _TestedRun(flow, before, run_context, self._machines)
+            was_cancelled = was_cancelled or move.is_cancellation
+            try:
+                move.make(run)
+                _ = run.effects
+                key = (was_cancelled, self._key(run))
+                if key not in ways:
+                    _check(run, holds)
+            except Exception as error:
+                path = " → ".join([*way, move.words])
+                raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
+            self._count_rows(run)
+            if key not in ways:
+                ways[key] = (*way, move.words)
+                self.count += 1
+                waiting.append(_Place(key, run.record, ways[key], was_cancelled))
+            return key
+
+        make(_Move("start", _begin), record, (), False)
+        while waiting and self.count <= self._limit:
+            here = waiting.popleft()
+            walk.longest = max(walk.longest, len(here.way))
+            run = _TestedRun(flow, here.record, run_context, self._machines)
+            if here.record.ending is not None:
+                walk.ends[run.state] += 1
+                if not here.was_cancelled:
+                    walk.results[here.key] = run.state_result()
+                continue
+            for move in self._moves(run, here.way):
+                key = make(move, here.record, here.way, here.was_cancelled)
+                if move.is_of_code:
+                    steps.setdefault(here.key, {}).setdefault(key, move.words)
+        self.is_whole = self.is_whole and not waiting
+        self.loops += loops_in(steps, ways)
+        return walk
+
+    def _count_rows(self, run: FlowRun[Any]) -> None:
+        for step in run.steps:
+            flow: Any = run.flow
+            if isinstance(step, Inside):
+                for name in step.path.split(SEPARATOR):
+                    flow = getattr(flow.states.get(name.partition("#")[0]), "flow", None) if flow else None
+                step = step.event
+            if isinstance(step, Stepped) and isinstance(flow, Flow):
+                self.rows[flow][row_name(step.source, step.trigger, step.to, step.guard)] += 1
+
+    def _key(self, run: FlowRun[Any]) -> Hashable:
+        """Return what tells the configuration of a run from others."""
+        r = run.record
+        rest = [(name, repr(value)) for name, value in differing(r).items() if name not in _NOT_IN_KEYS]
+        inner = self._run_inside(run)
+        return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
+
+    def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
+        """Return the run inside of a run, unless its state is given answers as a whole."""
+        state, r = run.flow.states[run.state], run.record
+        if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
+            return None
+        inner: FlowRun[Any] = run.inside_of(r.here).process
+        return inner
+
+    # Moves
+
+    def _moves(self, run: FlowRun[Any], way: tuple[str, ...]) -> Iterator[_Move]:
+        """Yield all that can happen to a run."""
+        _ = run.effects  # makes the runs inside
+        level: FlowRun[Any] | None = run
+        path = ""
+        while level is not None:
+            yield from self._moves_at(level, path, way)
+            path += f"{level.record.here}{SEPARATOR}"
+            level = self._run_inside(level)
+        yield _Move("a cancellation", lambda run: run.advance("", Cancelled()), is_cancellation=True)
+
+    def _moves_at(self, level: FlowRun[Any], path: str, way: tuple[str, ...]) -> Iterator[_Move]:
+        """Yield all that can happen to a run by itself, which may be inside of others."""
+        r = level.record
+        state: Any = level.flow.states[level.state]
+        for effect in level.own_effects():
+            if isinstance(effect, Timer):
+                ended, key = Slept(at_s=effect.until_s), f"{path}{effect.key}"
+                yield _Move(f"the time of {state.name} ends", partial(_advance, key, ended))
+        if r.limits.deadline_s is not None:
+            of = f" of {level.flow.name}" if path else ""
+            yield _Move(f"the deadline{of}", partial(_advance, path, Expired()))
+        if self._answers.get(state):
+            is_of_code = not _is_open(state)
+            for value in self._results(state, None, level.run_context):
+                words = f"{state.name} fails" if value is FAILURE else f"{state.name} gives {value!r:.60}"
+                yield _Move(words, partial(_give, state, value, r.entered_at_s), is_of_code)
+        elif isinstance(state, ParallelState):
+            try:
+                results = self._joined(state, r.data, level.run_context)
+            except Exception as error:
+                raise AssertionError(f"{' → '.join(way)} → in {state.name}: {error}") from error
+            for trigger, answer, *_ in results:
+                words = f"{state.name} fails" if trigger == "failed" else f"{state.name} gives {answer!r:.60}"
+                result = StateResult(trigger, answer, r.entered_at_s)
+                yield _Move(words, partial(_advance, f"{path}{r.here}", result), not _is_open(state))
+
+    # Results of states by themselves
+
+    def _results(self, state: LiveState[Any, Any], data: Any, run_context: RunContext) -> list[Any]:
+        """Return the values that a state may give, and a `Failure` for each way in which it may fail."""
+        if given := self._answers.get(state):
+            return [*given, *([FAILURE] if "failed" in state.triggers else [])]
+        if isinstance(state, SubflowState):
+            flow, start = state.flow, state.start(data)
+            key = flow, flow.data_json(start)
+            if key not in self._walks:
+                self._walks[key] = self.walk(flow, start, run_context.inside(flow))
+            return [result.answer for result in self._walks[key].results.values()]
+        assert isinstance(state, ParallelState)
+        return [result.answer for result in self._joined(state, data, run_context)]
+
+    def _joined(self, state: ParallelState[Any, Any], data: Any, run_context: RunContext) -> list[StateResult]:
+        """Return what a state with members may come to, each once, as the members themselves decide it."""
+        members = state.members_of(data)
+        tried = [self._results(member, item, run_context) for _, member, item in members]
+        found: dict[Hashable, StateResult] = {}
+        combinations = _combinations(state, tried)
+        for first, results in islice(combinations, COMBINATIONS):
+            result = _join(Members(state, data, MembersRecord(state=Stage.SEEDED), run_context), first, results)
+            is_failure = isinstance(result.answer, Failure)
+            found.setdefault(repr(result.answer) if is_failure else state.answer_types.dump(result.answer), result)
+        self.is_whole = self.is_whole and next(combinations, None) is None
+        return [*found.values()]
+
+
+class _ByFlow(dict[Flow[Any], Counter[str]]):
+    def __missing__(self, flow: Flow[Any]) -> Counter[str]:
+        self[flow] = Counter()
+        return self[flow]
 
 
 def _begin(run: FlowRun[Any]) -> None:
     run.advance("begin", Begun(at_s=0.0, id="explored"))
 
 
-def _walk(
-    run: FlowRun[Any], move: _Move, way: tuple[str, ...], rows: Counter[str], holds: Callable[[str, Any], bool] | None
-) -> None:
-    """Make a move, and check the resulting run."""
-    try:
-        move.make(run)
-        _ = run.effects
-        run.flow.data_json(run.data)  # refuses data that JSON changes
-        if holds is not None and not holds(run.state, run.data):
-            raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is not true in {run.state} of {run.data!r}")
-    except Exception as error:
-        path = " → ".join([*way, move.words])
-        raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
-    for step in run.steps:
-        if isinstance(step, Stepped):
-            rows[row_name(step.source, step.trigger, step.to, step.guard)] += 1
+def _advance(key: str, outcome: Any, run: FlowRun[Any]) -> None:
+    run.advance(key, outcome)
 
 
-def _give(state: LiveState[Any, Any], value: Any, run: FlowRun[Any]) -> None:
-    run.give(state, value, at_s=run.record.entered_at_s)
+def _give(state: LiveState[Any, Any], value: Any, at_s: float, run: FlowRun[Any]) -> None:
+    run.give(state, value, at_s=at_s)
 
 
-def _configuration(flow: Flow[Any], r: FlowRecord) -> tuple[str, str]:
-    return str(r.state), flow.data_json(r.data)
+def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
+    """Check a run where it has not been before."""
+    if holds is not None and not holds(run.state, run.data):
+        raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is not true in {run.state} of {run.data!r}")
+    level: Any = run
+    while isinstance(level, FlowRun):
+        state, r = level.flow.states[level.state], level.record
+        if isinstance(state, LiveState):
+            check_bodies(state, r.data)
+        level = level.inside_of(r.here).process if r.here in r.children else None
 
 
-def _moves(flow: Flow[Any], r: FlowRecord, answers: Mapping[LiveState[Any, Any], Sequence[Any]]) -> Iterator[_Move]:
-    state: Any = flow.states[str(r.state)]
-    for value in answers.get(state, ()):
-        yield _Move(f"{state.name} gives {value!r:.60}", partial(_give, state, value))
-    if "failed" in state.triggers:
-        failure = Failure("explored", "as if it had failed")
-        yield _Move(f"{state.name} fails", partial(_give, state, failure))
-    if state.within_s is not None:
-        at_s = r.entered_at_s + state.within_s
-        yield _Move(f"the time of {state.name} ends", lambda run: run.advance(f"sleep:{r.here}", Slept(at_s=at_s)))
-    if r.limits.deadline_s is not None:
-        yield _Move("the deadline", lambda run: run.advance("", Expired()))
-    yield _Move("a cancellation", lambda run: run.advance("", Cancelled()))
+# Members
+
+
+def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield results of all members, and which of them comes first; each result comes up before all combinations."""
+    if not all(tried):  # the walk through the flow of a member was cut short
+        return
+    given = [[result for result in results if not isinstance(result, Failure)] for results in tried]
+    failing = [[result for result in results if isinstance(result, Failure)] for results in tried]
+    if state.is_lenient:
+        yield from [(0, chosen) for chosen in _chosen(tried)]
+        return
+    alone = given if state.is_race else failing  # one of these is enough
+    others = [results[0] for results in tried]
+    for index, results in enumerate(alone):
+        for result in results:
+            yield index, (*others[:index], result, *others[index + 1 :])
+    together = failing if state.is_race else given
+    if all(together):
+        for chosen in _chosen(together):
+            yield 0, chosen
+
+
+def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield one result of each; all of them come up before all combinations do."""
+    indices = [range(len(one)) for one in results]
+    most = max(map(len, indices), default=1)
+    first = dict.fromkeys([tuple([number % len(one) for one in indices]) for number in range(most)])
+    for chosen in chain(first, (one for one in product(*indices) if one not in first)):
+        yield tuple([one[index] for one, index in zip(results, chosen, strict=True)])
+
+
+def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
+    """Return what comes of members that have these results, of which one comes first."""
+    members.advance("begin", Begun(at_s=0.0, id="explored"))
+    waiting = deque([first, *[index for index in range(len(results)) if index != first]])
+    while members.record.ending is None:
+        name, state, _ = members.members[waiting[0]]
+        if name not in members.record.children and name not in members.record.once:
+            waiting.rotate(-1)  # it has not begun
+            continue
+        result = results[waiting.popleft()]
+        if name in members.record.children:
+            trigger = "failed" if isinstance(result, Failure) else "done"
+            members.advance(name, StateResult(trigger, result, 0.0))
+            continue
+        if isinstance(state, FunctionState) and state.function.once:
+            members.advance(members.effect_of(name, members.record.once[name]).key, Started(at_s=0.0))  # type: ignore[union-attr]
+        effect: Any = members.effect_of(name, members.record.once[name])
+        members.advance(effect.key, outcome_of(state, result))
+    return members.state_result()
