@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_run import FlowRun as FlowRun
     from fsm_agent.flows.process.record import FlowLimits as FlowLimits
     from fsm_agent.flows.renaming import renamed as renamed
+    from fsm_agent.flows.reshaping import reshaped as reshaped
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -49,6 +50,7 @@ else:
             "process.flow_run": "FlowRun",
             "process.record": "FlowLimits",
             "renaming": "renamed",
+            "reshaping": "reshaped",
         },
         former={
             "call_chosen": "call(choose, str)",

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.values import fields_alone
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -72,7 +73,8 @@ class Flow(FlowVerbs[D], Generic[D]):
             in `Failed`, a cancellation in `Cancelled`, the deadline in `Expired`.
         limits: How many states a run may enter, and how long it may take.
         version: Of the table and the data; runs that wait in an older one are brought up by ``upgrades``.
-        upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1.
+        upgrades: By version n: a function that returns the JSON record of a run of version n as one of version n+1, as
+            `renamed` and `reshaped` make; or several in a list, which follow each other.
         store: Where its runs are kept; see `Agent`.
         approve: Asked about the functions of its agents that have no approver of their own; see `Agent`.
         answer: Asked the questions of `wait`, if the person is here: called with an `AwaitAnswer`, it returns the
@@ -92,7 +94,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     rows: Sequence[Row[D]]
     limits: FlowLimits = field(default_factory=FlowLimits)
     version: int = 1
-    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    upgrades: Mapping[int, Upgrade | Sequence[Upgrade]] = field(default_factory=dict)
     store: Runs | Store | str | PathLike[str] | None = None
     approve: Approve[Any] | None = None
     answer: Callable[[Any], Any] | None = None

@@ -358,14 +358,17 @@ class TestRenamed:
     def test_a_state_that_is_renamed_in_one_place_alone_is_told_of_the_upgrade(self) -> None:
         old_document = at_place(*flow_of_names({}), "person").snapshot()
         flow, _ = flow_of_names({"person": "customer"}, version=2, upgrades={1: lambda r: {**r, "state": "customer"}})
-        right = r"it stands in customer, and its trace ends in person: the upgrade renamed\(person='customer'\) renames"
+        right = r"its trace ends in person, which the flow has not: the upgrade renamed\(person='customer'\) renames"
         with pytest.raises(SnapshotError, match=right):
             flow.restore(old_document)
 
         def without_works(r: dict[str, Any]) -> dict[str, Any]:
             return {**renamed(person="customer")(r), "once": r["once"]}
 
-        with pytest.raises(SnapshotError, match=r"waits for \['person#1'\]: the upgrade renamed\(person='customer'\)"):
+        with pytest.raises(
+            SnapshotError,
+            match=r"waits for \['person#1'\], which the flow has not: the upgrade renamed\(person='customer'\)",
+        ):
             replace(flow, upgrades={1: without_works}).restore(old_document)
         with pytest.raises(SnapshotError, match=r"a higher version of the flow with renamed\(person=…\) among its"):
             flow_of_names({"person": "customer"})[0].restore(old_document)

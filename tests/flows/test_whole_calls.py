@@ -179,7 +179,7 @@ class TestSpokenFor:
         run = talking.seed(Talk())
         run.advance("begin", begun())
         run.give(opening, CallResult.of("Tea it is.", dialog=Dialog().put("Talk about tea.")))
-        again = talking.restore(snapshot(run))
+        again = talking.restore(run.snapshot())
         assert again.data == run.data
         assert [m.text for m in again.data.dialog] == ["Talk about tea.", "Tea it is."]
         again.give(closing, CallResult.of(Mood.GOOD))

@@ -249,7 +249,7 @@ def test_replies_that_nothing_asked_for_are_named() -> None:
 
 @pytest.mark.parametrize("by", [{}, "Paris", {"": "x"}, {5: "x"}])
 def test_what_is_no_mapping_of_replies_is_refused(by: object) -> None:
-    with pytest.raises(UsageError, match="by of a Script is .*: replies by texts, such as"):
+    with pytest.raises(UsageError, match=r"by of a Script is .*: replies by texts, such as"):
         Script(by=by)  # type: ignore[arg-type]
 
 

@@ -43,7 +43,11 @@ def _is_store(value: Any) -> bool:
 
 
 def _are_upgrades(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(is_whole(n) and callable(f) for n, f in value.items())
+    """Return whether a value is a mapping of functions, or of lists of them, by version."""
+    if not isinstance(value, Mapping):
+        return False
+    steps = [upgrade if isinstance(upgrade, Sequence) else [upgrade] for upgrade in value.values()]
+    return all(map(is_whole, value)) and all(one and all(map(callable, one)) for one in steps)
 
 
 def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -55,7 +59,7 @@ _RIGHTS: Rights = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits(steps=100), say,"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
-    ("upgrades", _are_upgrades, "functions by version, such as {1: renamed(old='new')},"),
+    ("upgrades", _are_upgrades, "functions by version, or lists of them, such as {1: renamed(old='new')},"),
     ("store", _is_store, "the path of a file such as 'runs.db' or of a folder, a Store, or Runs"),
     ("approve", _is_optional(callable), "a function of a FunctionCall, or None,"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer, or None,"),

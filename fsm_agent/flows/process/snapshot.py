@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import differing, from_json, to_json
 from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, MembersJson
@@ -68,7 +70,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     try:
         document = _upgraded(flow, document)
         r: FlowJson = from_json(document, FlowJson)
-        data = flow.adapter.validate_json(bytes(r.data))
+        data = _data(flow, bytes(r.data), where)
     except SnapshotError:
         raise
     except (ValueError, TypeError, LookupError) as error:
@@ -85,6 +87,33 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     state: Any = flow.states.get(r.state)
     children = {name: _child_record(state, data, bytes(raw), where) for name, raw in r.children.items()}
     return record.changed(children=children)
+
+
+def _data(flow: Flow[Any], document: bytes, where: str) -> Any:
+    """Return the data in a record.
+
+    Raises:
+        SnapshotError: They lack a field, or have one that would be lost.
+    """
+    names = from_json(document, dict[str, msgspec.Raw]).keys() if document.startswith(b"{") else set[str]()
+    known = getattr(flow.data, "__dataclass_fields__", None) or getattr(flow.data, "model_fields", {})
+    try:
+        data = flow.adapter.validate_json(document)
+    except pydantic.ValidationError as error:
+        problem = describe_json_error(error)
+        if lacking := [
+            item["loc"][0] for item in error.errors() if item["type"] == "missing" and len(item["loc"]) == 1
+        ]:
+            right = f"reshaped(add={{{lacking[0]!r}: …}}), or rename=…, among its upgrades"
+            problem += f"; if it is new, {right} would be right"
+        raise SnapshotError(f"{where} cannot be read: {problem}") from None
+    if not names <= known.keys():  # aliases, say, unless they are no fields at all
+        kept = from_json(flow.data_json(data), dict[str, msgspec.Raw])
+        if lost := [name for name in names if name not in kept]:
+            what = f"{where} has {lost[0]!r} in its data, and {case_name(flow.data)} has no such field"
+            right = f"a higher version of the flow with reshaped(drop=[{lost[0]!r}]), or rename=…, among its upgrades"
+            raise SnapshotError(f"{what}: {right} would be right")
+    return data
 
 
 def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> None:
@@ -110,9 +139,9 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
 
 def _hint(flow: Flow[Any], old: str, new: Any) -> str:
     """Return a hint if an upgrade has renamed a state in one place only."""
-    if old in flow.states or not flow.upgrades:
+    if old in flow.states:
         return ""
-    return f": the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
+    return f", which the flow has not: the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
 
 
 def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
@@ -169,11 +198,12 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     while version < flow.version:
         upgrade = flow.upgrades.get(version)
         if upgrade is None:
-            right = f"upgrades={{{version}: …}} would be right"
+            right = f"upgrades={{{version}: …}}, such as renamed(…) or reshaped(…), would be right"
             raise SnapshotError(f"{where}, and nothing brings version {version} up: {right}")
-        data = upgrade(data)
+        for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
+            data = step(data)
         version += 1
-    data = {**data, "version": version}
+        data = {**data, "version": version}
     if data["state"] != before.state:
         data["renamed"] = f"{before.state}#{before.steps}"
     return to_json(data).encode()

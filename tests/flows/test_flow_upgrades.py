@@ -1,0 +1,408 @@
+"""Does a run under a flow with other names and fields come to what it would have come to?"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from fsm_agent import Agent, MemoryStore, SnapshotError, SqliteStore
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowSuspended,
+    call,
+    each,
+    end,
+    execute,
+    failure,
+    gather,
+    race,
+    renamed,
+    reshaped,
+    subflow,
+    wait,
+)
+from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned
+from fsm_agent.lifecycle.effects import CallModel, StartFunction
+from fsm_agent.lifecycle.outcomes import Slept, Started
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing import Script
+
+# Names: a random flow, renamed at random in the middle of a run
+
+
+@dataclass(frozen=True)
+class Log:
+    entries: tuple[str, ...] = ()
+
+
+bot = Agent(Script(), name="bot")
+
+
+def words(log: Log) -> str:
+    return f"person#1 {len(log.entries)}"
+
+
+def act(log: Log) -> str:
+    return "acted"
+
+
+def act_alone(log: str) -> str:
+    return "acted"
+
+
+def noted(log: Log, answer: Any) -> Log:
+    return Log((*log.entries, repr(answer)))
+
+
+class RandomNames:
+    """Draws a flow of states of all kinds; the same seed draws the same flow, under the names that are given."""
+
+    def __init__(self, seed: int, names: dict[str, str]) -> None:
+        self.random = Random(seed)
+        self.names = names
+        self.used: list[str] = []
+
+    def name(self) -> str:
+        self.used.append(name := f"s{len(self.used)}")
+        return self.names.get(name, name)
+
+    def single(self) -> Any:
+        kind = self.random.randrange(4)
+        name = self.name()
+        if kind == 0:
+            return wait(str, name=name)(words)
+        if kind == 1:
+            return call(bot, name=name)(words)
+        return execute(name=name, once=kind == 2)(act)
+
+    def state(self) -> Any:
+        kind = self.random.randrange(7)
+        if kind == 0:
+            return gather(self.name(), self.single(), self.single(), subflow(self.name(), INNER, lambda log: "x"))
+        if kind == 1:
+            one, other = wait(str, name=self.name())(words), call(bot, name=self.name())(words)
+            return race(self.name(), one, other)
+        if kind == 2:
+            member = execute(name=self.name(), once=self.random.random() < 0.5)(act_alone)
+            return each(self.name(), member, lambda log: ("a", "b", "c"), parallel=2)
+        if kind == 3:
+            return subflow(self.name(), INNER, lambda log: "x")
+        if kind == 4:
+            return wait(str, name=self.name(), within_s=5)(words)
+        return self.single()
+
+    def flow(self, **options: Any) -> Flow[Log]:
+        states = [self.state() for _ in range(self.random.randint(2, 5))]
+        over, lost = end(self.name()), failure(self.name())
+        rows: list[Any] = []
+        for state, after in zip(states, [*states[1:], over], strict=True):
+            rows.append(state.done(after, do=noted))
+            if "failed" in state.triggers:
+                rows.append(state.failed(self.random.choice([after, lost]), do=noted))
+            if state.within_s:
+                rows.append(state.elapsed(after, do=noted))
+        return Flow("random", Log, start=states[0], rows=rows, **options)
+
+
+asking = wait(str, name="s0")(lambda text: "?")
+INNER = Flow("inner", str, start=asking, rows=[asking.done(end("said"), do=lambda text, a: text + a)])
+
+
+def outcome_for(effect: Any, random: Random) -> Any:
+    """Return an outcome that says nothing of names."""
+    if effect.prefix == "begin":
+        return Begun(at_s=1.0, id="r")
+    if isinstance(effect, CallModel):
+        return Replied(reply=Reply.of("fine"), at_s=2.0)
+    if isinstance(effect, StartFunction):
+        return Started(at_s=2.0)
+    if effect.prefix == "sleep":
+        return Slept(at_s=effect.until_s)
+    if effect.prefix == "run" and random.random() < 0.15:
+        return FunctionFailed(text="broken", at_s=2.0)
+    return Returned(text='"said"', at_s=2.0)
+
+
+def step(run: Any, random: Random) -> None:
+    effects = run.effects
+    effect = effects[random.randrange(len(effects))]
+    run.advance(effect.key, outcome_for(effect, random))
+
+
+def told(run: Any, names: dict[str, str]) -> Any:
+    """Return a run in words, under other names."""
+
+    def now(text: str) -> str:
+        return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
+
+    trace = [(now(s.source), s.trigger, now(s.to), now(s.key), s.detail and "…") for s in run.record.trace]
+    entries = [re.sub(r"where='\w*'", "", entry) for entry in run.data.entries]
+    return now(run.state), entries, trace
+
+
+SEEDS = [range(60), pytest.param(range(60, 600), marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("seeds", SEEDS, ids=["few", "many"])
+def test_a_run_that_is_renamed_comes_to_the_same_end(seeds: range) -> None:
+    places = set[type]()
+    for seed in seeds:
+        chance = Random(seed)
+        drawn = RandomNames(seed, {})
+        flow = drawn.flow()
+        few = chance.sample(drawn.used, chance.randint(1, len(drawn.used)))
+        new = [f"t{number}" for number in range(len(few))] if chance.random() < 0.6 else chance.sample(few, len(few))
+        names = dict(zip(few, new, strict=True))
+        changed = {old: name for old, name in names.items() if old != name} or {drawn.used[0]: "t0"}
+        later = RandomNames(seed, changed).flow(version=2, upgrades={1: renamed(**changed)})
+        run = flow.seed(Log())
+        for _ in range(chance.randint(1, 12)):
+            if run.effects:
+                step(run, chance)
+        if run.record.ending is None:
+            places.add(type(flow.states[run.state]))
+        again = later.restore(run.snapshot())
+        schedule = chance.random()
+        for one in (run, again):
+            then = Random(schedule)
+            while one.effects:
+                step(one, then)
+        assert told(run, changed) == told(again, {}), (seed, changed)
+        assert later.restore(again.snapshot()).record == again.record
+    assert len(places) > 3
+
+
+# Fields
+
+
+@dataclass(frozen=True)
+class Old:
+    text: str = ""
+    old: int = 0
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class New:
+    words: str
+    lang: str
+    tags: tuple[str, ...] = ()
+
+
+person = wait(str, name="person")(lambda d: "?")
+customer = wait(str, name="customer")(lambda d: "?")
+over = end("over")
+helper = reshaped(add={"lang": "en"}, drop=["old"], rename={"text": "words"})
+
+
+def flow_of(data: Any, upgrades: Any = None, state: Any = person, version: int = 2, **options: Any) -> Flow[Any]:
+    is_new = upgrades is not None
+    given = {"version": version, "upgrades": upgrades} if is_new else {}
+    return Flow("letters", data, start=state, rows=[state.done(over)], **given, **options)
+
+
+def document(flow: Flow[Any], data: Any) -> str:
+    run = flow.seed(data)
+    run.advance("begin", Begun(at_s=1.0, id="r"))
+    return run.snapshot()
+
+
+BEFORE = document(flow_of(Old), Old("x", 5, ("a",)))
+
+
+def test_fields_are_added_dropped_and_renamed() -> None:
+    run = flow_of(New, {1: helper}).restore(BEFORE)
+    assert (run.data, run.record.version) == (New("x", "en", ("a",)), 2)
+    run.give(person, "y")
+    assert run.state == "over"
+
+
+def test_two_fields_may_swap_names() -> None:
+    @dataclass(frozen=True)
+    class Two:
+        a: str = "first"
+        b: str = "second"
+
+    swapped = flow_of(Two, {1: reshaped(rename={"a": "b", "b": "a"})})
+    assert swapped.restore(document(flow_of(Two), Two())).data == Two("second", "first")
+
+
+class Model(BaseModel, frozen=True):
+    words: str
+    lang: str = "de"
+
+
+class Pair(NamedTuple):
+    words: str
+
+
+@pytest.mark.parametrize(
+    "upgrades", [{1: [renamed(person="customer"), helper]}, {1: [helper, renamed(person="customer")]}]
+)
+def test_several_helpers_for_one_version(upgrades: Any) -> None:
+    run = flow_of(New, upgrades, customer).restore(BEFORE)
+    assert (run.state, run.data) == ("customer", New("x", "en", ("a",)))
+    run.advance("answer:person#1", Returned(text='"y"'))
+    assert run.state == "over"
+
+
+def test_upgrades_of_several_versions_follow_each_other() -> None:
+    upgrades = {
+        1: reshaped(drop=["old", "tags"]),
+        2: reshaped(rename={"text": "word"}),
+        3: reshaped(rename={"word": "words"}),
+    }
+    assert flow_of(Model, upgrades, version=4).restore(BEFORE).data == Model(words="x", lang="de")
+
+
+@pytest.mark.parametrize("make", [lambda path: MemoryStore(), lambda path: SqliteStore(path / "runs.db")])
+def test_a_run_of_a_store_goes_on_with_other_fields(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    store = make(tmp_path)
+    with pytest.raises(FlowSuspended):
+        flow_of(Old, store=store).call(Old("x", 5), run_id="r")
+    after = flow_of(New, {1: [helper, renamed(person="customer")]}, customer, store=store)
+    assert after.resume("r", {customer: "y"}).output == New("x", "en")
+
+
+WORKER = """
+import sys
+from test_flow_upgrades import New, customer, flow_of, helper, renamed
+after = flow_of(New, {1: [helper, renamed(person="customer")]}, customer, store=sys.argv[1])
+print(after.resume("r", {customer: "y"}).output)
+"""
+
+
+def test_another_process_goes_on_with_other_fields(tmp_path: Path) -> None:
+    with pytest.raises(FlowSuspended):
+        flow_of(Old, store=tmp_path / "runs.db").call(Old("x", 5), run_id="r")
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "runs.db")]
+    here = Path(__file__).parent
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here)
+    assert done.stdout.strip() == "New(words='x', lang='en', tags=())"
+
+
+def beside(state: Any) -> Any:
+    return gather("all_of", state, wait(int, name="other")(lambda n: "?"))
+
+
+@pytest.mark.parametrize("around", [lambda state: state, beside])
+def test_a_flow_inside_and_among_members_is_upgraded_by_itself(around: Callable[[Any], Any]) -> None:
+    def outer(inner: Flow[Any], data: Any) -> Flow[int]:
+        state = around(subflow("at", inner, lambda n: data))
+        return Flow("outer", int, start=state, rows=[state.done(over)])
+
+    kept = document(outer(flow_of(Old), Old("x", 5)), 1)
+    run = outer(flow_of(New, {1: helper}), New("never", "used")).restore(kept)
+    assert "New(words='x', lang='en'" in repr(run.record)
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("flow", "problem"),
+    [
+        (
+            lambda: flow_of(New, {1: reshaped(drop=["olt"])}),
+            "of version 1 of the flow 'letters' have no 'olt', which reshaped names; they have text, old, tags",
+        ),
+        (lambda: flow_of(New, {1: reshaped(rename={"txt": "words"})}), "have no 'txt', which reshaped names"),
+        (
+            lambda: flow_of(New, {1: reshaped(add={"tags": []})}),
+            "have 'tags' already, which reshaped adds: leave it out, or rename it",
+        ),
+        (
+            lambda: flow_of(New, {1: helper, 2: reshaped(drop=["text"])}, version=3),
+            "the data of version 2 of the flow 'letters' have no 'text'",
+        ),
+        (
+            lambda: flow_of(New, {1: reshaped(drop=["old"], rename={"text": "words"})}),
+            "cannot be read: lang: Field required (given: {'tags': ['a'], 'words': 'x'}); if it is new,"
+            " reshaped(add={'lang': …}), or rename=…, among its upgrades would be right",
+        ),
+        (
+            lambda: flow_of(New, {1: reshaped(add={"lang": "en"}, rename={"text": "words"})}),
+            "has 'old' in its data, and New has no such field: a higher version of the flow with"
+            " reshaped(drop=['old']), or rename=…, among its upgrades would be right",
+        ),
+        (lambda: flow_of(Model), "words: Field required"),
+        (
+            lambda: flow_of(New, {}),
+            "is of version 1 of the flow 'letters', and nothing brings version 1 up: upgrades={1: …}, such as"
+            " renamed(…) or reshaped(…), would be right",
+        ),
+        (lambda: flow_of(str, {1: helper}), "cannot be read"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_version_and_the_helper(flow: Any, problem: str) -> None:
+    with pytest.raises(SnapshotError) as error:
+        flow().restore(BEFORE)
+    assert problem in str(error.value)
+
+
+def test_a_field_that_is_no_more_is_not_lost_in_silence() -> None:
+    @dataclass(frozen=True)
+    class Less:
+        text: str = ""
+        tags: tuple[str, ...] = ()
+
+    with pytest.raises(SnapshotError, match="has 'old' in its data, and Less has no such field"):
+        flow_of(Less).restore(BEFORE)
+    assert flow_of(Less, {1: reshaped(drop=["old"])}).restore(BEFORE).data == Less("x", ("a",))
+
+
+def test_data_without_fields_have_none_to_change() -> None:
+    kept = document(flow_of(Pair), Pair("x"))
+    with pytest.raises(SnapshotError, match=r"are \['x'\], which has no fields that reshaped could change"):
+        flow_of(Pair, {1: reshaped(add={"lang": "en"})}).restore(kept)
+
+
+def test_a_record_that_was_changed_by_hand_is_told_what_was_and_of_the_helper() -> None:
+    changed = json.loads(BEFORE)
+    changed["record"]["state"] = "customer"
+    problem = r"stands in customer, and its trace ends in person, which the flow has not: the upgrade renamed\(person="
+    with pytest.raises(SnapshotError, match=problem):
+        flow_of(Old, state=customer).restore(json.dumps(changed))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "reshaped was given no fields: add={'lang': 'en'}, drop=['old'], or rename={'a': 'b'} is right"),
+        ({"add": ["lang"]}, "add of reshaped is ['lang']: values by fields, such as {'lang': 'en'}, would be right"),
+        ({"drop": "old"}, "drop of reshaped is 'old': a list of fields, such as ['old'], would be right"),
+        ({"rename": ["a"]}, "rename of reshaped is ['a']: new names of fields by old ones, would be right"),
+        ({"drop": ["a"], "rename": {"a": "b"}}, "a field of reshaped is 'a': one change of it would be right"),
+        ({"add": {"b": 1}, "rename": {"a": "b"}}, "a field of reshaped is 'b': one change of it would be right"),
+        ({"drop": [5]}, "a field of reshaped is 5: its name would be right"),
+        ({"add": {"a": object()}}, "add of reshaped['a'] is <object"),
+    ],
+)
+def test_what_are_no_fields_is_refused(fields: Any, problem: str) -> None:
+    with pytest.raises((FlowError, ValueError)) as error:
+        reshaped(**fields)
+    assert str(error.value).startswith(problem)
+
+
+@pytest.mark.parametrize("upgrades", [{1: []}, {1: [5]}, {1: "renamed"}])
+def test_upgrades_are_functions_or_lists_of_them(upgrades: Any) -> None:
+    with pytest.raises(FlowError, match="functions by version, or lists of them, such as"):
+        flow_of(Old, upgrades)
+
+
+def test_a_value_that_is_added_is_of_each_run_by_itself() -> None:
+    value = {"a": [1]}
+    upgrade = reshaped(add={"more": value})
+    value["a"].append(2)
+    assert upgrade({"flow": "f", "data": {}})["data"] == {"more": {"a": [1]}}
