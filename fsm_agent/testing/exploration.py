@@ -13,10 +13,12 @@ from fsm_agent._internal.values import differing
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import (
+    CallState,
     FunctionState,
     LiveState,
     ParallelState,
     PauseState,
+    Row,
     SubflowState,
     WaitState,
 )
@@ -29,6 +31,7 @@ from fsm_agent.flows.process.members import Members
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept, Started
+from fsm_agent.lifecycle.record import Reason
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.mistakes import check
@@ -40,6 +43,7 @@ D = TypeVar("D")
 LIMIT = 20_000  # configurations
 COMBINATIONS = 1000  # of the results of members, each time their state is entered
 FAILURE = Failure("explored", "as if it had failed")
+_RAISED = ("raised", "wrong type")  # reasons of functions
 _Answers: TypeAlias = Mapping[LiveState[Any, Any], Sequence[Any]]
 # The parts of a record that decide nothing, and those that the key of a configuration has in another form.
 _NOT_IN_KEYS = {
@@ -91,9 +95,10 @@ def explore(
     Args:
         flow: The flow.
         data: What it begins with.
-        answers: The possible answers of each state, here or inside, at least one of each type; each may also fail or
-            time out.  A state with members, or another flow, may be given answers as a whole: then nothing inside of it
-            is walked.  The whole result of an agent call is ``CallResult.of(output)``.
+        answers: The possible answers of each state, here or inside, at least one of each type; each may also fail, for
+            every `Reason` of agent calls if a guard looks at it, or time out.  A state with members, or another flow,
+            may be given answers as a whole: then nothing inside of it is walked.  The whole result of an agent call is
+            ``CallResult.of(output)``.
         holds: What is to be true of state and data wherever the flow can be; not asked of flows inside.
         limit: How many configurations are looked at.
 
@@ -329,8 +334,9 @@ class _Explorer:
             yield _Move(f"the deadline{of}", partial(_advance, path, Expired()))
         if self._answers.get(state):
             is_of_code = not _is_open(state)
-            for value in self._results(state, None, level.run_context):
-                words = f"{state.name} fails" if value is FAILURE else f"{state.name} gives {value!r:.60}"
+            for value in self._results(state, None, level.run_context, level.flow.rows):
+                words = f"{state.name} fails" if isinstance(value, Failure) else f"{state.name} gives {value!r:.60}"
+                words += f" ({value.reason})" if isinstance(value, Failure) and value is not FAILURE else ""
                 yield _Move(words, partial(_give, state, value, r.entered_at_s), is_of_code)
         elif isinstance(state, ParallelState):
             try:
@@ -344,10 +350,19 @@ class _Explorer:
 
     # Results of states by themselves
 
-    def _results(self, state: LiveState[Any, Any], data: Any, run_context: RunContext) -> list[Any]:
-        """Return the values that a state may give, and a `Failure` for each way in which it may fail."""
+    def _results(
+        self, state: LiveState[Any, Any], data: Any, run_context: RunContext, table: Sequence[Row[Any]] = ()
+    ) -> list[Any]:
+        """Return the values that a state may give, and a `Failure` for each way in which it may fail.
+
+        Args:
+            state: The state.
+            data: What it sees.
+            run_context: Of the run around it.
+            table: The rows that tell its failures apart; none: it is a member.
+        """
         if given := self._answers.get(state):
-            return [*given, *([FAILURE] if "failed" in state.triggers else [])]
+            return [*given, *_failures(state, table)]
         if isinstance(state, SubflowState):
             flow, start = state.flow, state.start(data)
             key = flow, flow.data_json(start)
@@ -375,6 +390,17 @@ class _ByFlow(dict[Flow[Any], Counter[str]]):
     def __missing__(self, flow: Flow[Any]) -> Counter[str]:
         self[flow] = Counter()
         return self[flow]
+
+
+def _failures(state: LiveState[Any, Any], table: Sequence[Row[Any]]) -> list[Failure]:
+    """Return the failures of a state: one, or those of every reason if a guard looks at them."""
+    if "failed" not in state.triggers:
+        return []
+    is_looked_at = any(row.source is state and row.trigger == "failed" and row.guard is not None for row in table)
+    reasons = (
+        [reason for reason in Reason if reason is not Reason.ANSWERED] if isinstance(state, CallState) else _RAISED
+    )
+    return [FAILURE, *([Failure(str(reason), FAILURE.detail) for reason in reasons] if is_looked_at else [])]
 
 
 def _begin(run: FlowRun[Any]) -> None:

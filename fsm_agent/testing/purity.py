@@ -132,7 +132,7 @@ class _Attributes(dict[str, Any]):
     def __eq__(self, before: object) -> bool:
         return isinstance(before, dict) and all(_is_same(self.get(name), value) for name, value in before.items())
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def _copy(value: Any) -> Any:
