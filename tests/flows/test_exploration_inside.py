@@ -25,6 +25,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
+from fsm_agent.lifecycle import Reason
 from fsm_agent.testing import Explored, explore
 
 
@@ -470,3 +471,36 @@ def test_a_loop_inside_of_a_flow_inside_is_found() -> None:
     assert loop == "start; again and again: price gives 7"
     every = each("every", subflow("one", inner, str), cities)
     assert len(explore(flow_of(every), Trip(), {price: [3, 7]}).loops) == 2, "one for each city"
+
+
+def test_a_loop_is_told_from_where_it_is_reached_first() -> None:
+    states = [call(bot, name=name)(lambda t: "?") for name in ("first", "second", "third")]
+    first, second, third = states
+    rows = [first.done(second), second.done(third), third.done(over, when=is_many), third.done(second)]
+    (loop,) = explore(Flow("f", Trip, start=first, rows=rows), Trip(), {state: ["x"] for state in states}).loops
+    assert loop == "start → first gives 'x'; again and again: second gives 'x' → third gives 'x'"
+
+
+def test_a_cancellation_is_no_result_of_a_member() -> None:
+    @wait(str)
+    def said(city: str) -> str:
+        return city
+
+    inner = Flow("inner", str, start=said, rows=[said.done(end("heard"))])
+    every = each("every", subflow("one", inner, str), cities)
+    found = explore(flow_of(every), Trip(), {said: ["x"]})
+    assert found.missed == ("every --failed--> lost",), "no member can fail by itself"
+    assert found.rows["inner: said --cancelled--> Cancelled"] > 0
+
+
+def test_a_guard_may_look_at_every_reason_of_a_failure() -> None:
+    def was_refused(t: Trip, why: Failure) -> bool:
+        return why.reason == Reason.REFUSED
+
+    def was_wrong(t: Trip, why: Failure) -> bool:
+        return why.reason == "wrong type"
+
+    acting = execute(name="acting")(a_number)
+    rows = [asking.done(acting), asking.failed(late, when=was_refused), acting.done(over)]
+    rows += [acting.failed(lost, when=was_wrong)]
+    assert explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"], acting: [1]}).missed == ()
