@@ -123,7 +123,7 @@ class Once:
         whole, new = list[bytes](), list[Message]()
         coming = iter(messages)
         for message in coming:
-            candidate: _Position | None = getattr(message, "memo", None)
+            candidate: _Position | None = vars(message).get("memo")
             if candidate is None or candidate.before is not now:
                 new = [message, *coming]
                 break
@@ -165,7 +165,7 @@ AFRESH = Afresh()
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
     """Return ``make(owner, *key)``, cached on ``owner``; there are few keys."""
-    memo: dict[Hashable, T] | None = getattr(owner, "memo", None)
+    memo: dict[Hashable, T] | None = vars(owner).get("memo")
     if memo is None:
         memo = vars(owner)["memo"] = {}
     entry = make, *key
