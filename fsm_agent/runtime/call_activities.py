@@ -42,8 +42,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.ask_approval import AskActivity
-from fsm_agent.runtime.log import LOG, log_error
-from fsm_agent.runtime.log_lines import words
+from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.model_request import (
     ask_model,
     ask_model_async,

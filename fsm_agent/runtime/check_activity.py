@@ -23,8 +23,7 @@ from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.log import log_error
-from fsm_agent.runtime.log_lines import words
+from fsm_agent.runtime.log import log_error, words
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.thread_task import Settled, ThreadTask, run_coroutine, settle
 

@@ -1,4 +1,7 @@
-"""The lines of the log and their levels."""
+"""The log of steps: levels, and lines that are short, on one line, without control characters and keys.
+
+No line contains the dialog, arguments or results.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
-from fsm_agent.lifecycle.record import FAILURES
-from fsm_agent.messages.event import Inside
-from fsm_agent.runtime.log_lines import step_line, traceback_text
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.lifecycle.outcomes import ModelFailed, Replied, Returned
+from fsm_agent.lifecycle.record import FAILURES, CallRecord
+from fsm_agent.messages.event import Inside, Stepped
 
 if TYPE_CHECKING:
     import logging
+    import traceback
 else:
-    logging = deferred("logging")
+    logging, traceback = deferred("logging"), deferred("traceback")
 
+MAX_WORDS = 300  # characters of a detail
+MAX_TRACEBACK = 10_000  # characters
+MAX_FRAMES = 30  # of a traceback, the innermost
+_SLACK = 1000  # characters read beyond the cut, so that a key across it is recognized
 _LAST_ROUND = "at_round_limit"  # the guard of rows after which the model has to answer
 LOG: logging.Logger = first_use("the logger", lambda: logging.getLogger("fsm_agent"))
 
@@ -58,3 +68,69 @@ def log_error(level: int, line: str, error: Exception) -> None:
         record = LOG.makeRecord(LOG.name, level, file, number, line, (), None, name)
         record.exc_text = traceback_text(error)
         LOG.handle(record)
+
+
+def words(text: str, at_most: int = MAX_WORDS) -> str:
+    """Return ``text`` for a log line: masked, plain, cut, and on one line."""
+    line = " ".join(_clean(text, at_most).split())
+    return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
+
+
+def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
+    """Return the line of a step that a process has taken.
+
+    Args:
+        record: The record of the process after it.
+        event: The step, or that of a child.
+        outcome: The outcome that led to it.
+    """
+    name, step = getattr(record, "id", ""), event
+    if isinstance(event, Inside):
+        name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]
+    assert isinstance(step, Stepped)
+    line = f"{step.source} -> {step.to}: {step.trigger}"
+    line += f" [{step.guard}]" if step.guard else ""
+    line += f" ({step.key})" if step.key else ""
+    if details := [text for text in (_subject(record, event, outcome), _detail(step, outcome)) if text]:
+        line += f": {'; '.join(details)}"
+    if step.usage is not None and step.usage.total_tokens:
+        line += f"; {step.usage.input_tokens or 0} + {step.usage.output_tokens or 0} tokens"
+    return f"call {words(name, 100) or '?'}: {line}"
+
+
+def _detail(step: Stepped, outcome: Any) -> str:
+    if step.trigger not in FAILURES or not isinstance(outcome, ModelFailed):
+        return words(step.detail)
+    report = outcome.error
+    again = f"; again in {outcome.delay_s:g} s" if step.to == "Backoff" else ""
+    return words(f"{report.kind}: {report.exception()}") + again
+
+
+def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
+    """Return the names of the functions that a step is about."""
+    if isinstance(outcome, Replied):
+        return words(", ".join([f.name for f in outcome.reply.message.function_calls]))
+    if not isinstance(record, CallRecord) or not isinstance(event, Stepped):
+        return ""
+    id = event.key.partition(":")[2]
+    names = [f.name for f in (*record.round, *record.newest_round) if f.id == id]
+    failed = " failed" if isinstance(outcome, Returned) and outcome.is_error else ""
+    return f"{words(names[0])}{failed}" if names else ""
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception, from the first frame of the user's code on."""
+    start = error.__traceback__
+    while start is not None and str(start.tb_frame.f_globals.get("__name__", "")).startswith("fsm_agent."):
+        start = start.tb_next
+    try:
+        shown = traceback.TracebackException(type(error), error, start, limit=-MAX_FRAMES, compact=True)
+        has_frames = start or shown.__cause__ or shown.__context__
+        text = "".join(shown.format() if has_frames else shown.format_exception_only())
+    except Exception:  # its class is user code, too
+        text = type(error).__name__
+    return _clean(text, MAX_TRACEBACK)[:MAX_TRACEBACK].rstrip()
+
+
+def _clean(text: str, at_most: int) -> str:
+    return plain(mask_keys(text[: at_most + _SLACK]))

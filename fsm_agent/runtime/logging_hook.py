@@ -21,7 +21,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.where import Where
 from fsm_agent.mistakes import check
-from fsm_agent.runtime.log_lines import words
+from fsm_agent.runtime.log import words
 
 LEVELS: Mapping[str, int] = {
     "RequestStarted": logging.DEBUG,

@@ -28,8 +28,7 @@ from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.inner_calls import InnerCalls
-from fsm_agent.runtime.log import LOG, log_error
-from fsm_agent.runtime.log_lines import traceback_text, words
+from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.result_pipeline import PipelineResult
 from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
 from fsm_agent.runtime.world import World

@@ -11,7 +11,7 @@ from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.runtime.log_lines import MAX_FRAMES, MAX_TRACEBACK, MAX_WORDS, step_line, traceback_text, words
+from fsm_agent.runtime.log import MAX_FRAMES, MAX_TRACEBACK, MAX_WORDS, step_line, traceback_text, words
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
 RECORD = CallRecord.of(Dialog().put("x").messages).changed(id="c1")

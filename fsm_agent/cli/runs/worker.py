@@ -21,7 +21,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.runtime.log_lines import traceback_text
+from fsm_agent.runtime.log import traceback_text
 
 
 def worker(
