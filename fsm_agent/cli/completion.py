@@ -81,7 +81,7 @@ def models(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         yield f"{provider}:"
         yield from (f"{provider}:{name}" for name in _hub_models())
     else:
-        from fsm_agent.runtime.known_prices import known_models
+        from fsm_agent.runtime.price_list import known_models
 
         yield from (f"{provider}:{name}" for name in known_models(provider))
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.drivers import arun as arun
     from fsm_agent.runtime.drivers import drive as drive
     from fsm_agent.runtime.drivers import run as run
-    from fsm_agent.runtime.known_prices import known_price as known_price
     from fsm_agent.runtime.logging_hook import LoggingHook as LoggingHook
     from fsm_agent.runtime.middleware import Cache as Cache
     from fsm_agent.runtime.middleware import Throttle as Throttle
+    from fsm_agent.runtime.price_list import known_price as known_price
     from fsm_agent.runtime.result_cache import ResultCache as ResultCache
     from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
     from fsm_agent.runtime.result_pipeline import truncate as truncate
@@ -25,10 +25,10 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "known_prices": "known_price",
             "drivers": "adrive arun drive run",
             "logging_hook": "LoggingHook",
             "middleware": "Cache Throttle",
+            "price_list": "known_price",
             "result_cache": "ResultCache",
             "result_pipeline": "ResultPipeline truncate",
             "world": "World",

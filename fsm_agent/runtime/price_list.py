@@ -1,17 +1,34 @@
-"""The prices of the models that a client may ask: those of the user, or the known ones."""
+"""The prices of the models that a client may ask: those of the user, or those of the package genai-prices.
+
+The package contains its data; nothing is downloaded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.lifecycle.prices import ANY_MODEL, Prices, Tariff
-from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.mistakes import shown, wrong
-from fsm_agent.runtime.known_prices import known_price
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.mistakes import check, shown, wrong
+
+if TYPE_CHECKING:
+    import genai_prices
+else:
+    genai_prices = deferred("genai_prices")
 
 _RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)},"
+# Our names of providers, where the package has others (https://github.com/pydantic/genai-prices, 2026-11).
+_THEIRS = {
+    "azure-responses": "azure",
+    "moonshot": "moonshotai",
+    "openai-chat": "openai",
+    "vertex": "google",
+    "xai": "x-ai",
+    "xai-responses": "x-ai",
+}
 
 
 def models_of(client: Any) -> tuple[str, ...]:
@@ -82,3 +99,79 @@ class PriceList:
                     " gives it one"
                 ) from None
         return self._known[asked]
+
+
+class KnownPrice:
+    """The price of a model as the package knows it: if need be by the length of the request and the time of the day.
+
+    Args:
+        model: As ``provider:model``.
+        found: The package's provider and model.
+    """
+
+    __slots__ = ("_found", "model")
+
+    def __init__(self, model: str, found: tuple[Any, Any]) -> None:
+        self.model = model
+        self._found = found
+
+    def __repr__(self) -> str:
+        return f"known_price({self.model!r})"
+
+    def cost_pico_usd(self, usage: Usage) -> int:
+        """Return the cost of the tokens of one reply, in millionths of a millionth of a dollar.
+
+        Of a sum over several replies it is too much where long requests cost more by the token.
+        """
+        read = min(usage.cached_tokens or 0, usage.input_tokens or 0)
+        written = min(usage.cache_write_tokens or 0, (usage.input_tokens or 0) - read)
+        reasoned = min(usage.reasoning_tokens or 0, usage.output_tokens or 0)
+        tokens = genai_prices.Usage(
+            input_tokens=usage.input_tokens or 0,
+            output_tokens=usage.output_tokens or 0,
+            cache_read_tokens=read or None,
+            cache_write_tokens=written or None,
+            output_reasoning_tokens=reasoned or None,
+        )
+        provider, model = self._found
+        return int(model.calc_price(tokens, provider).total_price.scaleb(12).to_integral_value())
+
+
+def known_price(model: str) -> KnownPrice:
+    """Return the price of a model, for ``prices`` of an agent, `max_cost_usd`, `Metrics` or `rounds_of`.
+
+    Needs the extra ``prices``: ``pip install 'fsm-agent[prices]'``.
+
+    Args:
+        model: As ``provider:model``.
+
+    Raises:
+        ConfigError: The package is not installed, or does not know the model at this provider.
+    """
+    check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
+    prefix, _, name = model.partition(":")
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        raise ConfigError(
+            f"the price of {model!r} is looked up in genai-prices, which is not installed:"
+            " pip install 'fsm-agent[prices]'"
+        ) from None
+    snapshot, theirs = get_snapshot(), _THEIRS.get(prefix, prefix)
+    provider = next((one for one in snapshot.providers if one.id == theirs), None)
+    if provider is None or not name:
+        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no provider {prefix!r}")
+    try:
+        return KnownPrice(model, snapshot.find_provider_model(name, provider, None, None))
+    except LookupError:
+        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no such model") from None
+
+
+def known_models(provider: str) -> list[str]:
+    """Return the models of a provider that the package knows; none, if it is not installed."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return []
+    theirs = _THEIRS.get(provider, provider)
+    return [model.id for one in get_snapshot().providers if one.id == theirs for model in one.models]
