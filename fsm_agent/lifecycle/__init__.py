@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Stopped as Stopped
     from fsm_agent.lifecycle.prices import Price as Price
     from fsm_agent.lifecycle.record import Reason as Reason
+    from fsm_agent.lifecycle.record import RequestFailure as RequestFailure
     from fsm_agent.lifecycle.record import State as State
-    from fsm_agent.lifecycle.reports.failure import RequestFailure as RequestFailure
     from fsm_agent.lifecycle.reports.phases import PhaseDetector as PhaseDetector
     from fsm_agent.lifecycle.reports.phases import PhaseHook as PhaseHook
     from fsm_agent.lifecycle.reports.phases import PhaseRule as PhaseRule
@@ -76,8 +76,7 @@ else:
                 "Interrupted ModelFailed Modified Replied Returned RunAgain Slept Started Stopped"
             ),
             "prices": "Price",
-            "record": "Reason State",
-            "reports.failure": "RequestFailure",
+            "record": "Reason RequestFailure State",
             "reports.phases": "PhaseDetector PhaseHook PhaseRule",
             "reports.rounds": "RoundReport rounds_of",
             "reports.spans": "spans_of",

@@ -10,10 +10,8 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.effects import describe_effects
-from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, State
-from fsm_agent.lifecycle.reports.context_uses import uses_of
-from fsm_agent.lifecycle.reports.failure import RequestFailure
-from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
+from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, RequestFailure, State
+from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of, uses_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import OutputMode, Usage

@@ -11,8 +11,7 @@ from fsm_agent.lifecycle.effects import AskSummary, CallModel
 from fsm_agent.lifecycle.function_limits import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
-from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, State
-from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped

@@ -14,7 +14,6 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.delegation.process_record import InnerRecords, ProcessRecord
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.reports.failure import RequestFailure
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
@@ -128,6 +127,17 @@ class ContextUse(Value, frozen=True, kw_only=True):
 
 if TYPE_CHECKING:
     Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
+
+
+class RequestFailure(Value, frozen=True, kw_only=True):
+    """A failed request to the model, whether or not the call then succeeded."""
+
+    key: str  # of the request
+    attempt: int  # at this request, from 1
+    round: int  # the round that the reply would have belonged to, from 1
+    report: ErrorReport
+    at_s: float  # Unix time
+    delay_s: float | None = None  # until the next attempt; None: there was none
 
 
 class CallRecord(Value, frozen=True, kw_only=True):

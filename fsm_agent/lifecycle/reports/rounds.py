@@ -1,4 +1,4 @@
-"""The rounds of a call, derived from its record and trace."""
+"""The rounds of a call, and what its requests showed the model, derived from its record and trace."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from itertools import groupby
 
 from fsm_agent._internal.values import Value
 from fsm_agent.lifecycle.prices import Tariff
-from fsm_agent.lifecycle.record import ASKING, CallRecord, State
-from fsm_agent.lifecycle.reports.failure import RequestFailure
+from fsm_agent.lifecycle.record import ASKING, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -166,3 +165,18 @@ def _waited_for(step: Stepped) -> str | None:
     if step.source != State.TOOL_INTERRUPT:
         return None
     return "approvals_s" if step.key.startswith("ask:") else "functions_s"
+
+
+def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
+    """Return what each answered request of a call showed, in order."""
+    counted = {use.key: use for use in record.requests}
+    uses: list[ContextUse] = []
+    for step in record.trace:
+        if step.usage is None or not step.key.startswith("model:"):
+            continue
+        use = counted.get(step.key)
+        if use is None:
+            use = ContextUse(key=step.key, reported=step.usage.input_tokens, cached=step.usage.cached_tokens)
+            use = use.changed(extends=bool(uses) and uses[-1].messages is None)
+        uses.append(use)
+    return tuple(uses)
