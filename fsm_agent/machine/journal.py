@@ -13,29 +13,31 @@ has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.machine.pending_lines import PendingLines, digest_of
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside, Stepped
 
 if TYPE_CHECKING:
+    import hashlib
     import hmac
     import json
 else:
-    hmac, json = deferred("hmac"), deferred("json")
+    hashlib, hmac, json = deferred("hashlib"), deferred("hmac"), deferred("json")
 
 VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
+DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
 _SHOWN = 80  # characters of a line in an error
+_encoder = msgspec.json.Encoder()
 
 
 class Header(Value, frozen=True, kw_only=True):
@@ -220,6 +222,103 @@ class Chain:
 
     def _next(self, body: bytes) -> bytes:
         return digest_of(self.digest.encode() + body, self._signing_key).encode()
+
+
+class PendingLines(Sequence[str]):
+    """The next lines of a journal, which are written, and their digests computed, at the first read.
+
+    A store in memory hardly ever reads its lines, and the digests would be a fifth to a third of its time.
+
+    Args:
+        n: The number of the line before the first.
+        before: The digest of that line, or the pending lines that end with it.
+        parts: The key, the outcome and the steps of each entry; the last two are JSON.
+        fence: The fence of the holder.
+        signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
+    """
+
+    __slots__ = ("_before", "_fence", "_n", "_parts", "_signing_key", "_written")
+
+    def __init__(
+        self,
+        n: int,
+        before: str | PendingLines,
+        parts: Sequence[tuple[str, str, str]],
+        fence: int,
+        signing_key: bytes | None,
+    ) -> None:
+        self._n = n
+        self._before = before
+        self._parts = parts
+        self._fence = fence
+        self._signing_key = signing_key
+        self._written: tuple[list[str], str] | None = None  # the lines, and the digest of the last
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._read()[0][index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read()[0])
+
+    @property
+    def digest(self) -> str:
+        """The digest of the last line, or of the line before if there are no lines."""
+        return self._read()[1]
+
+    @property
+    def is_plain(self) -> bool:
+        """True if each line can be encoded and holds no line break; computed without writing the lines."""
+        text = "".join(["".join(part) for part in self._parts])
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                return False
+        return "\n" not in text
+
+    def _read(self) -> tuple[list[str], str]:
+        """Write the lines, and pending lines before them; return the lines and the digest of the last; thread-safe."""
+        # A stack instead of recursion: a chain of pending lines may be longer than Python's stack is deep.  No lock is
+        # needed: the lines are made of immutable strings, so two threads write the same.
+        pending = [self]
+        while True:
+            lines = pending[-1]
+            before = lines._before
+            if not isinstance(before, str):
+                if before._written is None:
+                    pending.append(before)
+                    continue
+                before = before._written[1]
+            lines._written = written = lines._written or lines._write(before)
+            lines._before = before
+            pending.pop()
+            if not pending:
+                return written
+
+    def _write(self, digest: str) -> tuple[list[str], str]:
+        lines = list[str]()
+        for n, (key, outcome, steps) in enumerate(self._parts, self._n + 1):
+            name = _encoder.encode(key).decode()
+            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps},"fence":{self._fence}'
+            digest = digest_of(f"{digest}{text}".encode(), self._signing_key)
+            lines.append(f'{text},"digest":"{digest}"}}')
+        return lines, digest
+
+
+def digest_of(data: bytes, signing_key: bytes | None) -> str:
+    """Return the digest of a line; ``data`` begins with the digest of the line before."""
+    if signing_key is not None:
+        return hmac.digest(signing_key, data, "sha256").hex()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def is_signed(line: str) -> bool:

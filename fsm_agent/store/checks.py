@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.pending_lines import PendingLines
+from fsm_agent.machine.journal import PendingLines
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
 

@@ -22,8 +22,7 @@ from fsm_agent._internal.values import Value, decoder_of, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
-from fsm_agent.machine.journal import Chain, Journal
-from fsm_agent.machine.pending_lines import PendingLines
+from fsm_agent.machine.journal import Chain, Journal, PendingLines
 from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
 from fsm_agent.runtime.reconciler import Reconciler

@@ -13,9 +13,8 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Begun, Injected
-from fsm_agent.machine import journal, pending_lines
-from fsm_agent.machine.journal import Chain, Entry
-from fsm_agent.machine.pending_lines import PendingLines
+from fsm_agent.machine import journal
+from fsm_agent.machine.journal import Chain, Entry, PendingLines
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
@@ -112,9 +111,8 @@ def test_an_append_is_repeated_and_another_one_is_refused():
 def test_a_store_in_memory_digests_what_is_read_alone(monkeypatch: pytest.MonkeyPatch):
     """The first digest is that of the header."""
     made = list[bytes]()
-    real = pending_lines.digest_of
-    for module in (journal, pending_lines):
-        monkeypatch.setattr(module, "digest_of", lambda data, key: made.append(data) or real(data, key))
+    real = journal.digest_of
+    monkeypatch.setattr(journal, "digest_of", lambda data, key: made.append(data) or real(data, key))
     agent = replace(agent_of(turns(100)), store=MemoryStore())  # in more batches than one
     agent.call(TASK, run_id="r")
     assert len(made) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsm_agent.machine.pending_lines import PendingLines
+from fsm_agent.machine.journal import PendingLines
 from fsm_agent.machine.process import Question
 from fsm_agent.store.store import Lease, Post, Rest, Run
 
