@@ -10,7 +10,8 @@ import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +19,15 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.store.errors import StoreError
 
-APPLICATION_ID = 0x66736D61  # "fsma"; tells a store from another program's database
 if TYPE_CHECKING:
     import tenacity
 else:
     tenacity = deferred("tenacity")
 
+APPLICATION_ID = 0x66736D61  # "fsma"; tells a store from another program's database
 PAGE_BYTES = 1024  # a commit writes whole pages: an entry has some 300 bytes; with 512, each would begin a new page
 BUSY_S = 30.0  # how long a transaction waits for that of another OS process
+IDLE = 8  # connections that stay open
 _OLDEST = (3, 37, 0)  # of SQLite, for strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
@@ -216,3 +218,87 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
             f"{newest}: upgrade fsm_agent"
         )
     return int(version)
+
+
+class Connections:
+    """A pool of connections to one file, each lent to one thread at a time; none crosses a fork.  Thread-safe.
+
+    SQLite remembers per OS process what it has locked.  A forked process inherits that memory, but not the locks, so
+    neither an inherited connection nor a new one beside it could be trusted there.  A fork therefore waits until all
+    connections are returned, and closes them.
+
+    Args:
+        connect: Returns a new connection.
+        closed: Returns the error for a request after `close`.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], closed: Callable[[], Exception]) -> None:
+        self._connect = connect
+        self._closed = closed
+        self._changed = threading.Condition()
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._forks = 0  # under way
+        self.is_closed = False
+
+    def __del__(self) -> None:
+        """Close idle connections of a store that was not closed; from Python 3.13 on, they would warn."""
+        self._close_idle()
+
+    @contextmanager
+    def one(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection; roll back a transaction that is open at the end."""
+        with self._changed:
+            while self._forks:
+                self._changed.wait()
+            if self.is_closed:
+                raise self._closed()
+            self._lent += 1
+            connection = self._idle.pop() if self._idle else None
+        try:
+            if connection is None:
+                connection = self._connect()
+            yield connection
+        finally:
+            self._take_back(connection)
+
+    def close(self) -> None:
+        """Close all connections, lent ones when they are returned; safe to repeat."""
+        with self._changed:
+            self.is_closed = True
+            self._close_idle()
+
+    def before_fork(self) -> None:
+        """Wait until all connections are returned, close them, and lend none until the fork is over."""
+        with self._changed:
+            self._forks += 1
+            while self._lent:
+                self._changed.wait()
+            self._close_idle()
+
+    def after_fork(self) -> None:
+        """Lend connections again, in the parent of a fork."""
+        with self._changed:
+            self._forks -= 1
+            self._changed.notify_all()
+
+    def _take_back(self, connection: sqlite3.Connection | None) -> None:
+        is_usable = False
+        try:
+            if connection is not None and connection.in_transaction:
+                connection.rollback()
+            is_usable = connection is not None
+        finally:
+            with self._changed:
+                if connection is not None:
+                    if is_usable and not self.is_closed and not self._forks and len(self._idle) < IDLE:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
+                self._lent -= 1
+                if self._forks:
+                    self._changed.notify_all()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()

@@ -36,8 +36,7 @@ from fsm_agent.store.errors import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
-from fsm_agent.store.sqlite.connections import Connections
-from fsm_agent.store.sqlite.sqlite_file import connect, name_file_in_errors, prepare
+from fsm_agent.store.sqlite.sqlite_file import Connections, connect, name_file_in_errors, prepare
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
 
 Write = Callable[[sqlite3.Connection], Any]

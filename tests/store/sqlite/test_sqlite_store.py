@@ -23,7 +23,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
-from fsm_agent.store.sqlite.connections import IDLE
+from fsm_agent.store.sqlite.sqlite_file import IDLE
 from fsm_agent.store.store import Lease, Rest, Store
 from fsm_agent.testing import StoreConformance
 
