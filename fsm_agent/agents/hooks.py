@@ -24,8 +24,7 @@ from weakref import WeakSet
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.machine.process import Inner, along
-from fsm_agent.messages.event import Done, Event, Inside, Stepped
-from fsm_agent.messages.where import Where
+from fsm_agent.messages.event import Done, Event, Inside, Stepped, Where
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from pydantic_core import to_jsonable_python
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import field_names
 from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended
-from fsm_agent.messages.where import Where
+from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended, Where
 
 MAX_TEXT = 10_000  # characters of a text in an event
 MAX_LINE = 200_000  # characters of an event; of a longer one only the type is written

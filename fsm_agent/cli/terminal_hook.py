@@ -20,9 +20,9 @@ from fsm_agent.messages.event import (
     Stepped,
     Suspended,
     TextDelta,
+    Where,
 )
 from fsm_agent.messages.reply import Usage
-from fsm_agent.messages.where import Where
 
 _LOG = logging.getLogger("fsm_agent.hooks")
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.event import Suspended as Suspended
     from fsm_agent.messages.event import TextDelta as TextDelta
     from fsm_agent.messages.event import UsageReported as UsageReported
+    from fsm_agent.messages.event import Where as Where
     from fsm_agent.messages.hosted_tool import CodeExecution as CodeExecution
     from fsm_agent.messages.hosted_tool import ComputerUse as ComputerUse
     from fsm_agent.messages.hosted_tool import HostedMCP as HostedMCP
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import TokenLogprob as TokenLogprob
     from fsm_agent.messages.reply import Usage as Usage
-    from fsm_agent.messages.where import Where as Where
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -64,7 +64,7 @@ else:
                 "ArgumentsDelta ContextShortened Delta Done Event FunctionCallCompleted FunctionCallStarted "
                 "FunctionEnded FunctionProgress FunctionStarted HistoryChanged Inside LoopDetected ObservationsMasked "
                 "PartialOutput ReasoningDelta ReplyCompleted RequestStarted ResultCached ResultChanged "
-                "ResultExtracted ResultProcessed Stepped Summarized Suspended TextDelta UsageReported"
+                "ResultExtracted ResultProcessed Stepped Summarized Suspended TextDelta UsageReported Where"
             ),
             "hosted_tool": "CodeExecution ComputerUse HostedMCP UserLocation WebSearch",
             "message": (
@@ -72,6 +72,5 @@ else:
             ),
             "payload": "Payload",
             "reply": "Reply TokenLogprob Usage",
-            "where": "Where",
         },
     )

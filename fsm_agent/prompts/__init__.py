@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.rendering.choices import PromptChoice as PromptChoice
     from fsm_agent.prompts.rendering.example import examples_section as examples_section
     from fsm_agent.prompts.rendering.example import prompt_example as prompt_example
-    from fsm_agent.prompts.rendering.field import PromptField as PromptField
+    from fsm_agent.prompts.rendering.fields import PromptField as PromptField
     from fsm_agent.prompts.rendering.guide import prompt_guide as prompt_guide
     from fsm_agent.prompts.rendering.model import PromptEnum as PromptEnum
     from fsm_agent.prompts.rendering.model import PromptModel as PromptModel
@@ -66,7 +66,7 @@ else:
             "prompt": "Prompt Task",
             "rendering.choices": "PromptChoice",
             "rendering.example": "examples_section prompt_example",
-            "rendering.field": "PromptField",
+            "rendering.fields": "PromptField",
             "rendering.guide": "prompt_guide",
             "rendering.model": "PromptEnum PromptModel TypeMarked",
             "rendering.parts": "prompt_parts",

@@ -20,9 +20,16 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.loading import HANDLERS, Loading
 from fsm_agent.prompts.files.named import Names
-from fsm_agent.prompts.files.places import files_in, package_prompts
 from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
-from fsm_agent.prompts.files.reading import SUFFIXES, PromptFileError, PromptFileProblem, read, template_in
+from fsm_agent.prompts.files.reading import (
+    SUFFIXES,
+    PromptFileError,
+    PromptFileProblem,
+    files_in,
+    package_prompts,
+    read,
+    template_in,
+)
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:

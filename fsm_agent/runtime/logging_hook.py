@@ -18,8 +18,8 @@ from fsm_agent.messages.event import (
     RequestStarted,
     Stepped,
     Suspended,
+    Where,
 )
-from fsm_agent.messages.where import Where
 from fsm_agent.mistakes import check
 from fsm_agent.runtime.log import words
 

@@ -17,8 +17,7 @@ from fsm_agent.messages.message import Document, Image
 from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of, text_of_member
 from fsm_agent.prompts.rendering.context import render_for
 from fsm_agent.prompts.rendering.declared import targets_of, template_of, templates_for
-from fsm_agent.prompts.rendering.field import PromptField
-from fsm_agent.prompts.rendering.fields import RecordField, docstring_of, fields_of, is_record, tag_of
+from fsm_agent.prompts.rendering.fields import PromptField, RecordField, docstring_of, fields_of, is_record, tag_of
 from fsm_agent.prompts.template import render, variables
 
 MAX_DEPTH = 50  # of values within values
