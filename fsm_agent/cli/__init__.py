@@ -1,7 +1,7 @@
 """The command ``fsm-agent``: its entry point, and its message when its extra is missing.
 
-`commands` has the commands, `options` their arguments, `render` and `terminal` their output; `demo` and `bench` are
-folders.  Nothing else in the package needs any of it.
+`commands` has the commands, `options` their arguments, `render` and `terminal` their output; `agents`, `demo` and
+`runs` are folders.  Nothing else in the package needs any of it.
 """
 
 from __future__ import annotations

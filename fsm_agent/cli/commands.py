@@ -45,10 +45,8 @@ COMMANDS = {
     "agents": CommandLocation(
         "agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."
     ),
-    "models": CommandLocation(
-        "catalog.local_models", "app", "Models that run on this machine: list, fetch, remove them."
-    ),
-    "providers": CommandLocation("catalog.providers", "app", "Providers of models: their keys, wires and addresses."),
+    "models": CommandLocation("local_models", "app", "Models that run on this machine: list, fetch, remove them."),
+    "providers": CommandLocation("providers", "app", "Providers of models: their keys, wires and addresses."),
     "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
 }
 

@@ -22,7 +22,7 @@ finally:
     print(json.dumps([name for name in sys.modules if name.partition(".")[0] not in sys.stdlib_module_names]))
 """
 OTHERS = ("store", "mcp", "flows", "diagrams", "testing", "agents.worker", "agents.registry", "cli.runs", "cli.demo")
-OTHERS += ("cli.prompts", "cli.agents", "cli.chat", "cli.flows", "cli.catalog")
+OTHERS += ("cli.prompts", "cli.agents", "cli.chat", "cli.flows", "cli.providers", "cli.local_models")
 CODECS = {  # and the module of each
     "openai-chat": "fsm_agent.providers.openai.chat",
     "openai": "fsm_agent.providers.openai.responses",

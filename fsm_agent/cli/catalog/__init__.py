@@ -1,1 +1,0 @@
-"""The commands ``fsm-agent providers …`` and ``fsm-agent models …``."""
