@@ -25,6 +25,7 @@ from fsm_agent.cli.models import (
     Model,
     NamedPrompt,
     Quiet,
+    SettingsAndLimits,
     code_of,
     connected,
     guesses,
@@ -49,9 +50,7 @@ def ask(
     prompt: NamedPrompt = None,
     var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
-    setting: Annotated[
-        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
-    ] = None,
+    setting: SettingsAndLimits = None,
     store: Annotated[
         str | None, typer.Option(help="The file, or its address, to keep the call in, as a run to resume.")
     ] = None,

@@ -22,9 +22,9 @@ from fsm_agent.cli.models import (
     Debug,
     Functions,
     JsonLines,
-    Many,
     Model,
     Quiet,
+    SettingsAndLimits,
     code_of,
     connected,
     guesses,
@@ -202,9 +202,7 @@ def chat(
     base_url: BaseUrl = None,
     function: Functions = None,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
-    setting: Annotated[
-        Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
-    ] = None,
+    setting: SettingsAndLimits = None,
     store: Annotated[str | None, typer.Option(help="The file, or its address, to keep the conversation in.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,

@@ -62,6 +62,9 @@ NamedPrompt = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
 Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
 Many = list[str] | None
+SettingsAndLimits = Annotated[
+    Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
+]
 
 
 def code_of(

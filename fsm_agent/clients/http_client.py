@@ -6,9 +6,9 @@ cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     import asyncio
 
     import httpx
+
+    from fsm_agent.clients.local.functions.steps import Guided
+    from fsm_agent.clients.local.functions.wire import Step
 else:
     asyncio, httpx = deferred("asyncio"), deferred("httpx")
+
+
+R = TypeVar("R")
 
 
 class HttpClient(Closing):
@@ -227,29 +233,17 @@ class HttpClient(Closing):
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> Generator[Delta | Reply]:
         """Make one reply of several requests, for a model that needs guidance."""
-        from fsm_agent.clients.local.functions.steps import Guided, driven
+        from fsm_agent.clients.local.functions.steps import driven
 
-        deadline = _deadline(timeout_s)
-        return driven(
-            Guided(request, endpoint.profile),
-            lambda step: self._ask_once(
-                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
-            ),
-        )
+        return driven(*_steps(self._ask_once, request, endpoint, timeout_s, is_stream=is_stream))
 
     def _aask_in_steps(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         """`_ask_in_steps` for asyncio."""
-        from fsm_agent.clients.local.functions.steps import Guided, adriven
+        from fsm_agent.clients.local.functions.steps import adriven
 
-        deadline = _deadline(timeout_s)
-        return adriven(
-            Guided(request, endpoint.profile),
-            lambda step: self._aask_once(
-                step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
-            ),
-        )
+        return adriven(*_steps(self._aask_once, request, endpoint, timeout_s, is_stream=is_stream))
 
     async def _alocate(self) -> Endpoint:
         access = self._access
@@ -321,6 +315,18 @@ def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
     from fsm_agent.clients.local.functions.steps import needs_guidance
 
     return needs_guidance(request)
+
+
+def _steps(
+    ask: Callable[..., R], request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
+) -> tuple[Guided, Callable[[Step], R]]:
+    """Return the requests that make one reply, and how each is asked; all end at one deadline."""
+    from fsm_agent.clients.local.functions.steps import Guided
+
+    deadline = _deadline(timeout_s)
+    return Guided(request, endpoint.profile), lambda step: ask(
+        step.request, step.at(endpoint), deadline, is_stream=is_stream and step.is_answer
+    )
 
 
 def _last(items: Sequence[Delta | Reply]) -> Reply:

@@ -185,13 +185,18 @@ def keep_last(rounds: int) -> Pass:
 
 
 def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Memo, rounds: int) -> Sequence[Message]:
-    starts = round_starts(messages)
-    cut = dropped(len(starts), rounds)
-    if not cut:
+    first = _newest_rounds(messages, rounds)
+    if not first:
         return messages
-    first = starts[cut]
     kept = sorted(index for index in pinned(messages, record) if index < first)
     return [*[messages[index] for index in kept], *messages[first:]]
+
+
+def _newest_rounds(messages: Sequence[Message], most: int) -> int:
+    """Return the index at which the rounds in a window of ``most`` begin; 0 while all rounds fit."""
+    starts = round_starts(messages)
+    cut = dropped(len(starts), most)
+    return starts[cut] if cut else 0
 
 
 def dropped(count: int, most: int) -> int:
@@ -446,12 +451,11 @@ def compress(keep: int = 8) -> Pass:
 
 
 def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo, keep: int) -> Sequence[Message]:
-    starts = round_starts(messages)
-    cut = dropped(len(starts), keep)
-    if not cut:
+    end = _newest_rounds(messages, keep)
+    if not end:
         return messages
     shown: list[Message] = []
-    index, end = 0, starts[cut]
+    index = 0
     while index < end:
         message = messages[index]
         index += 1

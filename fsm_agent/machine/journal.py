@@ -337,7 +337,6 @@ def own_step_json(trigger: str) -> str:
     return _encoder.encode([("", trigger)]).decode()
 
 
-_encoder = msgspec.json.Encoder()
 _decoder = decoder_of(_Signed)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import (
@@ -110,6 +110,13 @@ def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
     report = _read_report(document)
     # Without a status, use the one that goes with these codes.
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
+
+
+def no_object(document: Any, headers: Mapping[str, str]) -> ProviderError:
+    """Return the error for a reply that is no JSON object; a list of objects, as Google sends it, reports one."""
+    if isinstance(document, list) and document and isinstance(document[0], dict):
+        return reported(document, headers)
+    return unreadable("the reply is no JSON object", headers, pydantic_core.to_json(document)[:1000])
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:

@@ -17,9 +17,9 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import cited, grounding
-from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.gemini.arguments import StreamedArguments
-from fsm_agent.providers.openai.parts import MAX_LOGPROB, first_count, text_or_none
+from fsm_agent.providers.openai.parts import first_count, likely_token, text_or_none
 from fsm_agent.providers.streams import ArrivingText, request_id
 
 WIRE = "gemini"
@@ -123,9 +123,7 @@ class GeminiReplyInParts:
         """
         self._deltas = []
         if not isinstance(document, dict):
-            if isinstance(document, list) and document and isinstance(document[0], dict):
-                raise reported(document, self._headers)
-            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+            raise no_object(document, self._headers)
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
             raise reported(document, self._headers)
@@ -273,20 +271,11 @@ def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
     chosen, alternatives = logprobs.get("chosenCandidates"), logprobs.get("topCandidates")
     tops = alternatives if isinstance(alternatives, list) else []
     for index, candidate in enumerate(chosen if isinstance(chosen, list) else ()):
-        if (likely := _token(candidate)) is None:
+        if (likely := likely_token(candidate, "logProbability")) is None:
             continue
         top = tops[index].get("candidates") if index < len(tops) and isinstance(tops[index], dict) else None
-        others = [_token(other) for other in top] if isinstance(top, list) else ()
+        others = [likely_token(other, "logProbability") for other in top] if isinstance(top, list) else ()
         yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
-
-
-def _token(entry: Any) -> tuple[str, float] | None:
-    if not isinstance(entry, dict):
-        return None
-    token, logprob = entry.get("token"), entry.get("logProbability")
-    if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
-        return None
-    return token, float(logprob)
 
 
 def _usage(usage: Any) -> Usage:

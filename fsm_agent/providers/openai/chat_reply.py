@@ -17,7 +17,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import citations, cited
-from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
@@ -202,9 +202,7 @@ class ChatReplyInParts:
         """
         self._deltas = []
         if not isinstance(document, dict):
-            if isinstance(document, list) and document and isinstance(document[0], dict):
-                raise reported(document, self._headers)
-            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+            raise no_object(document, self._headers)
         choices = document.get("choices")
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)

@@ -101,17 +101,18 @@ def first_count(*values: Any) -> int | None:
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
     """Yield the tokens of a list of log probabilities; invalid entries are skipped."""
     for entry in entries if isinstance(entries, list) else ():
-        if (likely := _token(entry)) is None:
+        if (likely := likely_token(entry, "logprob")) is None:
             continue
         top = entry.get("top_logprobs")
-        others = [_token(other) for other in top] if isinstance(top, list) else ()
+        others = [likely_token(other, "logprob") for other in top] if isinstance(top, list) else ()
         yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
 
 
-def _token(entry: Any) -> tuple[str, float] | None:
+def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
+    """Return a token and its log probability, which is the entry's field of this name; None: it is invalid."""
     if not isinstance(entry, dict):
         return None
-    token, logprob = entry.get("token"), entry.get("logprob")
+    token, logprob = entry.get("token"), entry.get(name)
     if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
         return None
     return token, float(logprob)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -17,7 +16,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
-from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, DeltaTarget, matched, whole_text
 from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, item_parts, item_type
@@ -59,7 +58,7 @@ class ReplyInItems:
             ProviderError: It reports an error, or is not a response.
         """
         if not isinstance(document, dict):
-            raise self._no_object(document)
+            raise no_object(document, self._headers)
         if _is_error(document, ""):
             raise reported(document, self._headers)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
@@ -73,7 +72,7 @@ class ReplyInItems:
             ProviderError: It reports an error, or is not an event.
         """
         if not isinstance(event, dict):
-            raise self._no_object(event)
+            raise no_object(event, self._headers)
         self._deltas = []
         if self.is_ended:
             return []
@@ -123,11 +122,6 @@ class ReplyInItems:
             response_id=self._response_id,
             request_id=request_id(self._headers),
         )
-
-    def _no_object(self, document: Any) -> ProviderError:
-        if isinstance(document, list) and document and isinstance(document[0], dict):
-            return reported(document, self._headers)
-        return unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
         """Take the fields that every version of the response has; the newest counts."""
