@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.agent_drivers import StuckScript, Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.handoffs import handoff
@@ -387,24 +387,7 @@ def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | N
 def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(way: Way):
     begun = threading.Event()
 
-    class Stuck(Script):
-        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-            begun.set()
-            time.sleep(5)
-            return Reply.of("late")
-
-        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-            begun.set()
-            await asyncio.sleep(5)
-            return Reply.of("late")
-
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield self.complete(request)
-
-        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield await self.acomplete(request)
-
-    agent = boss(call("stuck", task="?"), inner=Agent(Stuck(), name="stuck"))
+    agent = boss(call("stuck", task="?"), inner=Agent(StuckScript(begun), name="stuck"))
     one = agent.seed("Go.")
     ended_s: list[float] = []
 

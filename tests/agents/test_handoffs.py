@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.agent_drivers import StuckScript, Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import (
     Agent,
@@ -213,24 +212,7 @@ def test_its_failure_is_the_call_s_with_all_that_was_said():
 def test_a_call_that_is_cancelled_ends_the_agent_that_has_the_dialog_at_once(way: Way):
     begun = threading.Event()
 
-    class Stuck(Script):
-        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-            begun.set()
-            time.sleep(5)
-            return Reply.of("late")
-
-        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-            begun.set()
-            await asyncio.sleep(5)
-            return Reply.of("late")
-
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield self.complete(request)
-
-        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield await self.acomplete(request)
-
-    agent = triage(to=Agent(Stuck(), name="billing"))
+    agent = triage(to=Agent(StuckScript(begun), name="billing"))
     one = agent.seed("?")
     canceller = threading.Thread(target=lambda: (begun.wait(10), one.cancel("enough")))
     canceller.start()

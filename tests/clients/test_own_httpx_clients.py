@@ -16,7 +16,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.fault_server import BARRIER, SSE_HEAD, STALL, FaultServer, chunk, http
-from support.http_clients import FIRST_PIECE, KEY, WHOLE, client_of, completion, good, over_transport, refused, text
+from support.http_clients import (
+    FIRST_PIECE,
+    KEY,
+    WHOLE,
+    client_of,
+    completion,
+    good,
+    in_threads,
+    over_transport,
+    refused,
+    text,
+)
 
 from fsm_agent import Agent, Limits
 from fsm_agent.clients.http import AsyncPooledTransport, Deadline, PooledTransport
@@ -293,22 +304,6 @@ class TestMany:
         with FaultServer(WHOLE) as server:
             clients = [client_of(server, network) for _ in range(3)]
             assert [text(ask(client, "complete")[-1]) for client in clients] == ["hello"] * 3
-
-
-def in_threads(number: int, function: Any) -> list[Any]:
-    results = list[Any]()
-    start = threading.Barrier(number)
-
-    def work() -> None:
-        start.wait(5)
-        results.append(function())
-
-    threads = [threading.Thread(target=work) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    return results
 
 
 def test_an_agent_streams_over_it(kind: str) -> None:

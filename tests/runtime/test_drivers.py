@@ -23,7 +23,6 @@ from support.drivers import (
     by_adrive,
     by_arun,
     by_arun_unheard,
-    by_drive,
     by_run,
     by_run_unheard,
     by_threads,
@@ -192,43 +191,6 @@ def test_text_comes_in_pieces(driven: Driver):
 
 
 @pytest.mark.spec(
-    "1.3: the calls of one reply run at once",
-    "4.6: all calls of a reply at once",
-    "4.18: functions run at once",
-)
-@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun])
-def test_sixteen_plain_functions_run_at_once(driven: Driver):
-    barrier = threading.Barrier(16)
-
-    def meet(n: int) -> int:
-        """Meet the others."""
-        barrier.wait(timeout=20)
-        return n
-
-    script = Script([call("meet", n=n) for n in range(16)], "done")
-    one = seed(Prompt("x", functions=(meet,)))
-    driven(one, script)
-    assert [f.result for f in one.record.function_calls] == [str(n) for n in range(16)]
-
-
-@pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
-def test_sixteen_coroutine_functions_run_at_once():
-    async def main() -> AgentCall:
-        barrier = asyncio.Barrier(16)
-
-        async def meet(n: int) -> int:
-            """Meet the others."""
-            async with asyncio.timeout(20):
-                await barrier.wait()
-            return n
-
-        script = Script([call("meet", n=n) for n in range(16)], "done")
-        return await arun(seed(Prompt("x", functions=(meet,))), world(script))
-
-    assert len(asyncio.run(main()).record.function_calls) == 16
-
-
-@pytest.mark.spec(
     "1.3: ends are told in the order of completion",
     "1.3: results enter the dialog in call order",
     "4.6: results in order",
@@ -275,23 +237,6 @@ def test_one_after_another_when_asked():
 
     by_run(seed(Prompt("x", functions=(step,))), Script([call("step", n=1), call("step", n=2)], "done"))
     assert log == ["begin 1", "end 1", "begin 2", "end 2"]
-
-
-def test_no_more_threads_than_allowed():
-    running, most, lock = 0, 0, threading.Lock()
-
-    def work(n: int) -> None:
-        """Work."""
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        with lock:
-            running -= 1
-
-    script = Script([call("work", n=n) for n in range(9)], "done")
-    run(seed(Prompt("x", functions=(work,))), world(script, threads=2))
-    assert 1 <= most <= 2
 
 
 @anyhow
@@ -1428,24 +1373,6 @@ def test_an_approver_that_times_out_by_itself_is_no_deadline():
 
     with pytest.raises(TimeoutError, match="the form"):
         by_arun(seed(), Script(call("erase", path="x")), approve=approve)
-
-
-def test_asyncio_takes_no_more_threads_than_allowed():
-    running, most, lock = 0, 0, threading.Lock()
-
-    def work(n: int) -> None:
-        """Work."""
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        with lock:
-            running -= 1
-
-    one = seed(Prompt("x", functions=(work,)))
-    asyncio.run(arun(one, world(Script([call("work", n=n) for n in range(20)], "done"), threads=3)))
-    assert len(one.record.function_calls) == 20
-    assert 1 <= most <= 3
 
 
 @pytest.mark.spec("1.23: the start of a request with its number and size")

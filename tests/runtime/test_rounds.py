@@ -100,7 +100,11 @@ stuck_kinds = pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
 
 
 class TestAtOnce:
-    @pytest.mark.spec("1.3: the calls of one reply run at once", "4.6: all calls of a reply at once")
+    @pytest.mark.spec(
+        "1.3: the calls of one reply run at once",
+        "4.6: all calls of a reply at once",
+        "4.18: functions run at once",
+    )
     @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive, by_arun_unheard])
     @pytest.mark.parametrize("parallel", [16, None])
     def test_sixteen_functions_run_at_once(self, driven: Driver, parallel: int | None):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.messages.event import Event
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing import Script
 
 Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]
 
@@ -35,3 +39,31 @@ def by_astream(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) 
 
 def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
     agent.run(one)
+
+
+class StuckScript(Script):
+    """A model that takes five seconds, longer than a test waits for it.
+
+    Args:
+        begun: Set when it is asked.
+    """
+
+    def __init__(self, begun: threading.Event) -> None:
+        super().__init__()
+        self._begun = begun
+
+    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        self._begun.set()
+        time.sleep(5)
+        return Reply.of("late")
+
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+        self._begun.set()
+        await asyncio.sleep(5)
+        return Reply.of("late")
+
+    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        yield self.complete(request)
+
+    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        yield await self.acomplete(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import httpx
@@ -76,3 +77,20 @@ def text(reply: Any) -> str:
 
 def refused(status: int, **headers: str) -> list[Step]:
     return [http({"error": {"message": "No, and not later", "type": "t", "code": "c"}}, status=status, **headers)]
+
+
+def in_threads(number: int, function: Any) -> list[Any]:
+    """What ``number`` threads return that begin together."""
+    results: list[Any] = []
+    start = threading.Barrier(number)
+
+    def work() -> None:
+        start.wait(5)
+        results.append(function())
+
+    threads = [threading.Thread(target=work) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    return results

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from fsm_agent.errors import ProviderError
+from fsm_agent.messages.reply import Reply
+from fsm_agent.providers.codec import Codec
 from support.paths import SHARED
 
 RECORDED = SHARED / "wire"
@@ -29,3 +32,19 @@ def sample(path: Path) -> tuple[str, dict[str, Any], int, dict[str, str], bytes]
     except ValueError:
         request = {}
     return first, request, int(status.split()[0]), headers, body.rstrip("\n").encode() + b"\n\n"
+
+
+def local_outcome(codec: Codec, address: str, path: Path) -> Reply | ProviderError | None:
+    """What the codec makes of a sample; None when it is of another wire."""
+    first, request, status, headers, body = sample(path)
+    if first != f"POST {address}":
+        return None
+    try:
+        if not request.get("stream") or status != 200:
+            return codec.decode(status, headers, body)
+        decoder = codec.decoder(headers)
+        for start in range(0, len(body), 7):
+            decoder.feed(body[start : start + 7])
+        return decoder.finish()
+    except ProviderError as error:
+        return error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from contextlib import aclosing, closing
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
-from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, refused, text
+from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, in_threads, refused, text
 
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http_client import HttpClient
@@ -24,23 +23,6 @@ from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again
-
-
-def in_threads(number: int, function: Any) -> list[Any]:
-    """What ``number`` threads return that begin together."""
-    results: list[Any] = []
-    start = threading.Barrier(number)
-
-    def work() -> None:
-        start.wait(5)
-        results.append(function())
-
-    threads = [threading.Thread(target=work) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    return results
 
 
 @our_own

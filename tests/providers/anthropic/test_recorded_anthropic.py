@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from pydantic import TypeAdapter
 from support.copies import replace
 from support.messages_bodies import CODEC, message
 from support.recorded_messages import built, meaning
-from support.recordings import LOCAL, RECORDED, needs_local, needs_recorded, sample
+from support.recordings import LOCAL, RECORDED, local_outcome, needs_local, needs_recorded
 from test_anthropic import consumed
 from test_anthropic_cache import marks
 from wire_check import Case, cases, decoded, problems
 
-from fsm_agent.errors import AuthFailed, ContextTooLong, ProviderError, UsageError
+from fsm_agent.errors import AuthFailed, ContextTooLong, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
@@ -162,25 +161,9 @@ def test_requests_of_recorded_dialogs_are_what_the_official_sdk_takes() -> None:
             assert read.get("output_config") == ours.get("output_config"), case["id"]
 
 
-def local_outcome(path: Path) -> Reply | ProviderError | None:
-    """What the codec makes of a sample; None when it is of another wire."""
-    first, request, status, headers, body = sample(path)
-    if first != "POST /v1/messages":
-        return None
-    try:
-        if not request.get("stream") or status != 200:
-            return CODEC.decode(status, headers, body)
-        decoder = CODEC.decoder(headers)
-        for start in range(0, len(body), 7):
-            decoder.feed(body[start : start + 7])
-        return decoder.finish()
-    except ProviderError as error:
-        return error
-
-
 @needs_local
 def test_local_server_is_read() -> None:
-    outcomes = {path.stem: local_outcome(path) for path in sorted(LOCAL.glob("*.txt"))}
+    outcomes = {path.stem: local_outcome(CODEC, "/v1/messages", path) for path in sorted(LOCAL.glob("*.txt"))}
     found = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
     assert len(found) > 8
     for name, outcome in found.items():

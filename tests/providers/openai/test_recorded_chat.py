@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 from support.chat_bodies import CODEC
 from support.recorded_requests import built, meaning, unbuildable
-from support.recordings import LOCAL, RECORDED, needs_local, needs_recorded, sample
+from support.recordings import LOCAL, RECORDED, local_outcome, needs_local, needs_recorded
 from wire_check import Case, cases, problems
 
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError
@@ -47,25 +46,9 @@ def test_recorded_requests_mean_what_ours_do() -> None:
     assert left_out <= {"tools that the server runs", "the functions of the time before tools"}
 
 
-def local_outcome(path: Path) -> Reply | ProviderError | None:
-    """What the codec makes of a sample; None when it is of another wire."""
-    first, request, status, headers, body = sample(path)
-    if first != "POST /v1/chat/completions":
-        return None
-    try:
-        if not request.get("stream") or status != 200:
-            return CODEC.decode(status, headers, body)
-        decoder = CODEC.decoder(headers)
-        for start in range(0, len(body), 7):
-            decoder.feed(body[start : start + 7])
-        return decoder.finish()
-    except ProviderError as error:
-        return error
-
-
 @needs_local
 def test_local_server_is_read() -> None:
-    outcomes = {path.stem: local_outcome(path) for path in sorted(LOCAL.glob("*.txt"))}
+    outcomes = {path.stem: local_outcome(CODEC, "/v1/chat/completions", path) for path in sorted(LOCAL.glob("*.txt"))}
     replies = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Reply)}
     errors = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, ProviderError)}
     assert len(replies) > 30
@@ -87,6 +70,6 @@ def test_local_server_is_read() -> None:
     ("name", "tokens", "alternatives"), [("07-chat-logprobs", 2, 5), ("09-chat-stream-usage-logprobs", 3, 2)]
 )
 def test_local_logprobs_are_read(name: str, tokens: int, alternatives: int) -> None:
-    reply = local_outcome(LOCAL / f"{name}.txt")
+    reply = local_outcome(CODEC, "/v1/chat/completions", LOCAL / f"{name}.txt")
     assert isinstance(reply, Reply)
     assert [len(token.top) for token in reply.logprobs] == [alternatives] * tokens
