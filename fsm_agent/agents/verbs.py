@@ -223,7 +223,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         Args:
             run_id: The run.
             step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first;
-                None: as it is now.
+                None: as the store has it.
             options: Those of `ReadOptions`.
 
         Raises:

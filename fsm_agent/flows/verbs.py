@@ -271,8 +271,8 @@ class FlowVerbs(Runnable, Generic[D]):
         Args:
             run_id: The run.
             step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first.
-                Or the name of a step, such as ``"review#3"``: as it was when this state had been entered.  None: as it
-                is now.
+                Or the name of a step, such as ``"review#3"``: as it was when this state had been entered.  None: as the
+                store has it.
             options: ``deps`` and ``clients``.
 
         Raises:

@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
 from support import agent_calls as walks
-from support.kept_runs import LastingStore, Noting, call, definition_of, loaded, team_definition, team_header
+from support.kept_runs import (
+    LastingStore,
+    Noting,
+    answers,
+    call,
+    definition_of,
+    loaded,
+    rested,
+    team_definition,
+    team_header,
+)
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
@@ -510,3 +520,19 @@ def test_a_run_that_is_lost_at_its_very_end_has_no_result_here(way: Way):
         way(one, agent.own_world, recorder, heard.append)
     assert not [event for event in heard if isinstance(event, Stepped) and event.to == "Completed"]
     assert one.driver is None
+
+
+@pytest.mark.parametrize("drives", ["resume", "aresume"])
+@pytest.mark.parametrize("is_file", [False, True], ids=["memory", "file"])
+def test_an_entry_says_who_posted_it_and_the_record_does_not(drives: str, is_file: bool, tmp_path: Path) -> None:
+    records = []
+    for by in ("", "ann \N{BULLET}\n"):
+        agent = rested(tmp_path / f"runs{bool(by)}.db" if is_file else MemoryStore())
+        told = answers(agent.runs, "r1")
+        ran = asyncio.run(agent.aresume("r1", told, by=by)) if drives == "aresume" else agent.resume("r1", told, by=by)
+        records.append(ran.record)
+        posted = [line for line in map(line_of, loaded(agent.runs.store).lines) if line.by]
+        assert [(line.by, line.key.partition(":")[0]) for line in posted] == ([(by, "ask")] if by else [])
+        assert agent.runs.replay("r1", definition_of(agent)).record == ran.record
+        agent.runs.close()
+    assert [step.trigger for step in records[0].trace] == [step.trigger for step in records[1].trace]
