@@ -721,10 +721,10 @@ def too_short(outcome: Outcome) -> Outcome:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db', a Store, or Runs"),
+        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
         (lambda _: Runs(""), "store is ''"),
         (lambda _: Runs(LastingStore), "store is <class"),
-        (lambda _: Runs("postgres://anna:secret@host/runs"), r"store is 'postgres://…'"),
+        (lambda _: Runs("mysql://anna:secret@host/runs"), r"store is 'mysql://…'"),
         (lambda _: Runs(LastingStore(), lease_s=0), "lease_s is 0: a number of seconds above 0 would be right"),
         (lambda _: Runs(LastingStore(), patience_s="5"), "patience_s is '5'"),
         (lambda store: resume(clerk(store), Approved()), r"answers is Approved\(\): outcomes by the keys"),
