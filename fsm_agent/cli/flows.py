@@ -8,7 +8,6 @@ import shlex
 import sys
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +20,7 @@ from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
-from fsm_agent.cli.options import modules_here
+from fsm_agent.cli.options import modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
@@ -92,7 +91,7 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; none: --run-id is gone on with.")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="The file to keep the run in.")] = None,
+    store: Annotated[str | None, typer.Option(help="The file to keep the run in, or its address.")] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
@@ -114,7 +113,7 @@ def run(
         with opened(store, must_exist=data is None) as runs:
             kept = replace(found, store=runs)
             run_id = run_id or secrets.token_hex(4)
-            where = f"--store {shlex.quote(str(store))}"
+            where = store_option(store)
             try:
                 _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
             except KeyboardInterrupt:
@@ -135,7 +134,7 @@ def answer(
     """Answer a question of a run; its driver, now or later, continues with the answer."""
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
+        where = f"--run-id {shlex.quote(run)} {store_option(store)}"
         waits = runs.store.load(run).run.waits
         if gone := [
             q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(found, q.key)[0]
