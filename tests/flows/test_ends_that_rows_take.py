@@ -52,7 +52,7 @@ from fsm_agent.lifecycle import (
     Started,
 )
 from fsm_agent.machine.watching import TABLE_WATCHES
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.testing import FakeClock, Script, explore
 from fsm_agent.testing import call as asked
 
@@ -195,6 +195,21 @@ def test_a_cancellation_at_the_event_of_the_first_is_a_second(driver: str) -> No
         flow.run(run, again) if driver == "sync" else asyncio.run(flow.arun(run, again))
     assert run.state == "Cancelled"
     assert [trigger for _, trigger, _ in taken(run)] == ["begun", "cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize("driver", ["sync", "asyncio"])
+def test_a_cancellation_while_the_first_is_taken_is_a_second(driver: str) -> None:
+    def take(t: Trip, why: Failure) -> Trip:
+        if why.detail == "first":
+            run.cancel("second")  # as another thread may
+        return t
+
+    flow = trip(asking.done(over), asking.cancelled(undoing, do=take), start=asking)
+    run = begun(flow)
+    run.cancel("first")
+    with pytest.raises(FlowFailed, match="second"):
+        flow.run(run) if driver == "sync" else asyncio.run(flow.arun(run))
+    assert run.state == "Cancelled"
 
 
 def test_an_action_that_raises_leaves_the_request_for_the_next_driver() -> None:
@@ -386,6 +401,20 @@ def test_it_stands_in_what_follows_its_target_if_that_is_reached_without() -> No
     }
 
 
+def test_it_does_not_stand_in_what_only_another_end_leads_to() -> None:
+    patching = wait(int, name="patching")(person)
+    flow = trip(
+        asking.done(over),
+        asking.cancelled(patching),
+        patching.done(undoing),
+        expired(undoing),
+        start=asking,
+        limits=FlowLimits(deadline_s=10),
+    )
+    assert names_of(flow, "expired")["patching"] == ("patching", "meanwhile")
+    assert names_of(flow, "expired")["asking"] == ("undoing", "first_time")
+
+
 @pytest.mark.parametrize("how", ["failure", "cancellation"])
 def test_a_compensation_is_not_begun_anew(how: str) -> None:
     """Whatever ends the run in the middle of it, once; its deadline passes, too."""
@@ -527,6 +556,7 @@ def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
     run = flow.restore(ordered(begun(flow), "tea", "milk").snapshot())
     run.advance("", Cancelled(reason="off", at_s=105) if trigger == "cancelled" else Expired(at_s=110))
     assert (run.state, run.data.notes) == ("undoing", LINES.lines)
+    assert [event.event.to for event in run.steps if isinstance(event, Inside)] == ["Cancelled"]  # type: ignore[union-attr]
     assert run.data.whys == (Failure(trigger, "off" if trigger == "cancelled" else "10 s are over", "ordering"),)
     assert not run.record.children
 
@@ -596,6 +626,28 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
         assert why.data == Order(("begun", "tea"))
 
 
+def test_a_failure_among_results_keeps_the_type_of_its_data_in_a_group() -> None:
+    """Whose results are kept as JSON until all are there."""
+    broken = wait(str, name="broken")(lambda o: "?")
+    inner = Flow("order", Order, start=broken, rows=[broken.done(failure("sold_out"))])
+    every = each("every", subflow("one", inner, lambda t: to_order(t)), lambda t: [t], settled=True)
+    other = wait(int, name="other")(person)
+    both: Any = gather("both", every, other)
+    found: list[Any] = []
+
+    def take(t: Trip, came: Any) -> Trip:
+        found.append(came)
+        return t
+
+    flow = trip(both.done(undoing, do=take), start=both)
+    run = begun(flow)
+    (key,) = [effect.key for effect in run.effects if "broken" in effect.key]
+    run.advance(key, Returned(text='"tea"', at_s=105))
+    run.advance("both#1/answer:other", Returned(text="1", at_s=106))
+    ((settled, _),) = found
+    assert [why.data for why in settled] == [Order(("begun",))]
+
+
 def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     @dataclass(frozen=True)
     class Kept:
@@ -635,6 +687,7 @@ def test_a_group_that_is_cancelled_ends_its_members() -> None:
     run = begun(flow)
     run.advance("", Cancelled(reason="off", at_s=101))
     assert (run.state, run.record.children) == ("undoing", {})
+    assert [event.event.to for event in run.steps if isinstance(event, Inside)][:1] == ["Cancelled"]  # type: ignore[union-attr]
     assert '"reacted"' not in run.snapshot()
 
 
@@ -785,7 +838,8 @@ def test_drivers_wait_for_a_running_function_and_run_it_once(driver: str, store:
 # As a function of an agent
 
 
-def test_a_flow_as_a_function_ends_with_the_call_around_it() -> None:
+@pytest.mark.parametrize("how", ["cancelled", "stopped"])
+def test_a_flow_as_a_function_ends_with_the_call_around_it(how: str) -> None:
     inner = trip(asking.done(over), cancelled(undoing), start=asking)
     tool = inner.as_function("plan", "Plans.", start=plan)
     agent = Agent(Script(asked("plan")), functions=[tool], world={"clock": FakeClock()})
@@ -793,11 +847,17 @@ def test_a_flow_as_a_function_ends_with_the_call_around_it() -> None:
     with suppress(Exception):
         agent.run(call_)
     assert any("asking#1" in effect.key for effect in call_.effects)
-    call_.cancel("off")
-    with suppress(Exception):
+    seen: list[str] = []
+
+    def watch(flow: Flow[Any], step: Stepped) -> None:
+        seen.append(step.to)
+
+    with TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch)), suppress(Exception):
+        call_.cancel("off") if how == "cancelled" else call_.stop("off")
         agent.run(call_)
+    assert seen == ["Cancelled"]
     assert call_.effects == ()
-    assert str(call_.record.state) == "Failed"
+    assert str(call_.record.state) == ("Failed" if how == "cancelled" else "Completed")
 
 
 def plan() -> Trip:
@@ -841,6 +901,9 @@ def test_explore_takes_the_ends_once_each() -> None:
     assert (found.missed, found.is_whole) == ((), True)
     assert found.rows["undoing --cancelled [meanwhile]--> undoing"] >= 1
     assert found.rows["undoing --cancelled--> Cancelled"] >= 1
+    assert found.ends["Expired"] == 0  # the deadline is spent
+    same = trip(asking.done(over), cancelled(undoing), expired(undoing), start=asking, limits=FlowLimits(deadline_s=10))
+    assert explore(same, Trip(), answers).rows["undoing --cancelled--> Cancelled"] >= 1  # though all data are equal
 
 
 def test_every_step_of_such_a_run_is_a_row_of_the_table() -> None:
