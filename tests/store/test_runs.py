@@ -790,7 +790,8 @@ def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
         agent.call("Go.", run_id="r1")
     left = caught.value.call
     other = clerk(store)
-    other.client._taken = 4
+    for _ in range(4):  # the first of them has asked these
+        other.client._entries.popleft()
     assert resume(other, answers(agent.runs, "r1")).output == 42
     with pytest.raises(Exception, match=r"has 13 entries now, and this process has 10: resume\('r1'\)"):
         agent.run(left)
