@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ from fsm_agent.cli.models import (
     kept_in,
     settings_of,
 )
-from fsm_agent.cli.options import dialog_of, pairs, written_task
+from fsm_agent.cli.options import dialog_of, pairs, store_option, written_task
 from fsm_agent.cli.render import Approver, answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
@@ -54,7 +53,7 @@ def ask(
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The file to keep the call in, as a run that 'runs resume' continues.")
+        str | None, typer.Option(help="The file, or its address, to keep the call in, as a run to resume.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     approve: Approve = False,
@@ -88,10 +87,11 @@ def ask(
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
+            in_store = "" if store is None else store_option(store)
             call = agent.seed(dialog, run_id=run)
-            command = "" if run is None else f"fsm-agent runs answer {run} --store {shlex.quote(str(store))}"
+            command = "" if run is None else f"fsm-agent runs answer {run} {in_store}"
             if run is not None and run_id is None:
-                screen.tell(f"run {run} in {store}")
+                screen.tell(f"run {run} in {in_store.removeprefix('--store ')}")
             asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
             try:
                 answer(
@@ -104,7 +104,7 @@ def ask(
                 )
             except (CallSuspended, KeyboardInterrupt):
                 if run is not None:
-                    screen.tell(f"to continue: fsm-agent runs resume {run} --store {shlex.quote(str(store))}{asked}")
+                    screen.tell(f"to continue: fsm-agent runs resume {run} {in_store}{asked}")
                 raise
 
 

@@ -8,7 +8,6 @@ import secrets
 import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -206,7 +205,7 @@ def chat(
     setting: Annotated[
         Many, typer.Option("--set", help="A setting or limit: temperature=0, max_tokens=99, rounds=3. Repeatable.")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="The file to keep the conversation in; by default, none.")] = None,
+    store: Annotated[str | None, typer.Option(help="The file, or its address, to keep the conversation in.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
     quiet: Quiet = False,

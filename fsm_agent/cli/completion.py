@@ -126,7 +126,7 @@ def _runs_of(ctx: typer.Context) -> list[Any]:
     store = ctx.params.get("store") or os.environ.get("FSM_AGENT_STORE")
     if not store:
         return []
-    with opened(Path(store), patience_s=0.5) as found:
+    with opened(store, patience_s=0.5) as found:
         return found.store.list(limit=MAX_RUNS)
 
 

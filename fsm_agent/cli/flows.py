@@ -6,9 +6,9 @@ import json
 import secrets
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +21,7 @@ from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
-from fsm_agent.cli.options import modules_here
+from fsm_agent.cli.options import modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
@@ -35,6 +35,7 @@ from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 
@@ -92,7 +93,7 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; none: --run-id is gone on with.")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="The file to keep the run in.")] = None,
+    store: Annotated[str | None, typer.Option(help="The file to keep the run in, or its address.")] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
@@ -114,7 +115,7 @@ def run(
         with opened(store, must_exist=data is None) as runs:
             kept = replace(found, store=runs)
             run_id = run_id or secrets.token_hex(4)
-            where = f"--store {shlex.quote(str(store))}"
+            where = store_option(store)
             try:
                 _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
             except KeyboardInterrupt:
@@ -127,7 +128,7 @@ def answer(
     store: StorePath,
     flow: Named,
     run: Annotated[str, typer.Argument(autocompletion=completion.runs, help="The name of the run.")],
-    state: Annotated[str, typer.Argument(help="The state that asks, or the key of its question.")],
+    state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
@@ -135,20 +136,9 @@ def answer(
     """Answer a question of a run; its driver, now or later, continues with the answer."""
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        where = f"--run-id {shlex.quote(run)} --store {shlex.quote(str(store))}"
-        waits = runs.store.load(run).run.waits
-        if gone := [
-            q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(found, q.key)[0]
-        ]:
-            right = f"an older version asked it, perhaps, and fsm-agent flows run {flow} {where} asks anew"
-            raise UsageError(f"{gone[0]!r} is asked by no state of the flow {found.name!r}: {right}")
-        key = option("state", _find_question, waits, state)
-        asking, _ = state_at(found, key)
-        if not isinstance(asking, WaitState):
-            right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
-            raise UsageError(f"{key!r} is asked by a function: {right} is right")
-        runs.answer(run, outcomes_of(found, {key: asking.answer_types.load(value)}, [key]), by=by)
-        screen.tell(f"to continue: fsm-agent flows run {flow} {where}")
+        again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)} {store_option(store)}"
+        runs.answer(run, _answers(replace(found, store=runs), run, state, value, again), by=by)
+        screen.tell(f"to continue: {again}")
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
@@ -190,6 +180,22 @@ def _row(flow: Flow[Any]) -> dict[str, Any]:
 def _waits(work: LiveState[Any, Any]) -> str:
     gives = f", gives {work.answer_types!r}" if work.answer_types.names else ""
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
+
+
+def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> Mapping[str, Outcome]:
+    """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
+    if (early := flow.early.get(state)) is not None:
+        return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
+    waits = flow.runs.store.load(run).run.waits
+    if gone := [q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
+        right = f"an older version asked it, perhaps, and {again} asks anew"
+        raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
+    key = option("state", _find_question, waits, state)
+    asking, _ = state_at(flow, key)
+    if not isinstance(asking, WaitState):
+        right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
+        raise UsageError(f"{key!r} is asked by a function: {right} is right")
+    return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
 
 
 def _find_question(waits: Any, state: str) -> str:

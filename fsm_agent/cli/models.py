@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -126,7 +125,7 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
         yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
 
 
-def kept_in(store: Path | None) -> AbstractContextManager[Runs | None]:
+def kept_in(store: str | None) -> AbstractContextManager[Runs | None]:
     """Return the runs of the store that was named, to be opened; it is made if need be."""
     if store is None:
         return nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -206,3 +207,12 @@ def _valid(kind: type, values: Mapping[str, Any]) -> Any:
         return from_data(values, kind)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def store_option(store: str) -> str:
+    """Return the option that names a store, for a command that people are shown; a password is left out."""
+    scheme, colon, rest = store.partition("://")
+    if colon and "@" in rest:
+        login, at, place = rest.rpartition("@")
+        store = f"{scheme}://{login.partition(':')[0]}{at}{place}"
+    return f"--store {shlex.quote(store)}"

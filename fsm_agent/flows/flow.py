@@ -22,7 +22,7 @@ from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
+from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState, WaitState
 from fsm_agent.flows.definition.table import (
     CANCELLED,
     EXPIRED,
@@ -133,6 +133,11 @@ class Flow(FlowVerbs[D], Generic[D]):
     def times(self) -> Mapping[str, float]:
         """The seconds that states may take, by their names; states without a limit are missing."""
         return {state.name: state.within_s for state in self.live if state.within_s is not None}
+
+    @cached_property
+    def early(self) -> Mapping[str, WaitState[Any, Any]]:
+        """The states whose answers may come before they are entered, by their names."""
+        return {state.name: state for state in self.live if isinstance(state, WaitState) and state.is_early}
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:

@@ -54,6 +54,8 @@ def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.P
     for part in ("once", "children", "settled"):
         if part in made:
             made[part] = {named(key): value for key, value in made[part].items()}
+    if "inbox" in made:
+        made["inbox"] = {states.get(name, name): answers for name, answers in made["inbox"].items()}
     for key, child in made.get("children", {}).items():
         if "begun" in child and "flow" not in child:  # members, whose states are states of this flow
             made["children"][key] = _renamed(child, states, _OF_MEMBER)

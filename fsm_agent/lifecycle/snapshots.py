@@ -52,7 +52,9 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
         UsageError: The key is too short, or ``call`` is not an `AgentCall`.
     """
-    right = "an AgentCall, such as the call of CallSuspended, or run.snapshot() for a run of a flow,"
+    right = "an AgentCall, such as the call of CallSuspended,"
+    if hasattr(call, "snapshot"):  # a run of a flow
+        right = "its own method, run.snapshot(),"
     check("what is kept", call, isinstance(call, AgentCall), right)
     text = _written(call, call.record)
     return text if signing_key is None else signed(text, signing_key)

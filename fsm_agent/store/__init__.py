@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import RunUnknown as RunUnknown
     from fsm_agent.store.errors import StoreError as StoreError
     from fsm_agent.store.memory import MemoryStore as MemoryStore
+    from fsm_agent.store.postgres import PostgresStore as PostgresStore
     from fsm_agent.store.runs import Runs as Runs
     from fsm_agent.store.sqlite import SqliteStore as SqliteStore
     from fsm_agent.store.store import Store as Store
@@ -26,6 +27,7 @@ else:
         {
             "errors": "AlreadyAnswered Conflict LeaseLost NotAsked RunBusy RunExists RunUnknown StoreError",
             "memory": "MemoryStore",
+            "postgres": "PostgresStore",
             "runs": "Runs",
             "sqlite": "SqliteStore",
             "store": "Store",

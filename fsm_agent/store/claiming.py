@@ -394,18 +394,23 @@ os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str]) -> Store:
-    """Return a store as it is; open the store at a path.
+    """Return a store as it is; open the store at a path, or at an address of Postgres.
 
     Raises:
-        UsageError: ``store`` is neither.  The error does not quote a URL, which may hold a password.
+        UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
+        ConfigError: The store needs an extra that is not installed.
         StoreError: The store cannot be opened.
     """
-    right = "the path of a file such as 'runs.db', a Store, or Runs"
+    right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
         check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
         return store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
+    if colon and scheme in ("postgresql", "postgres"):
+        from fsm_agent.store.postgres import PostgresStore  # few programs need it
+
+        return PostgresStore(text)
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
     if os.path.isdir(text):
         file = os.path.join(text, "runs.db")

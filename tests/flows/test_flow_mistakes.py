@@ -111,8 +111,8 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
     "no call": (
         lambda: snapshot(begun()),  # type: ignore[arg-type]
         UsageError,
-        "what is kept is FlowRun('letters', 'r', review, Letter(about='x', n=0)): an AgentCall, such as the call of"
-        " CallSuspended, or run.snapshot() for a run of a flow, would be right",
+        "what is kept is FlowRun('letters', 'r', review, Letter(about='x', n=0)): its own method, run.snapshot(),"
+        " would be right",
     ),
     "answers": (
         lambda: made(store=MemoryStore()).resume("r", [5]),  # type: ignore[arg-type]

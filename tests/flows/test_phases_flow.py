@@ -19,7 +19,7 @@ from fsm_agent.testing import call as asks
 
 @pytest.fixture
 def p(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("phases_example", ROOT / "examples" / "phases.py")
+    spec = importlib.util.spec_from_file_location("phases_example", ROOT / "examples" / "recipes" / "coding_agent.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,7 @@
 """Do graphs that others have published do here what their authors mean, with the real clock and under both drivers?
 
-Each is a graph of LangGraph, AWS Step Functions or XState, written anew.  Those that wait for people are in
-`test_strangers_waits`.
+Each is a graph of AWS Step Functions, n8n or AutoGen, written anew.  Those that wait for people are in
+`test_strangers_waits`, and whole examples, with the clock of a test, in `ports`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import enum
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,224 +52,6 @@ def driven(request: pytest.FixtureRequest) -> Driven:
 
 def agent(name: str, output: Any = str) -> Agent[Any, Any]:
     return Agent("openai:gpt-5-mini", name=name, output=output)
-
-
-# Plan and execute (LangGraph): plan, do the first step, plan again, until there is an answer
-
-
-@dataclass(frozen=True)
-class Plan:
-    steps: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    response: str
-
-
-@dataclass(frozen=True)
-class Task:
-    question: str
-    steps: tuple[str, ...] = ()
-    past: tuple[str, ...] = ()
-    response: str = ""
-
-
-@call(agent("planner", Plan))
-def planning(d: Task) -> str:
-    return f"Plan: {d.question}"
-
-
-@call(agent("doer"))
-def doing(d: Task) -> str:
-    return f"Do: {d.steps[0]}"
-
-
-@call(agent("replanner"), Plan, Answer)
-def replanning(d: Task) -> str:
-    return f"{d.question}: done {d.past}, planned {d.steps}"
-
-
-def has_steps(d: Task, plan: Plan) -> bool:
-    return bool(plan.steps)
-
-
-def take_plan(d: Task, plan: Plan) -> Task:
-    return replace(d, steps=plan.steps)
-
-
-answered, lost = end("answered"), failure("no_plan")
-plan_and_execute = Flow(
-    "plan_and_execute", Task, start=planning, limits=FlowLimits(steps=20),
-    rows=[
-        planning.done(doing, when=has_steps, do=take_plan),
-        planning.done(lost),
-        doing.done(replanning, do=lambda d, text: replace(d, steps=d.steps[1:], past=(*d.past, text))),
-        replanning.done(answered, of=Answer, do=lambda d, a: replace(d, response=a.response)),
-        replanning.done(doing, of=Plan, when=has_steps, do=take_plan),
-        replanning.done(lost, of=Plan),
-    ],
-)  # fmt: skip
-
-
-def test_plan_and_execute(driven: Driven) -> None:
-    models = {
-        planning: Script('{"steps": ["find the winner", "find his town"]}'),
-        doing: Script("Sinner", "Sexten"),
-        replanning: Script('{"steps": ["find his town"]}', '{"response": "Sexten"}'),
-    }
-    result = driven(plan_and_execute, Task("Where is the winner from?"), models)
-    assert (result.state, result.output.response, result.output.past) == ("answered", "Sexten", ("Sinner", "Sexten"))
-    with pytest.raises(FlowFailed, match="no_plan"):
-        driven(plan_and_execute, Task("?"), {**models, planning: Script('{"steps": []}')})
-
-
-# Reflexion (LangGraph): write, criticize, write again, a number of times
-
-
-@dataclass(frozen=True)
-class Essay:
-    about: str
-    text: str = ""
-    criticism: tuple[str, ...] = ()
-
-
-@call(agent("writer"))
-def writing(d: Essay) -> str:
-    return f"{d.about}; {d.text}; {d.criticism}"
-
-
-@call(agent("critic"))
-def criticizing(d: Essay) -> str:
-    return d.text
-
-
-def is_thrice(d: Essay, text: str) -> bool:
-    return len(d.criticism) == 2
-
-
-def take_text(d: Essay, text: str) -> Essay:
-    return replace(d, text=text)
-
-
-reflexion = Flow(
-    "reflexion", Essay, start=writing,
-    rows=[
-        writing.done(end("written"), when=is_thrice, do=take_text),
-        writing.done(criticizing, do=take_text),
-        criticizing.done(writing, do=lambda d, text: replace(d, criticism=(*d.criticism, text))),
-    ],
-)  # fmt: skip
-
-
-def test_reflexion(driven: Driven) -> None:
-    critic, writer = Script("too short", "too long"), Script("one", "two", "three")
-    result = driven(reflexion, Essay("rain"), {writing: writer, criticizing: critic})
-    assert (result.output.text, result.output.criticism) == ("three", ("too short", "too long"))
-    assert "too short" in writer.requests[1].messages[-1].text
-    assert [step.to for step in result.trace].count("writing") == 3
-
-
-# A supervisor (LangGraph): who works next is said by a model; each worker returns to it
-
-
-class Next(enum.Enum):
-    RESEARCHER = "researcher"
-    CODER = "coder"
-    FINISH = "finish"
-
-
-@dataclass(frozen=True)
-class Team:
-    task: str
-    said: tuple[str, ...] = ()
-
-
-@call(agent("supervisor", Next))
-def supervising(d: Team) -> str:
-    return f"{d.task}: {d.said}"
-
-
-def worker(name: str) -> Any:
-    return call(agent(name), name=name)(lambda d: f"{d.task}: {d.said}")
-
-
-workers = {case: worker(case.value) for case in (Next.RESEARCHER, Next.CODER)}
-supervisor = Flow(
-    "supervisor", Team, start=supervising, limits=FlowLimits(steps=9),
-    rows=[
-        *[supervising.done(state, of=case) for case, state in workers.items()],
-        supervising.done(end("finished"), of=Next.FINISH),
-        *[state.done(supervising, do=lambda d, text: replace(d, said=(*d.said, text))) for state in workers.values()],
-    ],
-)  # fmt: skip
-
-
-def test_a_supervisor(driven: Driven) -> None:
-    def models(*choices: str) -> dict[Any, Any]:
-        return {supervising: Script(*choices), **{state: Script("x", "y", "z", "u") for state in workers.values()}}
-
-    result = driven(supervisor, Team("plot"), models('"researcher"', '"coder"', '"researcher"', '"finish"'))
-    assert result.output.said == ("x", "x", "y")
-    with pytest.raises(FlowFailed, match="9 states were entered"):
-        driven(supervisor, Team("plot"), models(*['"coder"'] * 5))
-
-
-# A saga (Step Functions): three bookings, each undone in the opposite order when a later one fails
-
-
-@dataclass(frozen=True)
-class Trip:
-    bad: str = ""
-    log: tuple[str, ...] = ()
-
-
-def booking(name: str) -> Any:
-    def book(d: Trip) -> str:
-        if d.bad == name:
-            raise RuntimeError(f"no {name}")
-        return name
-
-    return execute(name=f"book_{name}", once=True)(book)
-
-
-def undoing(name: str) -> Any:
-    def undo(d: Trip) -> str:
-        return f"undo {name}"
-
-    return execute(name=f"undo_{name}", once=True)(undo)
-
-
-def note(d: Trip, text: str) -> Trip:
-    return replace(d, log=(*d.log, text))
-
-
-flight, hotel, car = map(booking, ("flight", "hotel", "car"))
-no_flight, no_hotel = map(undoing, ("flight", "hotel"))
-not_booked = end("not_booked")
-saga = Flow(
-    "saga", Trip, start=flight,
-    rows=[
-        flight.done(hotel, do=note), flight.failed(not_booked),
-        hotel.done(car, do=note), hotel.failed(no_flight),
-        car.done(end("booked"), do=note), car.failed(no_hotel),
-        no_hotel.done(no_flight, do=note), no_flight.done(not_booked, do=note),
-    ],
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("bad", "state", "log"),
-    [
-        ("", "booked", ("flight", "hotel", "car")),
-        ("flight", "not_booked", ()),
-        ("hotel", "not_booked", ("flight", "undo flight")),
-        ("car", "not_booked", ("flight", "hotel", "undo hotel", "undo flight")),
-    ],
-)
-def test_a_saga(bad: str, state: str, log: tuple[str, ...], driven: Driven, tmp_path: Path) -> None:
-    result = driven(replace(saga, store=tmp_path / "runs.db"), Trip(bad), run_id="r")
-    assert (result.state, result.output.log) == (state, log)
 
 
 # Polling with a limit (Step Functions): a job is looked at every now and then, under a deadline
@@ -454,72 +235,6 @@ def test_a_quorum(asked: tuple[str, ...], state: str, rounds: int, driven: Drive
     assert (result.state, result.output.rounds) == (state, rounds)
 
 
-# Map and reduce (LangGraph): subjects, a joke about each, the best of them
-
-
-@dataclass(frozen=True)
-class Jokes:
-    topic: str
-    found: tuple[str, ...] = ()
-    best: str = ""
-
-
-@call(agent("finder", tuple[str, ...]))
-def finding(d: Jokes) -> str:
-    return f"Subjects: {d.topic}"
-
-
-@call(agent("comedian"))
-def joking(subject: str) -> str:
-    return f"A joke about {subject}"
-
-
-@call(agent("jury", int))
-def choosing(d: Jokes) -> str:
-    return f"The best of {d.found}"
-
-
-def subjects(d: Jokes) -> tuple[str, ...]:
-    return d.found
-
-
-def is_there(d: Jokes, n: int) -> bool:
-    return 0 <= n < len(d.found)
-
-
-jokes = each("jokes", joking, subjects, parallel=2)
-map_reduce = Flow(
-    "map_reduce", Jokes, start=finding,
-    rows=[
-        finding.done(jokes, do=lambda d, found: replace(d, found=found)),
-        jokes.done(choosing, do=lambda d, told: replace(d, found=told)),
-        choosing.done(end("chosen"), when=is_there, do=lambda d, n: replace(d, best=d.found[n])),
-        choosing.done(failure("no_such_joke")),
-    ],
-)  # fmt: skip
-
-
-def told(request: Any) -> str:
-    """Return the subject in capitals; which member asks first is not settled."""
-    return str(request.messages[-1].text).rpartition(" ")[2].upper()
-
-
-def test_map_and_reduce(driven: Driven) -> None:
-    def models(choice: str) -> dict[Any, Any]:
-        return {
-            finding: Script('["cats", "dogs", "cows", "bees"]'),
-            joking: Script(*[told] * 4),
-            choosing: Script(choice),
-        }
-
-    asked = models("2")
-    result = driven(map_reduce, Jokes("animals"), asked)
-    assert (result.output.found, result.output.best) == (("CATS", "DOGS", "COWS", "BEES"), "COWS")
-    assert asked[choosing].requests[0].messages[-1].text == "The best of ('CATS', 'DOGS', 'COWS', 'BEES')"
-    with pytest.raises(FlowFailed, match="no_such_joke"):
-        driven(map_reduce, Jokes("animals"), models("4"))
-
-
 # Routing (Anthropic, n8n): a classifier, a handler for each class, one of them a flow of its own
 
 
@@ -639,18 +354,13 @@ def test_a_debate(verdicts: str, state: str, driven: Driven) -> None:
     ("flow", "data", "answers"),
     [
         (
-            *(plan_and_execute, Task("?")),
-            {planning: [Plan(("a",)), Plan(())], doing: ["x"], replanning: [Plan(("b",)), Plan(()), Answer("y")]},
-        ),
-        (saga, Trip(), {state: [state.name] for state in (flight, hotel, car, no_flight, no_hotel)}),
-        (
             retrying,
             Payment(),
             {paying: ["paid", Failure("raised", "ConnectionError"), Failure("raised", "ValueError")]},
         ),
         (debate, Debate("tabs"), {speaking: [("a", "x")], judging: [*Verdict]}),
     ],
-    ids=["plan and execute", "saga", "retry", "debate"],
+    ids=["retry", "debate"],
 )
 def test_every_row_of_theirs_can_be_taken(flow: Flow[Any], data: Any, answers: dict[Any, Any]) -> None:
     assert explore(flow, data, answers, limit=2000).missed == ()

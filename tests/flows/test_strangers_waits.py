@@ -20,7 +20,6 @@ import pytest
 from fsm_agent import Agent, Approved, Context, Denied, Modified, SqliteStore, function
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
-    Failure,
     Flow,
     FlowFailed,
     FlowLimits,
@@ -470,75 +469,6 @@ def test_a_quorum_that_needs_the_dead_is_out_of_time(legs: Legs) -> None:
     assert legs("whole quorum", Leg(patience_s=0), Leg({}))[1] == ("out_of_time", Quorum())
 
 
-# A credit check (XState): three bureaus at once, of which some may fail; then a person decides
-
-
-@dataclass(frozen=True)
-class Report:
-    bureau: str
-    score: int = 0
-
-
-@dataclass(frozen=True)
-class Credit:
-    who: str
-    bureaus: tuple[str, ...] = ("a", "b", "down")
-    scores: tuple[int, ...] = ()
-    decided: bool = False
-
-
-@execute
-def scoring(d: Report) -> int:
-    if d.bureau == "down":
-        raise ConnectionError("no line")
-    return 600 + ord(d.bureau) - ord("a")
-
-
-bureau = Flow("bureau", Report, start=scoring, rows=[scoring.done(end("scored"), do=lambda d, n: replace(d, score=n))])
-of_bureau = subflow("of_bureau", bureau, lambda name: Report(name))
-
-
-def bureaus(d: Credit) -> tuple[str, ...]:
-    return d.bureaus
-
-
-reports = each("reports", of_bureau, bureaus, settled=True)
-
-
-@wait(bool)
-def deciding(d: Credit) -> str:
-    return f"{d.who}: {d.scores}"
-
-
-def has_any(d: Credit, found: tuple[Report | Failure, ...]) -> bool:
-    return any(isinstance(report, Report) for report in found)
-
-
-def take_scores(d: Credit, found: tuple[Report | Failure, ...]) -> Credit:
-    return replace(d, scores=tuple(report.score for report in found if isinstance(report, Report)))
-
-
-credit = Flow(
-    "credit", Credit, start=reports,
-    rows=[
-        reports.done(deciding, when=has_any, do=take_scores),
-        reports.done(failure("unknown", "no bureau answers")),
-        deciding.done(end("granted"), of=True, do=lambda d, a: replace(d, decided=True)),
-        deciding.done(end("denied"), of=False, do=lambda d, a: replace(d, decided=True)),
-    ],
-)  # fmt: skip
-
-
-def test_a_credit_check_that_a_person_decides(legs: Legs) -> None:
-    found = legs("credit check", Leg(), Leg({"deciding": True}))
-    assert [(place, data.scores) for place, data in found] == [
-        ("waits in deciding", (600, 601)),
-        ("granted", (600, 601)),
-    ]
-    with pytest.raises(FlowFailed, match="no bureau answers"):
-        credit.call(Credit("ann", bureaus=("down", "down")))
-
-
 # What holds for all of them
 
 FLOWS: dict[str, Flow[Any]] = {
@@ -551,7 +481,6 @@ FLOWS: dict[str, Flow[Any]] = {
     "polling": polling,
     "quorum": quorum_of(0.5, 60),
     "whole quorum": quorum_of(1.0, 0.6),
-    "credit check": credit,
 }
 STARTS: dict[str, Any] = {
     "support": Ticket("My money, please"),
@@ -563,7 +492,6 @@ STARTS: dict[str, Any] = {
     "polling": Job(),
     "quorum": Quorum(),
     "whole quorum": Quorum(),
-    "credit check": Credit("ann"),
 }
 ASKED = asks("refund", order=17)
 
@@ -574,9 +502,8 @@ ASKED = asks("refund", order=17)
         ("support", {"helping": [ASKED]}, {"helping": ["x"]}, "helping#1/ask:1.0", (Approved(), Denied("no"))),
         ("human edit", {"drafting": ["x"]}, {}, "editing", (Accept("ann"), Edit("mine"))),
         ("escalation late", {}, {}, "clerk", (Ruling("ann", True), Ruling("bob", False))),
-        ("credit check", {}, {}, "deciding", (True, False)),
     ],
-    ids=["support", "human edit", "escalation", "credit check"],
+    ids=["support", "human edit", "escalation"],
 )
 def test_the_first_answer_counts(
     name: str, before: Any, after: Any, question: str, answers: Any, elsewhere: ProcessPoolExecutor, tmp_path: Path
@@ -597,9 +524,8 @@ def test_the_first_answer_counts(
         ("reminders", {"paying": [1], "patient": [2], "reminding": [""]}),
         ("human edit", {"drafting": ["x"], "editing": [Accept("a"), Edit("b"), Again("c")]}),
         ("board", {"ballot": [(True, True, False), (False, False, True)]}),
-        ("credit check", {"reports": [(Report("a", 1), Failure("x")), (Failure("x"),)], "deciding": [True, False]}),
     ],
-    ids=["escalation", "reminders", "human edit", "board", "credit check"],
+    ids=["escalation", "reminders", "human edit", "board"],
 )
 def test_every_row_can_be_taken(name: str, answers: dict[str, Any]) -> None:
     flow = FLOWS[name]

@@ -11,7 +11,7 @@ from support.type_checkers import mypy, pyright, with_mypy, with_pyright
 
 # Their functions are annotated where it helps a reader: no configuration of ours, and not strict.
 AS_USERS_BEGIN = ("--config-file=", "--check-untyped-defs")
-SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+SCRIPTS = sorted((ROOT / "examples").rglob("*.py"))
 
 
 @pytest.fixture

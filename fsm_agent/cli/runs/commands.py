@@ -40,7 +40,7 @@ from fsm_agent.cli.models import (
     guesses,
     settings_of,
 )
-from fsm_agent.cli.options import load_callable, load_runnables
+from fsm_agent.cli.options import load_callable, load_runnables, store_option
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
@@ -336,7 +336,7 @@ def resume(
                     screen,
                     lines=lines,
                     model=model_name,
-                    command=f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(str(store))}",
+                    command=f"fsm-agent runs answer {shlex.quote(run)} {store_option(store)}",
                 )
             except (CallSuspended, KeyboardInterrupt):
                 screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")

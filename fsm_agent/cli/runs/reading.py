@@ -33,11 +33,12 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
 
 StorePath = Annotated[
-    Path,
+    str,
     typer.Option(
         "--store",
         envvar="FSM_AGENT_STORE",
-        help="The file with the runs, or module:name of a store; a signing key is taken from the environment.",
+        help="The file with the runs, postgresql://host/database, or module:name of a store; a signing key is taken"
+        " from the environment.",
     ),
 ]
 
@@ -80,11 +81,12 @@ class RunReading(NamedTuple):
 
 
 @contextmanager
-def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = None) -> Iterator[Runs]:
+def opened(store: str, *, must_exist: bool = True, patience_s: float | None = None) -> Iterator[Runs]:
     """Yield the runs of a store, and close it.
 
     Args:
-        store: Its path; or ``module:name`` of a `Store`, of `Runs`, or of a function that returns one.
+        store: Its path; its address in Postgres; or ``module:name`` of a `Store`, of `Runs`, or of a function that
+            returns one.
         must_exist: What is not there is not made.
         patience_s: Of the runs; see `Runs`.
 
@@ -92,17 +94,16 @@ def opened(store: Path, *, must_exist: bool = True, patience_s: float | None = N
         UsageError: There is no store at this path, or a folder.
         ConfigError: There is no such module or name.
     """
-    if _NAMED.fullmatch(str(store)) and not store.exists():
-        runs = _named(str(store), patience_s)
+    is_there = "://" in store or Path(store).exists()
+    if _NAMED.fullmatch(store) and not is_there:
+        runs = _named(store, patience_s)
         try:
             yield runs
         finally:
             runs.close()
         return
-    if must_exist and not store.exists():
-        raise UsageError(
-            f"there is no store at {str(store)!r}: a file that 'ask --store' or Agent(store=…) has written"
-        )
+    if must_exist and not is_there:
+        raise UsageError(f"there is no store at {store!r}: a file that 'ask --store' or Agent(store=…) has written")
     runs = Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
     try:
         yield runs

@@ -24,6 +24,7 @@ FAILED = End("Failed", is_failure=True)
 CANCELLED = End("Cancelled", is_failure=True)
 EXPIRED = End("Expired", is_failure=True)
 RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
+KEPT = "kept"  # an answer that came early
 _NOTES = ("started", "interrupted", "run_again")
 
 
@@ -89,6 +90,8 @@ def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
         for case in cases_of(row):
             yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
     for state in flow.live:
+        if flow.early:
+            yield TableEntry(KEPT, state.name, state.name, None)
         if isinstance(state, FunctionState) and state.function.once:
             for note in _NOTES:
                 yield TableEntry(note, state.name, state.name, None)

@@ -1,0 +1,113 @@
+"""An approval chain: the more money, the more people; who does not answer within two days is passed over.
+
+Run it with ``python examples/recipes/approval_chain.py``, and answer with ``… approve ann`` or ``… refuse ann why``,
+each in a process of its own: the run waits in approvals.db.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+
+from fsm_agent import Context
+from fsm_agent.flows import AwaitAnswer, Flow, FlowSuspended, end, execute, failure, wait
+
+DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Expense:
+    what: str
+    amount: int
+    signed: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    by: str
+    reason: str
+
+
+@wait(Approve, Refuse, within_s=2 * DAY_S)
+def lead(e: Expense) -> str:
+    return f"{e.what} for {e.amount}?"
+
+
+@wait(Approve, Refuse, within_s=2 * DAY_S)
+def manager(e: Expense) -> str:
+    return f"{e.what} for {e.amount}, signed by {', '.join(e.signed) or 'no one'}?"
+
+
+@wait(Approve, Refuse, within_s=2 * DAY_S)
+def director(e: Expense) -> str:
+    return f"{e.what} for {e.amount}, signed by {', '.join(e.signed) or 'no one'}?"
+
+
+@execute(once=True)
+def paying(e: Expense, context: Context[None]) -> None:
+    print(f"pay {e.amount} under {context.idempotency_key}")
+
+
+def needs_manager(e: Expense, a: Approve) -> bool:
+    return e.amount > 1_000
+
+
+def needs_director(e: Expense, a: Approve) -> bool:
+    return e.amount > 10_000
+
+
+def sign(e: Expense, a: Approve) -> Expense:
+    return replace(e, signed=(*e.signed, a.by))
+
+
+def keep_refusal(e: Expense, a: Refuse) -> Expense:
+    return replace(e, refusal=f"{a.by}: {a.reason}")
+
+
+refused, forgotten = end("refused"), failure("forgotten", "no one has answered")
+
+approval_chain = Flow(
+    "approval_chain",
+    Expense,
+    start=lead,
+    rows=[
+        lead.done(manager, of=Approve, when=needs_manager, do=sign),
+        lead.done(paying, of=Approve, do=sign),
+        lead.elapsed(manager),
+        manager.done(director, of=Approve, when=needs_director, do=sign),
+        manager.done(paying, of=Approve, do=sign),
+        manager.elapsed(director),
+        director.done(paying, of=Approve, do=sign),
+        director.elapsed(forgotten),
+        *[person.done(refused, of=Refuse, do=keep_refusal) for person in (lead, manager, director)],
+        paying.done(end("paid")),
+    ],
+    store="approvals.db",
+)
+
+
+def main(word: str = "", by: str = "", reason: str = "") -> None:
+    try:
+        result = approval_chain.call(Expense("a server", 4_000), run_id="expense-17")
+        if word:
+            print("it has ended")
+    except FlowSuspended as waiting:
+        (question,) = [effect for effect in waiting.run.effects if isinstance(effect, AwaitAnswer)]
+        print(f"{question.state.name}: {question.shown}")
+        if not word:
+            return
+        answer = Approve(by) if word == "approve" else Refuse(by, reason)
+        try:
+            result = approval_chain.resume("expense-17", {question.state: answer}, by=by)
+        except FlowSuspended as still:
+            print(f"{by} has signed, and {still.run.state} is asked")
+            return
+    print(f"{result.state}: {result.output.refusal or result.output.signed}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,124 @@
+"""A coding agent in phases: it plans, edits and tests, and it cannot edit before there is a plan.
+
+Run it with ``python examples/recipes/coding_agent.py [provider:model]``: without a model, scripts stand in for one.
+Each phase is a state, in which the model has other functions, and the dialog continues.  `PhaseDetector` tells
+afterwards in which phase a call was.
+"""
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fsm_agent import Agent, CallResult, Client, Dialog, client_for
+from fsm_agent.flows import Flow, call, end, failure
+from fsm_agent.lifecycle import PhaseDetector
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+FILES = {"main.py": "def add(a, b):\n    return a - b\n"}
+
+
+@dataclass(frozen=True)
+class Work:
+    task: str
+    dialog: Dialog = field(default_factory=Dialog)  # what was said so far, in all phases
+    plan: str = ""
+    edits: int = 0
+
+
+def grep(pattern: str) -> str:
+    """Search the files."""
+    return "\n".join(f"{name}: {line}" for name, text in FILES.items() for line in text.splitlines() if pattern in line)
+
+
+def write(path: str, text: str) -> str:
+    """Write a file."""
+    FILES[path] = text
+    return f"wrote {path}"
+
+
+def run_tests() -> str:
+    """Run the tests."""
+    space: dict[str, object] = {}
+    exec(FILES["main.py"], space)
+    add = space["add"]
+    assert callable(add)
+    return "all passed" if add(2, 2) == 4 else "1 failed: add(2, 2)"
+
+
+explorer = Agent("openai:gpt-5-mini", name="explorer", functions=[grep], system="You are a programmer.")
+editor = Agent("openai:gpt-5-mini", name="editor", functions=[grep, write], system="You are a programmer.")
+validator = Agent("openai:gpt-5-mini", name="validator", functions=[run_tests], system="You test.", output=bool)
+
+
+@call(explorer, whole=True)
+def planning(w: Work) -> str:
+    return f"Find out what to do, and write a plan. You cannot edit yet. {w.task}"
+
+
+@call(editor, whole=True)
+def editing(w: Work) -> Dialog:
+    return w.dialog.put("Now do it.")
+
+
+@call(validator, whole=True)
+def validating(w: Work) -> Dialog:
+    return w.dialog.put("Run the tests. Is it right?")
+
+
+def may_edit(w: Work) -> bool:
+    return w.edits < 3
+
+
+def keep(w: Work, a: CallResult[object]) -> Work:
+    return replace(w, dialog=a.dialog)
+
+
+def keep_plan(w: Work, a: CallResult[str]) -> Work:
+    return replace(w, dialog=a.dialog, plan=a.output)
+
+
+def keep_edit(w: Work, a: CallResult[str]) -> Work:
+    return replace(w, dialog=a.dialog, edits=w.edits + 1)
+
+
+done, stuck = end("done"), failure("stuck", "three edits did not help")
+
+phases = Flow(
+    "phases",
+    Work,
+    start=planning,
+    rows=[
+        planning.done(editing, do=keep_plan),
+        editing.done(validating, do=keep_edit),
+        validating.done(done, of=True, do=keep),
+        validating.done(editing, of=False, when=may_edit, do=keep),
+        validating.done(stuck, of=False),
+    ],
+)
+
+
+def scripted() -> dict[Any, Client]:
+    fixed = "def add(a, b):\n    return a + b\n"
+    return {
+        planning: Script(asks("grep", pattern="def add"), "add subtracts: make it add."),
+        editing: Script(
+            asks("write", path="main.py", text="def add(a, b):\n    return a * b + 1\n"),
+            "Done.",
+            asks("grep", pattern="return"),
+            asks("write", path="main.py", text=fixed),
+            "Now it adds.",
+        ),
+        validating: Script(asks("run_tests"), "false", asks("run_tests"), "true"),
+    }
+
+
+def main(model: str = "") -> None:
+    clients = {state: client_for(model) for state in (planning, editing, validating)} if model else scripted()
+    result = phases.call(Work("add(2, 2) has to be 4."), clients=clients)
+    print(f"{result.state}: {result.output.plan}")
+    print(" > ".join(PhaseDetector().phases(result.output.dialog)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""Polling with a limit: a job is begun once and looked at every now and then, a number of times, under a deadline.
+
+Run it with ``python examples/recipes/polling.py``: a counter stands in for the job.
+"""
+
+from dataclasses import dataclass, replace
+
+from fsm_agent import Context
+from fsm_agent.flows import Flow, FlowLimits, end, execute, failure, pause
+
+LOOKS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    text: str
+    id: str = ""
+    looks: int = 0
+    result: str = ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    result: str
+
+
+@dataclass(frozen=True)
+class Running:
+    progress: float
+
+
+@execute(once=True)
+def submitting(j: Job, context: Context[int]) -> str:
+    """Stands for a request that begins a job."""
+    return f"job of {context.idempotency_key}"
+
+
+@execute
+def looking(j: Job, context: Context[int]) -> Ready | Running:
+    """Stands for a request that looks at the job; it is ready after as many looks as ``deps`` says."""
+    return Ready(j.text.upper()) if j.looks + 1 >= context.deps else Running((j.looks + 1) / context.deps)
+
+
+napping = pause("napping", 0.02)
+
+
+def may_look(j: Job, a: Running) -> bool:
+    return j.looks + 1 < LOOKS
+
+
+def count(j: Job, a: Running) -> Job:
+    return replace(j, looks=j.looks + 1)
+
+
+polling = Flow(
+    "polling",
+    Job,
+    start=submitting,
+    limits=FlowLimits(deadline_s=3600),
+    rows=[
+        submitting.done(looking, do=lambda j, id: replace(j, id=id)),
+        looking.done(end("ready"), of=Ready, do=lambda j, a: replace(j, result=a.result)),
+        looking.done(napping, of=Running, when=may_look, do=count),
+        looking.done(failure("given_up", f"not ready after {LOOKS} looks"), of=Running),
+        napping.elapsed(looking),
+    ],
+)
+
+
+def main() -> None:
+    result = polling.call(Job("a long text"), deps=3)
+    print(f"{result.state} after {result.output.looks} naps: {result.output.result}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""A swarm: agents over one dialog, each of which answers the user or hands over to another; none is above the others.
+
+Run it with ``python examples/recipes/swarm.py``: scripts stand in for the models.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from fsm_agent import Agent, CallResult, Dialog, function
+from fsm_agent.flows import Flow, FlowSuspended, call, end, wait
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+
+class Name(Enum):
+    ALICE = "alice"
+    BOB = "bob"
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Pass the user on to another agent, who reads the whole dialog."""
+
+    to: Name
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Words for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Chat:
+    said: str
+    active: Name = Name.ALICE
+    dialog: Dialog = field(default_factory=Dialog)
+    reply: str = ""
+
+
+@function
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+AGENTS = {
+    Name.ALICE: Agent("openai:gpt-5", name="alice", functions=[add], system="You add numbers."),
+    Name.BOB: Agent("openai:gpt-5", name="bob", system="You speak like a pirate."),
+}
+
+
+def active_agent(c: Chat) -> Agent[Any, Any]:
+    return AGENTS[c.active]
+
+
+@call(active_agent, Reply, Handover, whole=True)
+def speaking(c: Chat) -> Dialog:
+    return c.dialog.put(c.said)
+
+
+@wait(str)
+def user(c: Chat) -> str:
+    return c.reply
+
+
+def is_bye(c: Chat, said: str) -> bool:
+    return said == "bye"
+
+
+def keep_reply(c: Chat, r: CallResult[Reply]) -> Chat:
+    return replace(c, dialog=r.dialog, reply=r.output.text)
+
+
+def hand_over(c: Chat, r: CallResult[Handover]) -> Chat:
+    return replace(c, dialog=r.dialog, active=r.output.to, said=f"(handed over to {r.output.to.value})")
+
+
+swarm = Flow(
+    "swarm",
+    Chat,
+    start=speaking,
+    rows=[
+        speaking.done(user, of=Reply, do=keep_reply),
+        speaking.done(speaking, of=Handover, do=hand_over),
+        user.done(end("over"), when=is_bye),
+        user.done(speaking, do=lambda c, said: replace(c, said=said)),
+    ],
+)
+
+
+def main() -> None:
+    said = iter(["What is 5 + 7?", "bye"])
+    model = Script('{"to": "bob"}', '{"text": "Arr!"}', '{"to": "alice"}', asks("add", a=5, b=7), '{"text": "12"}')
+    run = swarm.seed(Chat("May I speak to Bob?"), clients={speaking: model})
+    while True:
+        try:
+            print(swarm.run(run).state)
+            return
+        except FlowSuspended as waiting:
+            print(f"{waiting.run.data.active.value}: {waiting.run.data.reply}")
+            run.give(user, next(said))
+
+
+if __name__ == "__main__":
+    main()

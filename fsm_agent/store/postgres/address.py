@@ -1,0 +1,65 @@
+"""The address of a store in Postgres: what libpq is told, the schema, and a name for it without secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import UsageError
+from fsm_agent.mistakes import shown
+
+psycopg = deferred("psycopg")
+conninfo = deferred("psycopg.conninfo")
+
+SCHEMES = ("postgresql", "postgres")
+SCHEMA = "fsm_agent"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows: a channel is named after it
+# A server that is gone without a word is noticed after some 20 s; libpq's own default is two hours.
+_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "2", "connect_timeout": "10"}
+
+
+class Address(NamedTuple):
+    """A schema of a database.
+
+    Attributes:
+        conninfo: What libpq is told; it may hold a password.
+        schema: The schema of the tables.
+        name: For messages and logs: host, port, database and schema.
+    """
+
+    conninfo: str
+    schema: str
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def address_of(url: str) -> Address:
+    """Return the address that a URL names.
+
+    ``postgresql://host/db?schema=orders`` has its tables in the schema "orders", by default in "fsm_agent".  All else
+    is libpq's: ``sslmode=verify-full``, ``service=``, a password file, ``PGPASSWORD``.
+
+    Raises:
+        UsageError: libpq cannot read the URL, or the schema is not a plain name.  The URL is not quoted, as it may hold
+            a password.
+    """
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        schemas = [value for name, value in options if name == "schema"]
+        rest = [(name, value) for name, value in options if name != "schema"]
+        plain = urlunsplit(parts._replace(query=urlencode(rest)))
+        given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
+    except (ValueError, psycopg.Error):
+        right = "postgresql://user@host/database, with special characters as %XX, would be right"
+        raise UsageError(f"the address of the store in Postgres cannot be read: {right}") from None
+    schema = schemas[-1] if schemas else SCHEMA
+    if not _NAME.fullmatch(schema):
+        right = "a name of small letters, digits and underscores would be right"
+        raise UsageError(f"the schema of the store is {shown(schema)}: {right}")
+    place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+    return Address(conninfo.make_conninfo(**{**_KEEPALIVES, **given}), schema, f"{place} (schema {schema})")

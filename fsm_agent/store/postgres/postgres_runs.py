@@ -1,0 +1,361 @@
+"""The statements of a `PostgresStore`: each method reads or writes runs in the transaction of its caller.
+
+A statement sees what was committed before it began.  So whoever changes anything of a run locks its row first, in a
+statement of its own, and reads afterwards.  Otherwise a post and a rest at the same moment could miss each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsm_agent._internal.values import from_json
+from fsm_agent.machine.process import Question
+from fsm_agent.store import checks
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_ROW = (
+    "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, instance"
+)
+_LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
+_SESSIONS = (  # of which some process holds the lock that `Session` describes
+    "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 1718840673 AND objsubid = 2 AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+class Append(NamedTuple):
+    """The arguments of `Store.append`; the due time of the rest is not negative."""
+
+    lease: Lease
+    n: int
+    lines: tuple[str, ...]
+    rest: Rest | None
+    took: tuple[int, ...]
+    snapshot: bytes | None
+
+
+class RunTables:
+    """The tables of a schema.
+
+    Args:
+        schema: Its name, which needs no quotes.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    def create(self, c: Connection[Any], run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
+        """Create a run; return False if it exists already with this header."""
+        s = self.schema
+        if follows is not None:  # those that follow the same head wait here for each other
+            name = encode(follows.conversation)
+            c.execute(f"INSERT INTO {s}.conversation VALUES (%s, 0, '') ON CONFLICT DO NOTHING", (name,))
+            c.execute(f"SELECT 1 FROM {s}.conversation WHERE name = %s FOR UPDATE", (name,))
+        made = c.execute(
+            f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
+            " instance, since, given_back, created, updated, touched)"
+            " VALUES (%s, %s, %s, 0, '', false, 0, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0) ON CONFLICT DO NOTHING",
+            (encode(run), encode(agent), encode(header), now_s, now_s, now_s),
+        )
+        if not made.rowcount:
+            there = c.execute(f"SELECT header FROM {s}.run WHERE id = %s", (encode(run),)).fetchone()
+            if there != (encode(header),):
+                raise checks.other_header(run)
+            return False
+        if follows is not None:
+            if (now := self.head(c, follows.conversation)) != follows:
+                raise Conflict(now.conversation, now.run)
+            following = f"UPDATE {s}.conversation SET version = %s, run = %s WHERE name = %s"
+            c.execute(following, (now.version + 1, encode(run), encode(now.conversation)))
+        return True
+
+    def find(self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float) -> int | None:
+        """Lock the run that has been due longest, and return its key; None: none is due that others have not locked.
+
+        Args:
+            c: The connection.
+            agents: Of these agents; empty: of all.
+            due_s: Unix time at which runs without a holder have to be due.
+            now_s: Unix time at which leases have to be over.
+        """
+        is_due = "wake <= %s AND wake <= CASE WHEN until IS NULL THEN %s ELSE %s END"
+        times, order = (max(due_s, now_s), due_s, now_s), "ORDER BY wake, key LIMIT 1"
+        of_agent = f"SELECT wake, key FROM {self.schema}.run WHERE agent = %s AND {is_due} {order}"
+        if not agents:
+            of_all = f"SELECT key FROM {self.schema}.run WHERE {is_due} {order} FOR UPDATE SKIP LOCKED"
+            row = c.execute(of_all, times).fetchone()
+            return None if row is None else int(row[0])
+        first = [(c.execute(of_agent, (encode(agent), *times)).fetchone(), agent) for agent in agents]
+        for _, agent in sorted([(row, agent) for row, agent in first if row is not None]):
+            row = c.execute(f"{of_agent} FOR UPDATE SKIP LOCKED", (encode(agent), *times)).fetchone()
+            if row is not None:
+                return int(row[1])
+        return None
+
+    def take(self, c: Connection[Any], key: int, holder: str, instance: int, now_s: float, for_s: float) -> Lease:
+        """Take the lease of a run that is locked."""
+        row = c.execute(
+            f"UPDATE {self.schema}.run SET fence = fence + 1, tries = tries + 1, holder = %s, instance = %s,"
+            " since = %s, until = %s, due = CASE WHEN is_ended THEN NULL ELSE 0 END,"
+            " wake = CASE WHEN is_ended THEN NULL ELSE %s END WHERE key = %s RETURNING id, agent, fence, n, tries",
+            (encode(holder), instance, now_s, now_s + for_s, now_s + for_s, key),
+        ).fetchone()
+        assert row is not None  # it is locked
+        run, agent, fence, n, tries = row
+        return Lease(_decode(run), _decode(agent), holder, fence, now_s, now_s + for_s, n, tries)
+
+    def end_leases_of_the_dead(self, c: Connection[Any], now_s: float, grace_s: float) -> int:
+        """End the leases whose session is over, and return how many; none soon after a start of the server.
+
+        Sessions end with the server, too, and those who had them need a moment to begin new ones.
+        """
+        return c.execute(
+            f"UPDATE {self.schema}.run SET until = %s, wake = CASE WHEN is_ended THEN NULL ELSE %s END"
+            f" WHERE until > %s AND instance <> 0 AND instance NOT IN ({_SESSIONS})"
+            " AND pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => %s)",
+            (now_s, now_s, now_s, grace_s),
+        ).rowcount
+
+    def renew(self, c: Connection[Any], lease: Lease, until_s: float) -> int:
+        """Extend a lease to ``until_s``; return the number of unread posts."""
+        row = c.execute(
+            f"UPDATE {self.schema}.run SET until = %s, wake = CASE WHEN is_ended THEN NULL ELSE %s END"
+            f" WHERE {_LEASED} AND until IS NOT NULL RETURNING unread",
+            (until_s, until_s, *_lease_key(lease)),
+        ).fetchone()
+        if row is None:
+            raise checks.lost_lease(lease)
+        return int(row[0])
+
+    def append(self, c: Connection[Any], new: Append, now_s: float) -> int:
+        """Add entries; give the lease back if there is a rest; return the number of unread posts."""
+        s, lease, rest, end = self.schema, new.lease, new.rest, new.n + len(new.lines)
+        lines = [encode(line) for line in new.lines]
+        row = c.execute(
+            f"SELECT key, n, unread, tries, until, given_back FROM {s}.run WHERE {_LEASED} FOR UPDATE",
+            _lease_key(lease),
+        ).fetchone()
+        if row is None:
+            raise checks.lost_lease(lease)
+        key, there, unread, tries, until_s, returned = row
+        if until_s is None or there != new.n:
+            if rest is None:
+                is_next = until_s is not None and bool(lines) and new.n >= lease.n and end <= there
+            else:
+                is_next = until_s is None and new.n == returned and end == there
+            if is_next and [line for (line,) in self._entries(c, key, new.n, end)] == lines:
+                return int(unread)  # a repeated append
+            raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
+        if new.took:
+            gone = c.execute(f"DELETE FROM {s}.post WHERE run = %s AND id = ANY(%s)", (key, [*new.took]))
+            unread -= gone.rowcount
+        if new.snapshot is not None:
+            c.execute(
+                f"INSERT INTO {s}.snapshot VALUES (%s, %s, %s)"
+                " ON CONFLICT (run) DO UPDATE SET n = excluded.n, record = excluded.record",
+                (key, end, new.snapshot),
+            )
+        if rest is not None:
+            self._ask(c, key, rest.questions)
+        self._write(c, key, new, lines, unread, 0 if lines else tries, now_s)
+        return int(unread)
+
+    def _write(
+        self, c: Connection[Any], key: int, new: Append, lines: list[str], unread: int, tries: int, now_s: float
+    ) -> None:
+        """Write the entries and the row of the run, in one statement."""
+        rest = new.rest
+        changed: dict[str, Any] = {"n": new.n + len(lines), "unread": unread, "tries": tries, "touched": now_s}
+        if rest is not None:
+            if rest.is_ended:
+                due_s = wake_s = None
+            elif rest.due_s == 0.0 or (unread and self._is_woken(c, key, rest.heeds)):
+                due_s, wake_s = 0.0, min(now_s, rest.due_s or now_s)
+            else:
+                due_s = wake_s = rest.due_s
+            changed |= {"state": encode(rest.state), "is_ended": rest.is_ended, "due": due_s, "wake": wake_s}
+            changed |= {"heeds": None if rest.heeds is None else encode(rest.heeds), "until": None}
+            changed |= {"given_back": new.n, "updated": now_s, "tries": tries if rest.due_s == 0.0 else 0}
+        assigned = ", ".join([f"{name} = %({name})s" for name in changed])
+        update = f"UPDATE {self.schema}.run SET {assigned} WHERE key = %(key)s"
+        if lines:
+            many = "SELECT %(key)s::bigint, %(before)s + i::int, line FROM unnest(%(lines)s::text[]) WITH ORDINALITY"
+            update = f"WITH written AS (INSERT INTO {self.schema}.entry {many} AS t (line, i)) {update}"
+        c.execute(update, {**changed, "key": key, "before": new.n, "lines": lines})
+
+    def _is_woken(self, c: Connection[Any], key: int, heeds: str | None) -> bool:
+        """Return whether a run with unread posts heeds one of them."""
+        heeded = f"SELECT 1 FROM {self.schema}.post WHERE run = %s AND key = %s"
+        return heeds is None or c.execute(heeded, (key, encode(heeds))).fetchone() is not None
+
+    def _ask(self, c: Connection[Any], key: int, questions: Sequence[Question]) -> None:
+        """Replace the questions; a question is asked again when its answer was used up."""
+        s, asked = self.schema, {encode(question.key): question for question in reversed(questions)}
+        c.execute(
+            f"DELETE FROM {s}.question q WHERE run = %s AND NOT (key = ANY(%s) AND (answered IS NULL"
+            f" OR EXISTS (SELECT 1 FROM {s}.post p WHERE p.run = q.run AND p.key = q.key)))",
+            (key, [*asked]),
+        )
+        if not asked:
+            return
+        columns = [(q.kind, q.about, json.dumps(q.answers)) for q in asked.values()]
+        kinds, abouts, answers = ([encode(text) for text in column] for column in zip(*columns, strict=True))
+        c.execute(
+            f"INSERT INTO {s}.question SELECT %s, t.*, '', NULL FROM unnest(%s::text[], %s::text[], %s::text[],"
+            " %s::text[]) AS t ON CONFLICT DO NOTHING",
+            (key, [*asked], kinds, abouts, answers),
+        )
+
+    def post(self, c: Connection[Any], run: str, key: str, body: str, by: str, now_s: float) -> bool:
+        """Add a post to a run; return whether it makes the run due."""
+        s = self.schema
+        found = f"SELECT key, is_ended, until IS NOT NULL, heeds FROM {s}.run WHERE id = %s FOR UPDATE"
+        row = c.execute(found, (encode(run),)).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        if row[1]:
+            raise checks.ended_run(run)
+        if key:
+            place = (row[0], encode(key))
+            asked = f"SELECT answered_by, answered FROM {s}.question WHERE run = %s AND key = %s"
+            if (answer := c.execute(asked, place).fetchone()) is None:
+                raise checks.unknown_question(run, key, [q.key for q in self._questions(c, [row[0]]).get(row[0], ())])
+            if answer[1] is not None:
+                raise AlreadyAnswered(run, key, _decode(answer[0]), answer[1])
+            taken = f"UPDATE {s}.question SET answered_by = %s, answered = %s WHERE run = %s AND key = %s"
+            c.execute(taken, (encode(by), now_s, *place))
+        posted = f"INSERT INTO {s}.post (run, key, body, posted_by, posted) VALUES (%s, %s, %s, %s, %s)"
+        c.execute(posted, (row[0], encode(key), encode(body), encode(by), now_s))
+        is_held, heeds = row[2], row[3]
+        is_heeded = is_held or heeds is None or heeds == encode(key)
+        woken = ", due = 0" if is_heeded else ""
+        if is_heeded and not is_held:
+            woken += ", wake = least(wake, %(now_s)s)"  # `least` passes over nulls
+        update = f"UPDATE {s}.run SET unread = unread + 1{woken} WHERE key = %(key)s"
+        c.execute(update, {"now_s": now_s, "key": row[0]})
+        return bool(is_heeded)
+
+    def load(self, c: Connection[Any], run: str, after: int | None, now_s: float) -> Loaded:
+        """Return a run as it is."""
+        s = self.schema
+        row = c.execute(f"SELECT {_ROW}, header FROM {s}.run WHERE id = %s", (encode(run),)).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        key = row[0]
+        snapshot = c.execute(f"SELECT n, record FROM {s}.snapshot WHERE run = %s", (key,)).fetchone()
+        if after is None:
+            after = snapshot[0] if snapshot is not None else 0
+        posts = c.execute(f"SELECT id, key, body, posted_by, posted FROM {s}.post WHERE run = %s ORDER BY id", (key,))
+        return Loaded(
+            header=_decode(row[-1]),
+            snapshot=snapshot and (snapshot[0], bytes(snapshot[1])),
+            lines=tuple([_decode(line) for (line,) in self._entries(c, key, after, row[3])]),
+            posts=tuple([Post(id, _decode(k), _decode(body), _decode(by), at_s) for id, k, body, by, at_s in posts]),
+            run=self._runs(c, [row[:-1]], now_s)[0],
+        )
+
+    def select(
+        self, c: Connection[Any], conditions: dict[str, Sequence[object]], limit: int, now_s: float
+    ) -> list[Run]:
+        """Return the rows that satisfy all these SQL conditions, the last changed first."""
+        also = "".join([f" AND {condition}" for condition in conditions])
+        values = [value for values in conditions.values() for value in values]
+        rest = (
+            f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NULL{also} ORDER BY updated DESC, key DESC LIMIT %s"
+        )
+        rows = c.execute(rest, (*values, limit)).fetchall()
+        held = f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL{also}"
+        rows += c.execute(held, values).fetchall()
+        rows.sort(key=lambda row: (row[10], row[0]), reverse=True)
+        return self._runs(c, rows[:limit], now_s)
+
+    def head(self, c: Connection[Any], conversation: str) -> Head:
+        """Return the head of a conversation."""
+        found = f"SELECT version, run FROM {self.schema}.conversation WHERE name = %s"
+        row = c.execute(found, (encode(conversation),)).fetchone()
+        return Head(conversation) if row is None else Head(conversation, row[0], _decode(row[1]))
+
+    def delete(self, c: Connection[Any], run: str, now_s: float) -> None:
+        """Delete a run without a holder."""
+        key = self.lock_free(c, run, now_s)
+        for table in ("entry", "snapshot", "question", "post"):
+            c.execute(f"DELETE FROM {self.schema}.{table} WHERE run = %s", (key,))
+        c.execute(f"DELETE FROM {self.schema}.run WHERE key = %s", (key,))
+
+    def lock_free(self, c: Connection[Any], run: str, now_s: float) -> int:
+        """Lock a run and return its key; raise if it does not exist or has a holder."""
+        found = f"SELECT key, holder, since, until FROM {self.schema}.run WHERE id = %s FOR UPDATE"
+        row = c.execute(found, (encode(run),)).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        key, holder, since_s, until_s = row
+        if until_s is not None and until_s > now_s:
+            raise RunBusy(run, _decode(holder), since_s, until_s)
+        return int(key)
+
+    def next_due_s(self, c: Connection[Any], after_s: float) -> float | None:
+        """Return the first Unix time after ``after_s`` at which a run becomes due by itself."""
+        row = c.execute(f"SELECT min(wake) FROM {self.schema}.run WHERE wake > %s", (after_s,)).fetchone()
+        return None if row is None else row[0]
+
+    def _entries(self, c: Connection[Any], key: int, after: int, end: int) -> Any:
+        return c.execute(
+            f"SELECT line FROM {self.schema}.entry WHERE run = %s AND n > %s AND n <= %s ORDER BY n", (key, after, end)
+        )
+
+    def _questions(self, c: Connection[Any], keys: Sequence[int]) -> dict[int, list[Question]]:
+        """Return the open questions of runs."""
+        is_open = (
+            f"SELECT run, key, kind, about, answers FROM {self.schema}.question"
+            " WHERE run = ANY(%s) AND answered IS NULL ORDER BY key"
+        )
+        found: dict[int, list[Question]] = {}
+        for run, key, kind, about, answers in c.execute(is_open, ([*keys],)) if keys else ():
+            question = Question(_decode(key), _decode(kind), _decode(about), _answers(key, answers))
+            found.setdefault(run, []).append(question)
+        return found
+
+    def _runs(self, c: Connection[Any], rows: Sequence[Any], now_s: float) -> list[Run]:
+        waits = self._questions(c, [row[0] for row in rows])
+        return [
+            Run(
+                id=_decode(run),
+                agent=_decode(agent),
+                n=n,
+                state=_decode(state),
+                is_ended=is_ended,
+                due_s=due_s,
+                holder=_decode(holder) if until_s is not None and until_s > now_s else None,
+                created_s=created_s,
+                updated_s=updated_s,
+                waits=tuple(waits.get(key, ())),
+            )
+            for key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, _ in rows
+        ]
+
+
+def encode(text: str) -> str:
+    """Return a text as Postgres takes it, which has no zero characters."""
+    return text.replace("\x1a", "\x1a1").replace("\x00", "\x1a0") if "\x00" in text or "\x1a" in text else text
+
+
+def _decode(text: str) -> str:
+    return text.replace("\x1a0", "\x00").replace("\x1a1", "\x1a") if "\x1a" in text else text
+
+
+def _lease_key(lease: Lease) -> tuple[str, int, float, str]:
+    return encode(lease.run), lease.fence, lease.since_s, encode(lease.holder)
+
+
+def _answers(question: str, text: str) -> tuple[str, ...]:
+    try:
+        answers: tuple[str, ...] = from_json(text, tuple[str, ...])
+    except ValueError as error:
+        raise StoreError(f"the question {question!r} is damaged: its answers are {text!r:.80}: {error}") from None
+    return answers

@@ -1,0 +1,440 @@
+"""A store in Postgres 12 or newer: runs that any number of OS processes on any number of machines drive.
+
+Appends that are submitted become one commit; other transactions run side by side on a pool of connections.  What failed
+before its commit was asked for is tried again, and so is what may be repeated; so a restart of the server is a delay.
+A store may be used by many threads, and on both sides of a fork.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ConfigError
+from fsm_agent.store.checks import (
+    check_agent,
+    check_append,
+    check_claim,
+    check_conversation,
+    check_create,
+    check_for_s,
+    check_post,
+    check_run,
+)
+from fsm_agent.store.errors import RunBusy, StoreError
+from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.postgres.address import address_of
+from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
+from fsm_agent.store.postgres.schema import prepare
+from fsm_agent.store.postgres.session import POLL_S, Session
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
+    import tenacity
+else:
+    psycopg, psycopg_pool, tenacity = deferred("psycopg"), deferred("psycopg_pool"), deferred("tenacity")
+
+CONNECTIONS = 10  # at most, beside that of the session
+PATIENCE_S = 30.0  # how long a server that is away is waited for
+GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_MAY_PASS = ("08", "40", "53", "57P")  # SQLSTATEs: connection, rolled back, resources, shutdown
+
+Work = Callable[["psycopg.Connection[Any]"], Any]
+
+
+class PostgresStore:
+    """A store in a schema of a database, which is created if it does not exist; see `Store` for its methods.
+
+    For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
+    password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
+
+    The server's clock times leases.  A run whose holder's session has ended is due at once.
+
+    Args:
+        url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
+        clock: Returns the Unix time, for tests; None: the server's clock.
+        connections: The largest number of connections at once, beside one more that listens.
+        patience_s: How many seconds a server that is away is waited for.
+        on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
+            makes a run due; an engine puts its job into the same commit.
+
+    Raises:
+        UsageError: The URL cannot be read.
+        ConfigError: psycopg is not installed.
+        StoreError: The server is not there, or the schema is another program's or of a newer version.
+    """
+
+    is_volatile = False
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float] | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        patience_s: float = PATIENCE_S,
+        on_due: Callable[[psycopg.Connection[Any], str, float], None] | None = None,
+    ) -> None:
+        try:
+            import psycopg  # noqa: F401
+            import psycopg_pool  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                f"a store in Postgres needs psycopg ({error}): pip install 'fsm-agent[postgres]'"
+            ) from None
+        self._address = address_of(url)
+        self._clock = clock
+        self._size = connections
+        self._patience_s = patience_s
+        self._on_due = on_due
+        self._tables = RunTables(self._address.schema)
+        self._channel = f"fsm_agent_{self._address.schema}"
+        self._open()
+        try:
+            self._do(lambda c: prepare(c, self._address.schema, self._address.name))
+        except BaseException:
+            self.close()
+            raise
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._address.name})"
+
+    def _open(self) -> None:
+        """Make the connections and threads, which each OS process has for itself."""
+        self._is_closed = False
+        self._pool = psycopg_pool.ConnectionPool(
+            self._address.conninfo,
+            min_size=0,
+            max_size=self._size,
+            timeout=self._patience_s,
+            reconnect_timeout=self._patience_s,
+            open=True,
+            name=self._channel,
+            kwargs={"autocommit": True, "prepare_threshold": None},  # a pooler of transactions knows no statements
+        )
+        self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
+        self._session = Session(self._address.conninfo, self._channel)
+        self._looked = threading.local()  # `vain`: the changes heard before the thread's last claim found nothing
+
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+    ) -> Lease | bool:
+        check_create(run, header, agent, follows, holder, for_s)
+        instance = 0 if holder is None else self._session.instance()
+
+        def work(c: psycopg.Connection[Any]) -> Lease | bool:
+            now_s = self._now(c)
+            if not self._tables.create(c, run, header, agent, follows, now_s):
+                return False
+            self._tell(c, run, now_s, now_s)
+            if holder is None:
+                return True
+            key = self._tables.lock_free(c, run, now_s)
+            return self._tables.take(c, key, holder, instance, now_s, for_s)
+
+        begun: Lease | bool = self._do(work)
+        return begun
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+    ) -> Lease | None:
+        check_claim(holder, for_s, run, agents)
+        changes = self._session.count()
+        instance = self._session.instance()
+
+        def work(c: psycopg.Connection[Any]) -> Lease | None:
+            clock_s = self._now(c)
+            if run is not None:
+                key: int | None = self._lock_free(c, run, clock_s)
+            else:
+                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s)
+            return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
+
+        lease: Lease | None = self._do(work)
+        if lease is None:
+            self._looked.vain = changes
+        return lease
+
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        check_for_s(for_s)
+        unread: int = self._do(lambda c: self._tables.renew(c, lease, self._now(c) + for_s), may_repeat=True)
+        return unread
+
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        unread: int = self._do(self._append(lease, n, lines, rest, took, snapshot), may_repeat=True)
+        return unread
+
+    def submit(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> Future[int]:
+        return self._writer.submit((lease.run, self._append(lease, n, lines, rest, took, snapshot)))
+
+    def _append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None,
+        took: Sequence[int],
+        snapshot: bytes | None,
+    ) -> Work:
+        rest = check_append(lines, rest)
+        new = Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
+
+        def work(c: psycopg.Connection[Any]) -> int:
+            now_s = self._now(c)
+            unread = self._tables.append(c, new, now_s)
+            if rest is not None and not rest.is_ended and (unread or rest.due_s is not None):
+                self._tell(c, lease.run, rest.due_s or now_s, now_s)
+            return unread
+
+        return work
+
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        check_run(run)
+        loaded: Loaded = self._read(lambda c: self._tables.load(c, run, after, self._now(c)))
+        return loaded
+
+    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+        check_post(run, key, body, by)
+
+        def work(c: psycopg.Connection[Any]) -> None:
+            now_s = self._now(c)
+            if self._tables.post(c, run, key, body, by, now_s):
+                self._tell(c, run, now_s, now_s)
+
+        self._do(work)
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        ended: bool | None = None,
+        asked: bool = False,
+        due_before: float | None = None,
+        limit: int = 100,
+    ) -> builtins.list[Run]:
+        conditions: dict[str, Sequence[object]] = {}
+        if agent is not None:
+            check_agent(agent)
+            conditions["agent = %s"] = [encode(agent)]
+        if ended is not None:
+            conditions["is_ended" if ended else "NOT is_ended"] = []
+        if asked:
+            conditions[f"key IN (SELECT run FROM {self._address.schema}.question WHERE answered IS NULL)"] = []
+        if due_before is not None:
+            conditions["due < %s"] = [due_before]
+        found: builtins.list[Run] = self._read(
+            lambda c: self._tables.select(c, conditions, max(0, limit), self._now(c))
+        )
+        return found
+
+    def head(self, conversation: str) -> Head:
+        check_conversation(conversation)
+        head: Head = self._read(lambda c: self._tables.head(c, conversation))
+        return head
+
+    def delete(self, run: str) -> None:
+        check_run(run)
+
+        def work(c: psycopg.Connection[Any]) -> None:
+            now_s = self._now(c)
+            self._lock_free(c, run, now_s)
+            self._tables.delete(c, run, now_s)
+
+        self._do(work)
+
+    def wait(self, timeout_s: float) -> None:
+        changes = getattr(self._looked, "vain", None)
+        self._looked.vain = None
+        if changes is None:
+            changes = self._session.count()
+        ends_s = time.monotonic() + timeout_s
+        next_s = self._do(self._next_due_s)
+        while (left_s := ends_s - time.monotonic()) > 0.0:
+            is_near = next_s is not None and next_s < POLL_S
+            if self._session.wait(changes, min(left_s, max(next_s, 0.0) if is_near else POLL_S)) or is_near:
+                return
+            next_s = self._do(self._next_due_s)
+
+    def _next_due_s(self, c: psycopg.Connection[Any]) -> float | None:
+        """Return in how many seconds the next run is due by itself, 0 if a session has died; None: none is."""
+        now_s = self._now(c)
+        if self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
+            return 0.0
+        next_s = self._tables.next_due_s(c, now_s)
+        return None if next_s is None else next_s - now_s
+
+    def close(self) -> None:
+        """Finish submitted work, and close connections; safe to repeat."""
+        self._writer.close()
+        self._is_closed = True
+        self._session.close()
+        self._pool.close()
+
+    # Transactions
+
+    def _do(self, work: Work, *, may_repeat: bool = False) -> Any:
+        """Do the work in a transaction, and return its result when it is on disk.
+
+        Args:
+            work: What reads and writes; done again if the transaction failed in passing.
+            may_repeat: The work may be done again, too, if nobody knows whether it was committed.
+
+        Raises:
+            StoreError: The work was refused, or the server failed.
+        """
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Passing)),
+            stop=tenacity.stop_after_delay(self._patience_s),
+            wait=tenacity.wait_exponential_jitter(initial=0.02, max=1.0, jitter=0.05),
+            reraise=True,
+        )
+        try:
+            return attempts(self._try, work, may_repeat)
+        except _Passing as error:
+            raise StoreError(f"the store {self._address.name} failed: {error}") from error.__cause__
+
+    def _read(self, work: Work) -> Any:
+        """Do work that only reads, all of it as of one moment."""
+
+        def reading(c: psycopg.Connection[Any]) -> Any:
+            c.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return work(c)
+
+        return self._do(reading, may_repeat=True)
+
+    def _try(self, work: Work, may_repeat: bool) -> Any:
+        is_asked = False  # for the commit
+        try:
+            if self._is_closed:
+                raise self._closed_error()
+            with self._pool.connection() as connection:
+                with connection.transaction():
+                    result = work(connection)
+                    is_asked = True
+                return result
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            is_passing = isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_MAY_PASS))
+            if is_passing and (may_repeat or not is_asked):
+                raise _Passing(_first_line(error)) from error
+            doubt = ", and whether it was written is not known" if is_passing else ""
+            raise StoreError(f"the store {self._address.name} failed{doubt}: {_first_line(error)}") from error
+        except psycopg_pool.PoolClosed:
+            raise self._closed_error() from None
+
+    def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
+        """Do submitted work in one transaction; see `GroupCommit`."""
+        if len(works) == 1:
+            try:
+                return [self._do(works[0][1], may_repeat=True)]
+            except StoreError as error:
+                return [error]
+        outcomes: dict[int, Any] = {}
+
+        def work(c: psycopg.Connection[Any]) -> None:
+            for number in sorted(range(len(works)), key=lambda number: works[number][0]):  # no two wait for each other
+                try:
+                    with c.transaction():
+                        outcomes[number] = works[number][1](c)
+                except StoreError as error:
+                    outcomes[number] = error
+
+        self._do(work, may_repeat=True)
+        return [outcomes[number] for number in range(len(works))]
+
+    def _now(self, c: psycopg.Connection[Any]) -> float:
+        if self._clock is not None:
+            return self._clock()
+        row = c.execute(_NOW).fetchone()
+        assert row is not None
+        return float(row[0])
+
+    def _tell(self, c: psycopg.Connection[Any], run: str, due_s: float, now_s: float) -> None:
+        """Tell an engine when a run is due, and workers if it is due now."""
+        if self._on_due is not None:
+            self._on_due(c, run, due_s)
+        if due_s <= now_s:
+            c.execute(f"NOTIFY {self._channel}")
+
+    def _lock_free(self, c: psycopg.Connection[Any], run: str, now_s: float) -> int:
+        """Lock a run without a holder, or whose holder's session is over; return its key."""
+        try:
+            return self._tables.lock_free(c, run, now_s)
+        except RunBusy:
+            if not self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
+                raise
+            return self._tables.lock_free(c, run, now_s)
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"the store {self._address.name} is closed")
+
+    def _reopen_after_fork(self) -> None:
+        """Make connections and threads in a forked process; those of its parent are its parent's."""
+        _inherited.append((self._pool, self._session, self._writer))  # never closed here: that would end them there
+        is_closed = self._is_closed
+        self._open()
+        if is_closed:
+            self.close()
+
+
+class _Passing(Exception):
+    """A transaction that failed in passing, and may be tried again."""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _reopen_all() -> None:
+    for store in list(_stores):
+        store._reopen_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reopen_all)

@@ -1,0 +1,138 @@
+"""The tables of a store in Postgres, and the migrations from older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_LOCK = 0x66736D61  # "fsma"; held while a schema is created or migrated
+
+# Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
+# due, or from which it will be; while it has a holder, the end of its lease; null: a post wakes it.  `until` is the end
+# of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append that
+# did so.  `unread` counts the posts, so that a rest and a post at the same time change the same row.  `instance` is the
+# session whose death ends the lease.
+#
+# No index has a column that an append without a rest changes, and the pages have room, so that such an append writes
+# no page of an index.  So `updated` is the time of the last rest, and `touched` that of the last entry.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE {s}.run (
+            key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            id text COLLATE "C" NOT NULL UNIQUE,
+            agent text COLLATE "C" NOT NULL,
+            header text NOT NULL,
+            n integer NOT NULL,
+            state text NOT NULL,
+            is_ended boolean NOT NULL,
+            due double precision,
+            wake double precision,
+            heeds text,
+            unread integer NOT NULL,
+            fence integer NOT NULL,
+            tries integer NOT NULL,
+            holder text NOT NULL,
+            instance integer NOT NULL,
+            since double precision NOT NULL,
+            until double precision,
+            given_back integer NOT NULL,
+            created double precision NOT NULL,
+            updated double precision NOT NULL,
+            touched double precision NOT NULL
+        ) WITH (fillfactor = 70)""",
+        "CREATE INDEX run_wake ON {s}.run (wake, key) WHERE wake IS NOT NULL",
+        "CREATE INDEX run_wake_of_agent ON {s}.run (agent, wake, key) WHERE wake IS NOT NULL",
+        "CREATE INDEX run_held ON {s}.run (instance) WHERE until IS NOT NULL",
+        "CREATE INDEX run_updated ON {s}.run (updated DESC, key DESC)",
+        "CREATE INDEX run_updated_of_agent ON {s}.run (agent, updated DESC, key DESC)",
+        "CREATE INDEX run_open ON {s}.run (agent, updated DESC, key DESC) WHERE NOT is_ended",
+        """CREATE TABLE {s}.entry (
+            run bigint NOT NULL,
+            n integer NOT NULL,
+            line text NOT NULL,
+            PRIMARY KEY (run, n)
+        )""",
+        """CREATE TABLE {s}.snapshot (
+            run bigint PRIMARY KEY,
+            n integer NOT NULL,
+            record bytea NOT NULL
+        )""",
+        """CREATE TABLE {s}.question (
+            run bigint NOT NULL,
+            key text COLLATE "C" NOT NULL,
+            kind text NOT NULL,
+            about text NOT NULL,
+            answers text NOT NULL,
+            answered_by text NOT NULL,
+            answered double precision,
+            PRIMARY KEY (run, key)
+        )""",
+        "CREATE INDEX question_open ON {s}.question (run) WHERE answered IS NULL",
+        """CREATE TABLE {s}.post (
+            id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            run bigint NOT NULL,
+            key text COLLATE "C" NOT NULL,
+            body text NOT NULL,
+            posted_by text NOT NULL,
+            posted double precision NOT NULL
+        )""",
+        "CREATE INDEX post_of_run ON {s}.post (run)",
+        """CREATE TABLE {s}.conversation (
+            name text COLLATE "C" PRIMARY KEY,
+            version integer NOT NULL,
+            run text NOT NULL
+        )""",
+    ),
+)
+
+
+def prepare(
+    connection: Connection[Any], schema: str, place: str, migrations: Sequence[Sequence[str]] = MIGRATIONS
+) -> None:
+    """Create the schema, or migrate it to the newest version; two OS processes may do so at once.
+
+    Args:
+        connection: A connection in a transaction.
+        schema: The name of the schema, which needs no quotes.
+        place: The name of the store, for errors.
+        migrations: The statements that lead to each version from the one before; the first from an empty schema.
+
+    Raises:
+        StoreError: The schema is of a newer version, or another program's.
+    """
+    version = _version(connection, schema)
+    if version != len(migrations):
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        version = _version(connection, schema)  # another OS process may have migrated it meanwhile
+    if version > len(migrations):
+        raise StoreError(
+            f"the store {place} has version {version}, and this release of fsm_agent supports versions up to"
+            f" {len(migrations)}: upgrade fsm_agent"
+        )
+    if not version:
+        taken = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'run'"
+        if connection.execute(taken, (schema,)).fetchone():
+            raise StoreError(f"{place} has tables of another program; a store needs a schema of its own: ?schema=…")
+        if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone():
+            connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"CREATE TABLE {schema}.fsm_agent_store (version integer NOT NULL)")
+        connection.execute(f"INSERT INTO {schema}.fsm_agent_store VALUES (0)")
+    for statements in migrations[version:]:
+        for statement in statements:
+            connection.execute(statement.replace("{s}", schema))
+    if version < len(migrations):
+        connection.execute(f"UPDATE {schema}.fsm_agent_store SET version = %s", (len(migrations),))
+
+
+def _version(connection: Connection[Any], schema: str) -> int:
+    """Return the version of a schema; 0: it has no store."""
+    there = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'fsm_agent_store'"
+    if not connection.execute(there, (schema,)).fetchone():
+        return 0
+    [version] = connection.execute(f"SELECT version FROM {schema}.fsm_agent_store").fetchone() or (0,)
+    return int(version)

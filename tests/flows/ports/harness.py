@@ -1,0 +1,122 @@
+"""What a port of a published graph has, and how its script is played over several OS processes.
+
+A port is a module `p<number>_<name>` with a `PORT`.  `test_ports` explores it, plays its days and draws it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from support.paths import ROOT
+
+from fsm_agent import Agent, Context
+from fsm_agent.flows import AwaitAnswer, Flow, FlowFailed, FlowSuspended
+from fsm_agent.testing import FakeClock, Script
+
+sys.path.append(str(ROOT / "examples"))  # a port may be a recipe
+
+DAY_S = 86_400.0
+RUN = "r"
+
+
+@dataclass(frozen=True)
+class Day:
+    """What happens to a run in one OS process.
+
+    Attributes:
+        at: Where the run stands at its end: the state that it waits in, or its end.
+        answers: What people and programs say, by state or by key.
+        models: What models say, by state.
+        after_s: How many seconds after the first day it begins.
+        shows: What the person is shown there; None: anything.
+    """
+
+    at: str
+    answers: Mapping[Any, Any] = field(default_factory=dict)
+    models: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
+    after_s: float = 0.0
+    shows: Any = None
+
+
+@dataclass(frozen=True)
+class Port:
+    """A published graph, written anew.
+
+    Attributes:
+        flow: The flow.
+        start: What it works on.
+        days: The script.
+        check: Asserts what its authors mean, of the data it ends with and of the lines that its functions logged.
+        gives: The answers of each state, for `explore`.
+        holds: What is true of state and data wherever it can be.
+        limit: How many configurations are looked at, of one whose data grow without a bound; None: of all.
+    """
+
+    flow: Flow[Any]
+    start: Any
+    days: Sequence[Day]
+    check: Callable[[Any, list[str]], None]
+    gives: Mapping[Any, Sequence[Any]]
+    holds: Callable[[str, Any], bool] | None = None
+    limit: int | None = None
+
+
+def port(name: str) -> Port:
+    made: Port = importlib.import_module(name).PORT
+    return made
+
+
+def agent(name: str, output: Any = str, **options: Any) -> Agent[Any, Any]:
+    return Agent("openai:gpt-5-mini", name=name, output=output, **options)
+
+
+def log(context: Context[str], line: str) -> str:
+    """Do what must be seen from outside, in whichever process."""
+    with open(context.deps, "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    return line
+
+
+def logged(folder: str) -> list[str]:
+    file = Path(folder, "log.txt")
+    return file.read_text("utf-8").splitlines() if file.exists() else []
+
+
+def play(name: str, number: int, folder: str, is_async: bool) -> str:
+    """Do what can be done on a day, and return where the run stands."""
+    made = port(name)
+    day = made.days[number]
+    clock = FakeClock(1_000_000_000.0 + day.after_s)
+    flow = replace(made.flow, store=f"{folder}/runs.db", world={"clock": clock})
+    scripts = {state: Script(*words) for state, words in day.models.items()}
+    options: dict[str, Any] = {"deps": f"{folder}/log.txt", "clients": scripts}
+    try:
+        if number == 0:
+            result = (
+                asyncio.run(flow.acall(made.start, run_id=RUN, **options))
+                if is_async
+                else flow.call(made.start, run_id=RUN, **options)
+            )
+        elif is_async:
+            result = asyncio.run(flow.aresume(RUN, day.answers, **options))
+        else:
+            result = flow.resume(RUN, day.answers, **options)
+    except FlowSuspended as waiting:
+        run = waiting.run
+        shown = [effect.shown for effect in run.effects if isinstance(effect, AwaitAnswer)]
+        assert day.shows in (None, *shown), f"day {number} shows {shown}"
+    except FlowFailed as failed:
+        run = failed.run
+    else:
+        run = result.run
+    for script in scripts.values():
+        script.assert_exhausted()
+    if number == len(made.days) - 1:
+        made.check(run.data, logged(folder))
+    return str(run.state)

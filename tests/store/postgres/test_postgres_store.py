@@ -1,0 +1,352 @@
+"""The store in Postgres: the conformance suite, and what that does not see: sessions, restarts, forks, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.postgres import NOT_HERE, PostgresServer, programs
+
+from fsm_agent import Agent, Approved, CallSuspended, Runs, function
+from fsm_agent.errors import UsageError
+from fsm_agent.machine.process import Question
+from fsm_agent.store import PostgresStore, Store, StoreError
+from fsm_agent.store.errors import LeaseLost, RunBusy
+from fsm_agent.store.postgres import schema as schema_module
+from fsm_agent.store.postgres.session import POLL_S
+from fsm_agent.store.store import Rest
+from fsm_agent.testing import Script, StoreConformance, call
+
+pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
+LONG_S = 600.0
+
+OTHER = """
+import sys, time
+from fsm_agent.store import PostgresStore
+store = PostgresStore(sys.argv[1])
+store.create("r", "header", agent="a")
+lease = store.claim("other", for_s=600, run="r")
+store.append(lease, 0, ["one"])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with closing(PostgresServer()) as server:
+        yield server
+
+
+def schema_of(folder: Path) -> str:
+    return "t" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
+
+
+class TestPostgresStore(StoreConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, server: PostgresServer) -> None:
+        self.server = server
+
+    def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return PostgresStore(self.server.url(schema_of(folder)), clock=clock)
+
+
+@pytest.fixture
+def url(server: PostgresServer, tmp_path: Path) -> str:
+    return server.url(schema_of(tmp_path))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(url)) as store:
+        yield store
+
+
+# Sessions
+
+
+def test_a_killed_process_frees_its_runs_within_two_seconds(store: PostgresStore, url: str):
+    """Its lease would last ten minutes; time, the server's and a waiting worker's, is real."""
+    store._session.instance()
+    held = subprocess.Popen([sys.executable, "-c", OTHER, url], stdout=subprocess.PIPE, text=True)
+    assert held.stdout is not None
+    assert held.stdout.readline() == "held\n"
+    assert store.claim("w", for_s=9) is None
+    with pytest.raises(RunBusy):
+        store.claim("w", for_s=9, run="r")
+    # A server that has just started gives sessions time to begin anew
+    time.sleep(max(0.0, 5.5 - _age_s(store)))
+    held.kill()
+    held.wait()
+    held.stdout.close()
+    began = time.monotonic()
+    lease = None
+    while lease is None and time.monotonic() - began < 10:
+        store.wait(5.0)
+        lease = store.claim("w", for_s=9)
+    assert lease is not None
+    assert (lease.run, lease.fence, lease.n) == ("r", 2, 1)
+    assert time.monotonic() - began < 2.0
+
+
+def _age_s(store: PostgresStore) -> float:
+    age = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
+    return float(store._do(lambda c: c.execute(age).fetchone()[0]))
+
+
+def test_a_stopped_process_keeps_its_runs_until_its_lease_ends_and_cannot_write_after(store: PostgresStore, url: str):
+    script = OTHER.replace("for_s=600", "for_s=1.5").replace(
+        "time.sleep(60)",
+        "time.sleep(0.1)\ntry:\n    store.append(lease, 1, ['two'])\nexcept Exception as error:\n"
+        "    print(type(error).__name__, flush=True)",
+    )
+    held = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
+    assert held.stdout is not None
+    assert held.stdout.readline() == "held\n"
+    held.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(RunBusy):
+            store.claim("w", for_s=LONG_S, run="r")
+        began, lease = time.monotonic(), None
+        while lease is None and time.monotonic() - began < 10:
+            store.wait(5.0)
+            lease = store.claim("w", for_s=LONG_S)
+        assert lease is not None
+    finally:
+        held.send_signal(signal.SIGCONT)
+    assert held.stdout.readline() == "LeaseLost\n"
+    held.kill()
+    held.wait()
+    held.stdout.close()
+    assert store.load("r").lines == ("one",)
+
+
+def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore, url: str):
+    assert store.claim("w", for_s=9) is None
+    store._session.wait(store._session.count(), POLL_S)  # it listens by now
+    assert store.claim("w", for_s=9) is None
+    with closing(PostgresStore(url)) as other:
+        began = time.monotonic()
+        other.create("r", "header", agent="a")
+        store.wait(30.0)
+    assert time.monotonic() - began < 5.0
+    assert store.claim("w", for_s=9) is not None
+
+
+# The server
+
+
+@pytest.mark.long
+def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
+    """Appends, submitted or not, reads and claims wait for it; nothing is written twice, nothing is lost."""
+    with closing(PostgresServer()) as server, closing(PostgresStore(server.url())) as store:
+        store.create("r", "header", agent="a")
+        lease = store.claim("w", for_s=LONG_S, run="r")
+        assert lease is not None
+        assert store.append(lease, 0, ["one"]) == 0
+        server.stop()
+        future = store.submit(lease, 1, ["two"])
+        assert not future.done()
+        server.start()
+        assert future.result(20) == 0
+        server.stop("fast")
+        server.start()
+        assert store.append(lease, 2, ["three"], Rest(state="S", due_s=0.0)) == 0
+        server.stop()
+        server.start()
+        assert store.load("r").lines == ("one", "two", "three")
+        server.stop()
+        server.start()
+        assert store.claim("w", for_s=9) is not None
+
+
+def test_a_server_that_stays_away_is_named_without_the_password(server: PostgresServer):
+    url = "postgresql://fsm:s3cret@127.0.0.1:1/work"
+    with pytest.raises(StoreError) as refused:
+        PostgresStore(url, patience_s=0.3)
+    text = f"{refused.value!r} {refused.value} {refused.value.__cause__!r}"
+    assert "127.0.0.1:1/work (schema fsm_agent)" in str(refused.value)
+    assert "s3cret" not in text
+    with closing(PostgresStore(server.url().replace("fsm@", "fsm:s3cret@"))) as store:
+        assert "s3cret" not in repr(store) + repr(vars(store)["_address"])
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:pa%ss@host/db", "postgresql://h/db?nonsense=1", "postgres://[x/db"])
+def test_an_address_that_cannot_be_read_is_not_quoted(url: str):
+    with pytest.raises(UsageError, match="postgresql://user@host/database") as refused:
+        PostgresStore(url)
+    assert "pa%ss" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
+@pytest.mark.parametrize("schema", ["", "Orders", "a-b", 'x"; DROP TABLE run; --', "a" * 60])
+def test_a_schema_is_a_plain_name(server: PostgresServer, schema: str):
+    with pytest.raises(UsageError, match="schema"):
+        PostgresStore(f"{server.url().partition('?')[0]}?schema={schema}")
+
+
+# Migrations
+
+
+def test_two_processes_may_create_a_schema_at_once(url: str):
+    script = "import sys; from fsm_agent.store import PostgresStore; PostgresStore(sys.argv[1]).close()"
+    both = [subprocess.Popen([sys.executable, "-c", script, url], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    for one in both:
+        _, errors = one.communicate(timeout=30)
+        assert (one.returncode, errors) == (0, "")
+
+
+def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store.create("r", "header", agent="a")
+    newer = (*schema_module.MIGRATIONS, ("ALTER TABLE {s}.run ADD COLUMN note text",))
+    monkeypatch.setattr(schema_module.prepare, "__defaults__", (newer,))
+    for _ in range(2):
+        with closing(PostgresStore(url)) as migrated:
+            assert migrated.load("r").header == "header"
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="has version 2, and this release of fsm_agent supports versions up to 1"):
+        PostgresStore(url)
+
+
+def test_tables_of_another_program_are_left_alone(server: PostgresServer, store: PostgresStore):
+    store._do(lambda c: c.execute("CREATE SCHEMA IF NOT EXISTS theirs"))
+    store._do(lambda c: c.execute("CREATE TABLE IF NOT EXISTS theirs.run (x int)"))
+    with pytest.raises(StoreError, match="tables of another program"):
+        PostgresStore(server.url("theirs"))
+
+
+# Forks, threads, asyncio
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are those of POSIX")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_both_sides_of_a_fork_use_it(store: PostgresStore):
+    store.create("r", "header", agent="a")
+    lease = store.claim("parent", for_s=LONG_S, run="r")
+    assert lease is not None
+    pid = os.fork()
+    if pid == 0:  # the child
+        try:
+            store.create("child", "header", agent="a")
+            mine = store.claim("child", for_s=LONG_S, run="child")
+            assert mine is not None
+            store.append(mine, 0, ["from the child"])
+            store.close()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert store.append(lease, 0, ["one"]) == 0
+    assert store.submit(lease, 1, ["two"]).result(20) == 0
+    assert store.load("child").lines == ("from the child",)
+    assert store.load("r").run.holder == "parent"
+
+
+def test_submitted_appends_of_many_runs_are_one_commit_and_refused_ones_refuse_themselves_alone(store: PostgresStore):
+    leases = []
+    for number in range(40):
+        store.create(f"r{number}", "header", agent="a")
+        leases.append(store.claim("w", for_s=LONG_S, run=f"r{number}"))
+    lost = leases[7]
+    assert lost is not None
+    store.append(lost, 0, [], Rest(state="S"))
+
+    async def at_once() -> list[object]:
+        futures = [asyncio.wrap_future(store.submit(lease, 0, ["one"])) for lease in leases if lease is not None]
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    outcomes = asyncio.run(at_once())
+    assert [n for n, outcome in enumerate(outcomes) if outcome != 0] == [7]
+    assert isinstance(outcomes[7], LeaseLost)
+
+
+# The same agent, with another address
+
+
+@function(needs_approval=True)
+def refund(order: str) -> str:
+    """Pay a customer back."""
+    return f"{order} is paid back"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_agent_needs_the_address_alone(url: str, is_async: bool):
+    shop = Agent(Script(call("refund", order="A-17"), "Done."), functions=[refund], name="shop", store=url)
+    with pytest.raises(CallSuspended):
+        _ = asyncio.run(shop.acall("Pay.", run_id="order")) if is_async else shop.call("Pay.", run_id="order")
+    runs = Runs(url)
+    [waiting] = runs.store.list(agent="shop", asked=True)
+    assert [question.key for question in waiting.waits] == ["ask:1.0"]
+    again = Agent(Script("Done."), functions=[refund], name="shop", store=runs)
+    answers = {"ask:1.0": Approved()}
+    result = asyncio.run(again.aresume("order", answers)) if is_async else again.resume("order", answers)
+    assert result.output == "Done."
+    assert shop.runs.replay("order", shop.definition()).record == result.record
+    runs.store.close()
+    shop.runs.store.close()
+
+
+class Counting:
+    """Work of a store that counts its statements."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+        self.statements = 0
+
+    def __call__(self, connection: Any) -> Any:
+        self._connection = connection
+        return self._work(self)
+
+    def execute(self, *statement: Any) -> Any:
+        self.statements += 1
+        return self._connection.execute(*statement)
+
+
+def test_the_statements_of_a_step_are_constant(store: PostgresStore):
+    """The clock, the lock, and one that writes the entry and the row of the run, however long the run is."""
+    store.create("r", "header", agent="a")
+    lease = store.claim("w", for_s=LONG_S, run="r")
+    assert lease is not None
+    counts = []
+    for n in (0, 1, 200):
+        if n == 200:
+            store.append(lease, 2, ["line"] * 198)
+        counting = Counting(store._append(lease, n, ["line"], None, (), None))
+        store._do(counting)
+        counts.append(counting.statements)
+    assert counts == [3, 3, 3]
+
+
+def test_questions_answered_here_are_asked_there(store: PostgresStore, url: str):
+    """Texts that Postgres cannot hold, zero characters, come back as they were."""
+    odd = "a\x00b\x1a0c\u2028\U0001f600"
+    store.create(odd, "header", agent=odd)
+    lease = store.claim(odd, for_s=LONG_S, run=odd)
+    assert lease is not None
+    store.append(lease, 0, [odd], Rest(state=odd, questions=(Question(odd, odd, odd, (odd,)),)))
+    with closing(PostgresStore(url)) as other:
+        other.post(odd, odd, odd, by=odd)
+        loaded = other.load(odd)
+        assert (loaded.lines, loaded.posts[0].body, loaded.run.state) == ((odd,), odd, odd)
+        assert other.list(agent=odd)[0].id == odd
+
+
+def test_the_command_line_takes_the_address(url: str, store: PostgresStore):
+    store.create("r", '{"version":1,"agent":"shop","definition":"","seed":{}}', agent="shop")
+    listed = subprocess.run(
+        [sys.executable, "-m", "fsm_agent", "runs", "list", "--store", url], capture_output=True, text=True, timeout=60
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert "shop" in listed.stdout
