@@ -6,6 +6,7 @@ import json
 import secrets
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from typing import Annotated, Any
@@ -34,6 +35,7 @@ from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.lifecycle.effects import AskApproval
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 
@@ -140,7 +142,7 @@ def answer(
     store: StorePath,
     flow: Named,
     run: Annotated[str, typer.Argument(autocompletion=completion.runs, help="The name of the run.")],
-    state: Annotated[str, typer.Argument(help="The state that asks, or the key of its question.")],
+    state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
@@ -148,20 +150,9 @@ def answer(
     """Answer a question of a run; its driver, now or later, continues with the answer."""
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        where = f"--run-id {shlex.quote(run)} {store_option(store)}"
-        waits = runs.store.load(run).run.waits
-        if gone := [
-            q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(found, q.key)[0]
-        ]:
-            right = f"an older version asked it, perhaps, and fsm-agent flows run {flow} {where} asks anew"
-            raise UsageError(f"{gone[0]!r} is asked by no state of the flow {found.name!r}: {right}")
-        key = option("state", _find_question, waits, state)
-        asking, _ = state_at(found, key)
-        if not isinstance(asking, WaitState):
-            right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
-            raise UsageError(f"{key!r} is asked by a function: {right} is right")
-        runs.answer(run, outcomes_of(found, {key: asking.answer_types.load(value)}, [key]), by=by)
-        screen.tell(f"to continue: fsm-agent flows run {flow} {where}")
+        again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)} {store_option(store)}"
+        runs.answer(run, _answers(replace(found, store=runs), run, state, value, again), by=by)
+        screen.tell(f"to continue: {again}")
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
@@ -215,6 +206,22 @@ def _row(flow: Flow[Any]) -> dict[str, Any]:
 def _waits(work: LiveState[Any, Any]) -> str:
     gives = f", gives {work.answer_types!r}" if work.answer_types.names else ""
     return f"{type(work).__name__.removesuffix('State').lower()}{gives}"
+
+
+def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> Mapping[str, Outcome]:
+    """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
+    if (early := flow.early.get(state)) is not None:
+        return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
+    waits = flow.runs.store.load(run).run.waits
+    if gone := [q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
+        right = f"an older version asked it, perhaps, and {again} asks anew"
+        raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
+    key = option("state", _find_question, waits, state)
+    asking, _ = state_at(flow, key)
+    if not isinstance(asking, WaitState):
+        right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
+        raise UsageError(f"{key!r} is asked by a function: {right} is right")
+    return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
 
 
 def _find_question(waits: Any, state: str) -> str:

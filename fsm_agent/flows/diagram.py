@@ -246,7 +246,8 @@ def _waits_for(state: State[Any]) -> Iterator[str]:
         yield f"role {state.agent}" if isinstance(state.agent, str) else f"agent {name}"
     elif (kind := _KINDS.get(type(state))) is not None:
         once = isinstance(state, FunctionState) and state.function.once
-        yield f"{kind}, once" if once else kind
+        early = isinstance(state, WaitState) and state.is_early
+        yield f"{kind}, once" if once else f"{kind}, also early" if early else kind
     if isinstance(state, LiveState) and state.is_timed:
         yield f"{_time(state)}{'' if state.restart else ', in all'}"
 

@@ -23,7 +23,7 @@ from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState
+from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState, WaitState
 from fsm_agent.flows.definition.table import (
     CANCELLED,
     EDITED,
@@ -146,6 +146,11 @@ class Flow(FlowVerbs[D], Generic[D]):
     def reactions(self) -> Mapping[tuple[str, str], str]:
         """The rules of the rows for a cancellation and for the deadline, by the names of state and trigger."""
         return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
+
+    @cached_property
+    def early(self) -> Mapping[str, WaitState[Any, Any]]:
+        """The states whose answers may come before they are entered, by their names."""
+        return {state.name: state for state in self.live if isinstance(state, WaitState) and state.is_early}
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:

@@ -9,10 +9,10 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState
+from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState, WaitState
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, shown
 
@@ -124,6 +124,10 @@ def outcomes_of(
     state: State[Any] | None
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
+        if made is not None and _may_come_early(whom):
+            key, outcome = _for_inbox(flow, made(), whom, value)
+            found[key] = outcome
+            continue
         if isinstance(whom, State):
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
@@ -136,6 +140,29 @@ def outcomes_of(
             state = state_at(flow, key)[0] if isinstance(key, str) else None
         found[keys.get(key, key)] = value if isinstance(value, Outcome) else _outcome(key, state, value)
     return found
+
+
+def _may_come_early(whom: Any) -> bool:
+    if isinstance(whom, WaitState):
+        return whom.is_early
+    return isinstance(whom, str) and prefix_of(whom) == INBOX
+
+
+def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
+    """Return the key of an inbox, and an answer for it as an outcome.
+
+    Raises:
+        OutcomeError: The run has no such inbox now, or several; or the inbox does not take the answer.
+    """
+    keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
+    if len(keys) != 1:
+        what = f"several inboxes, which take answers by key: {', '.join(keys)}" if keys else "no inbox"
+        raise OutcomeError(f"{whom!r} has {what} in {run}; a flow inside has one while it runs")
+    key: str = keys[0]
+    outcome = value if isinstance(value, Outcome) else _outcome(key, state_at(flow, key)[0], value)
+    process: Any = run.owner(key).process
+    process.check_unasked(key.rpartition(SEPARATOR)[2], outcome)
+    return key, outcome
 
 
 def _has_upgrades(flow: Flow[Any]) -> bool:

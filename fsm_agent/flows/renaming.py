@@ -12,6 +12,9 @@ from fsm_agent.mistakes import shown
 _OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
 _OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
 
+_BY_KEY = ("once", "children", "settled")  # parts of a record
+_BY_STATE = ("first_due_at_s", "inbox")
+
 
 def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Return an upgrade in which states have new names.
@@ -51,11 +54,8 @@ def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.P
         return f"{found[1]}{states[found[2]]}{found[3] or ''}"
 
     made = dict(record)
-    for part in ("once", "children", "settled"):
-        if part in made:
-            made[part] = {named(key): value for key, value in made[part].items()}
-    if "first_due_at_s" in made:
-        made["first_due_at_s"] = {states.get(name, name): due for name, due in made["first_due_at_s"].items()}
+    for parts, rename in ((_BY_KEY, named), (_BY_STATE, lambda name: states.get(name, name))):
+        made |= {part: {rename(key): value for key, value in made[part].items()} for part in parts if part in made}
     for key, child in made.get("children", {}).items():
         if "begun" in child and "flow" not in child:  # members, whose states are states of this flow
             made["children"][key] = _renamed(child, states, _OF_MEMBER)

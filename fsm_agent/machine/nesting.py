@@ -497,10 +497,19 @@ class Parent(Driven, ABC):
             self._read_effects()
         effect = self._own_wanted.get(self.slot(key))
         if effect is None or effect.key != key:
-            raise OutcomeError(self._unwanted_text(key))
+            self.check_unasked(key, outcome)
+            return
         if type(outcome) not in effect.outcomes:
             right = " or ".join([kind.__name__ for kind in effect.outcomes])
             raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
+
+    def check_unasked(self, key: str, outcome: Any) -> None:
+        """Refuse an outcome that no effect of the process itself asks for; a process may know some that it takes.
+
+        Raises:
+            OutcomeError: It does not take this one.
+        """
+        raise OutcomeError(self._unwanted_text(key))
 
     def _unwanted_text(self, key: str) -> str:
         keys = ", ".join([repr(effect.key) for effect in self.effects])

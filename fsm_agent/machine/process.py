@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.machine.journal import Journal
 
 SEPARATOR = "/"
+INBOX = "inbox"  # the prefix of keys of outcomes that may come before an effect asks for them
 
 
 def prefix_of(key: str) -> str:

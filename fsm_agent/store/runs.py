@@ -15,6 +15,7 @@ import msgspec
 from fsm_agent._internal.values import to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Outcome
+from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning
 from fsm_agent.store.claiming import Definition
@@ -62,6 +63,8 @@ class Runs(Forking):
     def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "", at_s: float | None = None) -> None:
         """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
 
+        A key such as ``inbox:review`` is that of a state of a flow whose answers may come before it asks.
+
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
@@ -86,7 +89,7 @@ class Runs(Forking):
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
-            self.store.post(run, key, body, by=by)
+            self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by)
         RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:

@@ -88,6 +88,17 @@ def flows(*words: str, code: int = 0) -> Any:
     return ended
 
 
+def test_an_answer_comes_before_its_state_is_entered(here: Path):
+    (here / "post.py").write_text(MODULE.replace("@wait(Approve, Change)", "@wait(Approve, Change, early=True)"))
+    flows("run", "post:letters", '{"about": "x"}', "--run-id", "l2", *STORE, code=3)
+    for answer in ('{"wish": "warmer"}', '{"wish": "colder"}', '{"by": "ann"}'):
+        flows("answer", "post:letters", "l2", "review", answer, *STORE)
+    wrong = flows("answer", "post:letters", "l2", "review", '{"nix": 1}', *STORE, code=1)
+    assert "JSON of Approve | Change would be right" in wrong.stderr
+    ended = flows("run", "post:letters", "--run-id", "l2", "--json", *STORE)
+    assert json.loads(ended.stdout.splitlines()[-1])["state"] == "sent"
+
+
 def test_the_list_names_states_and_what_each_waits_for():
     listed = flows("list", "post")
     assert listed.stdout.splitlines()[:4] == [

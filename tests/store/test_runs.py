@@ -721,7 +721,10 @@ def too_short(outcome: Outcome) -> Outcome:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda _: Runs(True), "store is True: the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
+        (
+            lambda _: Runs(True),
+            "store is True: the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs",
+        ),
         (lambda _: Runs(""), "store is ''"),
         (lambda _: Runs(LastingStore), "store is <class"),
         (lambda _: Runs("mysql://anna:secret@host/runs"), r"store is 'mysql://…'"),

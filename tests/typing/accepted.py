@@ -465,6 +465,14 @@ assert_type(members, GatherState[Draft, tuple[int, str, int, str, *tuple[Any, ..
 assert_type(race("first", counting, naming, counting, naming), GatherState[Draft, int | str])
 assert_type(race("first", counting, naming, counting, naming, counting), GatherState[Draft, Any])
 members.done(end("over"), do=lambda d, a: Draft(d.topic, a[1]))
+
+
+@wait(Draft, str, early=True, within_s=60)
+def early_wait(d: Draft) -> str:
+    return "?"
+
+
+assert_type(early_wait, WaitState[Draft, Draft | str])
 assert_type(gather("two", counting, naming, enough=1), GatherState[Draft, tuple[int | str, ...]])
 assert_type(gather("two", counting, naming, counting, enough=0.5), GatherState[Draft, tuple[int | str, ...]])
 assert_type(gather("two", counting, naming, counting, naming, naming, enough=2), GatherState[Draft, tuple[Any, ...]])

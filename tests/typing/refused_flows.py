@@ -103,6 +103,8 @@ good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyr
 call("role")  # mypy: call-overload; pyright: reportArgumentType
 call(chooses, whole=True)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 call(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
+wait(str, early="yes")  # mypy: call-overload; pyright: reportArgumentType
+call(bot, early=True)  # mypy: call-overload; pyright: reportCallIssue
 wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
 execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 gather("both", customer, sending, within_s=lambda t: t.due_s)  # mypy: attr-defined; pyright: reportAttributeAccessIssue

@@ -28,6 +28,7 @@ from fsm_agent.flows.definition.states import (
     PauseState,
     Row,
     State,
+    WaitState,
     event_name,
 )
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
@@ -175,9 +176,16 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     for member in state.members:
         _check_name(where, member)
         _check_work(where, member, agents)
-        if member.is_timed:
-            right = "within_s of the state around it, or a subflow as the member, would be right"
-            raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+        _check_member(here, member)
+
+
+def _check_member(here: str, member: LiveState[Any, Any]) -> None:
+    if member.is_timed:
+        right = "within_s of the state around it, or a subflow as the member, would be right"
+        raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+    if isinstance(member, WaitState) and member.is_early:
+        right = "a state of the flow itself, or a subflow as the member, would be right"
+        raise FlowError(f"{here}: the member {member.name} has early=True: {right}")
 
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:

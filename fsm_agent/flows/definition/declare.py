@@ -18,9 +18,11 @@ from fsm_agent.flows.definition.options import (
     PARALLEL,
     STATE_OPTIONS,
     TIME_OPTIONS,
+    WAIT_OPTIONS,
     ExecuteOptions,
     StateOptions,
     TimeOptions,
+    WaitOptions,
 )
 from fsm_agent.flows.definition.reactions import EVERY
 from fsm_agent.flows.definition.states import (
@@ -300,11 +302,11 @@ class _Waits(Generic[A]):
 
 
 @overload
-def wait(a1: type[A1], /, **options: Unpack[_Options]) -> _Waits[A1]: ...
+def wait(a1: type[A1], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1]: ...
 @overload
-def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[_Options]) -> _Waits[A1 | A2]: ...
+def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1 | A2]: ...
 @overload
-def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[_Options]) -> _Waits[A1 | A2 | A3]: ...
+def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1 | A2 | A3]: ...
 @overload
 def wait(
     a1: type[A1],
@@ -312,7 +314,7 @@ def wait(
     a3: type[A3],
     a4: type[A4],
     /,
-    **options: Unpack[_Options],
+    **options: Unpack[WaitOptions[Any]],
 ) -> _Waits[A1 | A2 | A3 | A4]: ...
 @overload
 def wait(
@@ -322,21 +324,23 @@ def wait(
     a4: type[A4],
     /,
     *more: type[Any],
-    **options: Unpack[_Options],
+    **options: Unpack[WaitOptions[Any]],
 ) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
 
     Args:
         types: The types of the answer.
-        options: See `StateOptions`.
+        options: See `WaitOptions`.
     """
     if len(types) == 1 and inspect.isfunction(types[0]):
         what = f"wait was given {shown(types[0])}"
         raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
     if not types:
         raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
-    return _Waits(types, _known("wait", options, STATE_OPTIONS))
+    early = options.get("early", False)
+    check("early of wait", early, isinstance(early, bool), "True or False", FlowError)
+    return _Waits(types, _known("wait", options, WAIT_OPTIONS))
 
 
 @overload

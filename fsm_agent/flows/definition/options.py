@@ -43,6 +43,17 @@ class StateOptions(TimeOptions[D], Generic[D], total=False):
     name: str | None
 
 
+class WaitOptions(StateOptions[D], Generic[D], total=False):
+    """The options of a state that waits for an answer.
+
+    Attributes:
+        early: Keep an answer that comes before the state is entered, and take it then, the oldest first; each is taken
+            once.  `FlowLimits.inbox` says how many a run keeps.
+    """
+
+    early: bool
+
+
 class ExecuteOptions(StateOptions[D], Generic[D], total=False):
     """The options of a function that acts: those of its state, and of its `Policy`."""
 
@@ -54,6 +65,6 @@ class ExecuteOptions(StateOptions[D], Generic[D], total=False):
     blocking: bool
 
 
-TIME_OPTIONS, STATE_OPTIONS, EXECUTE_OPTIONS = (
-    tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, ExecuteOptions)
+TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
+    tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, WaitOptions, ExecuteOptions)
 )

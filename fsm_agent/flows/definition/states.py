@@ -406,6 +406,7 @@ class WaitState(_Giving[D, A]):
         question: Returns what they are shown; pure.
         types: The types of the answer.
         name: By default that of ``question``.
+        early: Keep an answer that comes before the state is entered, and take it then.
         options: See `TimeOptions`.
     """
 
@@ -416,12 +417,14 @@ class WaitState(_Giving[D, A]):
         question: Callable[[D], Any],
         types: Sequence[Any],
         name: str | None = None,
+        early: bool = False,
         **options: Unpack[TimeOptions[D]],
     ) -> None:
         name = name or question.__name__
         answer_types = AnswerTypes(name, types, are_posted=True)
         super().__init__(name, answer_types, inspect.getdoc(question) or "", **options)
         self.question = question
+        self.is_early = early
 
 
 class PauseState(LiveState[D, None]):

@@ -26,6 +26,7 @@ CANCELLED = End("Cancelled", is_failure=True)
 EXPIRED = End("Expired", is_failure=True)
 RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
 EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
+KEPT = "kept"  # an answer that came early
 _NOTES = ("started", "interrupted", "run_again")
 
 
@@ -94,6 +95,8 @@ def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
             yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
     for state in flow.live:
         yield TableEntry(EDITED, state.name, state.name, None)
+        if flow.early:
+            yield TableEntry(KEPT, state.name, state.name, None)
         if isinstance(state, FunctionState) and state.function.once:
             for note in _NOTES:
                 yield TableEntry(note, state.name, state.name, None)

@@ -318,11 +318,20 @@ class FlowProcess(Parent):
                 found += [f"{name}{SEPARATOR}{key}" for key in cell.keys_of(state)]
         return found
 
+    def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
+        """Return the keys under which a state is given an answer whether it is waited for or not, here and inside."""
+        found: list[str] = []
+        for name in self.record.children:
+            cell = self._child_process(self.record, name)
+            if isinstance(cell, FlowProcess):
+                found += [f"{name}{SEPARATOR}{key}" for key in cell.inboxes_of(state)]
+        return found
+
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
         """Give the result of a state: a person's answer, or an operator's decision in place of any other.
 
         Args:
-            state: The state, here or in a flow inside.
+            state: The state, here or in a flow inside.  One with ``early=True`` need not be entered yet.
             value: What it gives; a `Failure`: it fails.
             at_s: When (Unix time); None: now.
 

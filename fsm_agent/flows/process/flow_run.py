@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
@@ -10,7 +11,7 @@ from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.reactions import STAYS, UNTIL_KNOWN
 from fsm_agent.flows.definition.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
-from fsm_agent.flows.definition.table import EDITED
+from fsm_agent.flows.definition.table import EDITED, KEPT
 from fsm_agent.flows.definition.times import due_at_s
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
 from fsm_agent.flows.process.document import document_of
@@ -24,12 +25,14 @@ from fsm_agent.flows.process.flow_process import (
     StateResult,
     child_of,
     in_doubt,
+    name_in,
 )
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Deadline, Inner, Owner
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner
 from fsm_agent.machine.signing import signed
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -220,20 +223,76 @@ class FlowRun(FlowProcess, Generic[D]):
         r: FlowRecord = record
         if type(outcome) is Edited:
             r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
-        trigger, answer, detail, state_result = self._read_outcome(key, outcome)
-        at_s = max(outcome.at_s, r.entered_at_s)
-        rule = self.rule_for(r, trigger) if trigger in ENDS else ""
-        moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
-        if trigger in NOTES:
-            noted = self.noted(moved, key, trigger)
-            return self._react(noted, at_s, steps) if trigger == "run_again" and noted.reaction is not None else noted
-        if rule in STAYS:
-            return moved
-        if key == "begin":
-            moved = moved.changed(id=outcome.id, started_at_s=at_s)
-        usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
-        entered = self._entered(moved, usage, at_s, detail, steps)
-        return entered if entered.reaction is None else self._react(entered, at_s, steps)
+        if self.flow.early and key.startswith(f"{INBOX}:"):
+            if (name := name_in(key)) != str(r.state):
+                return self._with_early(r, name, key, outcome, steps)
+            key = f"{AwaitAnswer.prefix}:{r.here}"
+        while True:
+            trigger, answer, detail, state_result = self._read_outcome(key, outcome)
+            at_s = max(outcome.at_s, r.entered_at_s)
+            rule = self.rule_for(r, trigger) if trigger in ENDS else ""
+            moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
+            if trigger in NOTES:
+                noted = self.noted(moved, key, trigger)
+                r = self._react(noted, at_s, steps) if trigger == "run_again" and noted.reaction is not None else noted
+            elif rule in STAYS:
+                r = moved
+            else:
+                if key == "begin":
+                    moved = moved.changed(id=outcome.id, started_at_s=at_s)
+                usage = r.total_usage if state_result is None else r.total_usage + state_result.usage
+                r = self._entered(moved, usage, at_s, detail, steps)
+                r = r if r.reaction is None else self._react(r, at_s, steps)
+            if not r.inbox or r.ending is not None or (name := str(r.state)) not in r.inbox:
+                return r
+            outcome, *later = r.inbox[name]  # the answer to what was asked by this step
+            key = f"{AwaitAnswer.prefix}:{r.here}"
+            rest = {other: answers for other, answers in r.inbox.items() if other != name}
+            r = r.changed(inbox={**rest, name: tuple(later)} if later else rest)
+
+    def _with_early(self, r: FlowRecord, name: str, key: str, outcome: Returned, steps: list[Event]) -> FlowRecord:
+        """Return the record with an answer that came before its state is entered."""
+        moved = self.take_row(r, KEPT, None, key, max(outcome.at_s, r.entered_at_s), steps)
+        inbox = {**r.inbox, name: (*r.inbox.get(name, ()), outcome)}
+        return moved.changed(inbox=inbox)  # type: ignore[no-any-return]
+
+    def check_unasked(self, key: str, outcome: Any) -> None:
+        """Refuse an outcome that nothing asks for, unless it is an answer that may come early."""
+        prefix, _, name = key.partition(":")
+        r, state = self.record, self.flow.early.get(name)
+        if prefix != INBOX or not r.trace:
+            super().check_unasked(key, outcome)
+        if state is None:
+            known = ", ".join(self.flow.early) or "none"
+            raise OutcomeError(f"{key!r}: {self} has no such state with early=True; those that it has: {known}")
+        if type(outcome) is not Returned or outcome.is_error:
+            raise OutcomeError(f"{type(outcome).__name__} is no answer for {key!r}: Returned(text=…) would be right")
+        state.answer_types.load(outcome.text)
+        kept = sum([len(answers) for answers in r.inbox.values()])
+        if kept >= r.limits.inbox and name != str(r.state):
+            raise OutcomeError(
+                f"{key!r}: {self} keeps {kept} early answers, which is limits.inbox, and takes no more of them"
+            )
+
+    def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
+        name, is_inside, _ = key.partition(SEPARATOR)
+        if is_inside:
+            return ((name,), {}) if record.trace is self.record.trace else None
+        return ((), {}) if record.inbox is not self.record.inbox and record.steps == self.record.steps else None
+
+    # Answers for its states
+
+    def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
+        found = super().inboxes_of(state)
+        if self.flow.early.get(state.name) is state and self.record.ending is None:
+            found.insert(0, f"{INBOX}:{state.name}")
+        return found
+
+    def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
+        found = super().keys_of(state)
+        if self.flow.early.get(state.name) is state and state.name != self.state and self.record.ending is None:
+            found.insert(0, f"{INBOX}:{state.name}")
+        return found
 
     # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.definition.reactions`
 

@@ -15,6 +15,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.lifecycle.record import OnceRun
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
@@ -26,10 +27,12 @@ class FlowLimits(Value, frozen=True, kw_only=True):
     """The budgets of a run of a flow."""
 
     steps: int = 1000  # states that are entered
+    inbox: int = 100  # answers that are kept because they came early
     deadline_s: float | None = None  # from its start
 
     def __post_init__(self) -> None:
-        check("limits.steps", self.steps, is_whole(self.steps, 1), "a whole number from 1 on")
+        for name in ("steps", "inbox"):
+            check(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
         check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None,")
         if self.deadline_s is not None:  # as JSON gives it back, so that a record is written as it was
@@ -104,6 +107,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; the package does not read it
     steps: int = 0  # states that were entered
     renamed: str = ""  # the present step's name in the older version of the flow from which the record was upgraded
+    inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
     due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: it was not kept yet
     first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same of states with restart=False, by name

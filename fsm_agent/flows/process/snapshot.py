@@ -85,6 +85,7 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
         )
     record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
     _check(flow, record, where, [*r.children])
+    _check_inbox(flow, record, where)
     state: Any = flow.states.get(r.state)
     children = {name: _child_record(state, data, bytes(raw), where) for name, raw in r.children.items()}
     return record.changed(children=children)
@@ -136,6 +137,21 @@ def _check(flow: Flow[Any], r: FlowRecord, where: str, children: list[str]) -> N
         problem = f"{r.state} is another kind of state by now"
     if problem:
         raise SnapshotError(f"{where} contradicts itself: {problem}")
+
+
+def _check_inbox(flow: Flow[Any], r: FlowRecord, where: str) -> None:
+    """Refuse answers that came early and that the flow cannot take any more."""
+    for name, answers in r.inbox.items():
+        if (state := flow.early.get(name)) is None:
+            right = "that state with early=True, or an upgrade without them, would be right"
+            raise SnapshotError(f"{where} keeps {len(answers)} early answer(s) for {name}: {right}")
+        if name == str(r.state):
+            raise SnapshotError(f"{where} contradicts itself: it waits for {name}, and keeps an early answer for it")
+        for answer in answers:
+            try:
+                state.answer_types.load(answer.text)
+            except OutcomeError as error:
+                raise SnapshotError(f"{where} keeps an early answer that cannot be read: {error}") from None
 
 
 def _hint(flow: Flow[Any], old: str, new: Any) -> str:

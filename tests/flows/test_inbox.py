@@ -1,0 +1,747 @@
+"""Is an answer that comes before it is waited for kept, and taken once, in its order, when the state is entered?"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from itertools import islice, permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from flow_runs import Driver, by_adrive, by_arun, by_drive, by_run
+
+from fsm_agent import Agent, CallSuspended, MemoryStore, SqliteStore
+from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
+from fsm_agent.flows import (
+    Failure,
+    Flow,
+    FlowError,
+    FlowFailed,
+    FlowLimits,
+    FlowSuspended,
+    each,
+    end,
+    execute,
+    gather,
+    into,
+    pause,
+    renamed,
+    subflow,
+    wait,
+)
+from fsm_agent.flows.definition.table import row_name
+from fsm_agent.flows.diagram import flow_diagram, run_diagram
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, FunctionFailed, Returned, Slept
+from fsm_agent.messages.event import Stepped
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.store import NotAsked, RunBusy
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import Script, explore
+from fsm_agent.testing import call as asks
+
+
+@dataclass(frozen=True)
+class Data:
+    got: tuple[int, ...] = ()
+    text: str = ""
+
+
+over, late = end("over"), end("late")
+
+
+def add(d: Data, n: int) -> Data:
+    return replace(d, got=(*d.got, n))
+
+
+def signal(number: int, **options: Any) -> Any:
+    return wait(int, name=f"signal{number}", early=True, **options)(lambda d: f"signal {number}?")
+
+
+@execute
+def prepare(d: Data) -> str:
+    return "ready"
+
+
+@execute
+def proceed(d: Data) -> str:
+    return "on"
+
+
+one, two, three = map(signal, (1, 2, 3))
+signals = Flow(
+    "signals", Data, start=prepare,
+    rows=[
+        prepare.done(one, do=into("text")),
+        one.done(proceed, do=add),
+        proceed.done(two),
+        two.done(three, do=add),
+        three.done(over, do=add),
+    ],
+)  # fmt: skip
+
+
+@wait(int, early=True)
+def more(d: Data) -> str:
+    return "More? 0 ends it."
+
+
+def is_over(d: Data, n: int) -> bool:
+    return n == 0
+
+
+def loop_of(**options: Any) -> Flow[Data]:
+    return Flow(
+        "loop", Data, start=prepare, rows=[prepare.done(more), more.done(over, when=is_over), more.done(more, do=add)],
+        **options,
+    )  # fmt: skip
+
+
+def begun(flow: Flow[Data], **options: Any) -> Any:
+    run = flow.seed(Data(), **options)
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    return run
+
+
+def work(run: Any) -> None:
+    """Do what is to be done, if there is anything."""
+    for effect in run.effects:
+        if effect.prefix == "run":
+            run.advance(effect.key, Returned(text='"ready"'))
+
+
+# What comes early is taken as if it had come in time
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_signals_in_any_order_before_and_while_they_are_waited_for(is_restored: bool) -> None:
+    """Await signals (Temporal): three signals come in any order, and are processed in one."""
+    stored = replace(signals, store=MemoryStore())
+    for order in permutations(["work", "work again", one, two, three]):
+        run = begun(signals if is_restored else stored)
+        for what in order:
+            if is_restored:
+                run = signals.restore(run.snapshot())
+            if isinstance(what, str):
+                work(run)
+            else:
+                run.give(what, int(what.name[-1]), at_s=7.0)
+        work(run)
+        work(run)
+        assert (run.state, run.data.got) == ("over", (1, 2, 3)), order
+        assert not run.record.inbox
+        if not is_restored:
+            again = signals.seed(Data())
+            for entry in run.journal.entries:
+                again.advance(entry.key, again.decode(entry.key, entry.outcome))
+            assert again.record == run.record
+            assert list(again.record.trace) == list(run.record.trace)
+
+
+def test_each_entry_of_a_state_takes_one_the_oldest_first() -> None:
+    run = begun(loop_of())
+    for n in (1, 2, 3):
+        run.give(more, n)
+    assert {name: [answer.text for answer in answers] for name, answers in run.record.inbox.items()} == {
+        "more": ["1", "2", "3"]
+    }
+    work(run)
+    assert (run.state, run.data.got, run.record.inbox) == ("more", (1, 2, 3), {})
+    run.give(more, 4)
+    assert run.data.got == (1, 2, 3, 4)
+    assert [effect.key for effect in run.effects] == ["answer:more#6"]
+
+
+def test_the_trace_shows_an_early_answer_when_it_comes_and_when_it_is_taken() -> None:
+    run = begun(loop_of())
+    run.give(more, 0, at_s=5.0)
+    (kept,) = run.steps
+    assert kept == Stepped("prepare", "kept", "prepare", "inbox:more", 5.0, "", "")
+    run.advance("run:prepare#1", Returned(text='"x"', at_s=6.0))
+    steps = [(step.source, step.trigger, step.to, step.key, step.at_s) for step in run.steps]
+    assert steps == [("prepare", "done", "more", "run:prepare#1", 6.0), ("more", "done", "over", "answer:more#2", 6.0)]
+    names = {row_name(step.source, step.trigger, step.to, step.guard) for step in run.record.trace}
+    assert names <= run.flow.row_names.keys()
+    assert flow_diagram(run.flow).nodes[1].note == ("somebody, also early",)
+    assert run_diagram(run).caption[0] == "ended in over after 3 states"
+
+
+def test_what_is_taken_at_once_is_bounded_by_the_states_of_a_run() -> None:
+    run = begun(loop_of(limits=FlowLimits(steps=5)))
+    for n in range(1, 10):
+        run.give(more, n)
+    work(run)
+    assert (run.state, run.data.got) == ("Failed", (1, 2, 3, 4))
+    assert len(run.record.inbox["more"]) == 5
+    with pytest.raises(FlowFailed, match="5 states were entered"):
+        run.result()
+
+
+def test_thousands_of_early_answers_are_taken_in_one_step() -> None:
+    run = begun(loop_of(limits=FlowLimits(steps=5000, inbox=3000)))
+    for n in range(3000):
+        run.give(more, n + 1)
+    work(run)
+    assert (run.state, run.data.got) == ("more", tuple(range(1, 3001)))
+
+
+def test_an_early_answer_is_there_before_the_time_of_its_state_begins() -> None:
+    nap, timed = pause("nap", 50), signal(1, within_s=10)
+    flow = Flow("f", Data, start=nap, rows=[nap.elapsed(timed), timed.done(over, do=add), timed.elapsed(late)])
+    run = begun(flow)
+    run.give(timed, 7, at_s=1.0)
+    run.advance("sleep:nap#1", Slept(at_s=50.0))
+    assert (run.state, run.data.got) == ("over", (7,))
+    other = begun(flow)
+    other.advance("sleep:nap#1", Slept(at_s=50.0))
+    other.advance("sleep:signal1#2", Slept(at_s=60.0))
+    assert other.state == "late"
+
+
+def test_an_early_answer_changes_nothing_of_what_runs() -> None:
+    """A driver need not read the effects of a thousand members again."""
+
+    @execute
+    def double(n: int) -> int:
+        return 2 * n
+
+    many = each("many", double, lambda d: range(1000), parallel=None)
+    flow = Flow("f", Data, start=many, rows=[many.done(one), one.done(over, do=add)])
+    run = begun(flow)
+    before = run.effects
+    run.give(one, 1)
+    assert run.change is not None
+    assert (run.change.gone, run.change.new) == ((), ())
+    assert run.effects == before
+
+
+def test_explore_walks_a_flow_with_an_inbox() -> None:
+    found = explore(signals, Data(), {prepare: ["a"], proceed: ["b"], one: [1], two: [2], three: [3]})
+    assert (found.missed, found.is_whole) == ((), True)
+
+
+# What is refused
+
+
+plain: Any = wait(int, name="plain")(lambda d: "?")
+mixed = Flow("mixed", Data, start=prepare, rows=[prepare.done(plain), plain.done(one), one.done(over)])
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "error", "words"),
+    [
+        ("inbox:plain", Returned(text="1"), OutcomeError, "'inbox:plain': .* has no such state with early=True"),
+        ("inbox:nowhere", Returned(text="1"), OutcomeError, "those that it has: signal1"),
+        ("answer:signal1", Returned(text="1"), OutcomeError, "nothing was asked under 'answer:signal1'"),
+        ("inbox:signal1", Returned(text='"one"'), OutcomeError, "signal1 was given"),
+        ("inbox:signal1", Returned(text="1", is_error=True), OutcomeError, "Returned is no answer for 'inbox:signal1'"),
+        ("inbox:signal1", FunctionFailed(text="no"), OutcomeError, "FunctionFailed is no answer for 'inbox:signal1'"),
+        ("inbox:signal1", Cancelled(), OutcomeError, "Cancelled is no answer for 'inbox:signal1'"),
+    ],
+)
+def test_what_no_state_will_take_is_refused_when_it_comes(key: str, outcome: Any, error: Any, words: str) -> None:
+    run = begun(mixed)
+    record = run.record
+    with pytest.raises(error, match=words):
+        run.advance(key, outcome)
+    assert run.record is record
+
+
+def test_a_state_without_an_inbox_takes_no_early_answer() -> None:
+    run = begun(mixed)
+    with pytest.raises(OutcomeError, match="<WaitState plain> cannot be given 1: it is not waited for"):
+        run.give(plain, 1)
+    with pytest.raises(OutcomeError, match="FunctionFailed is no answer"):
+        run.give(one, Failure("no"))
+
+
+def test_an_inbox_that_is_full_takes_no_more_until_there_is_room() -> None:
+    run = begun(loop_of(limits=FlowLimits(inbox=2)))
+    run.give(more, 1)
+    run.give(more, 2)
+    record = run.record
+    with pytest.raises(OutcomeError, match=r"'inbox:more': .* keeps 2 early answers, which is limits\.inbox"):
+        run.give(more, 3)
+    assert run.record is record
+    work(run)
+    run.give(more, 3)
+    assert run.data.got == (1, 2, 3)
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(UsageError, match=f"limits.inbox is {wrong!r}: a whole number from 1 on would be right"):
+            FlowLimits(inbox=wrong)  # type: ignore[arg-type]
+
+
+def test_before_a_run_begins_and_after_it_has_ended_nothing_is_kept() -> None:
+    run = signals.seed(Data())
+    with pytest.raises(OutcomeError, match="nothing was asked under 'inbox:signal1'"):
+        run.advance("inbox:signal1", Returned(text="1"))
+    run = begun(signals)
+    run.advance("", Cancelled())
+    with pytest.raises(IllegalTrigger, match="has ended"):
+        run.advance("inbox:signal1", Returned(text="1"))
+    with pytest.raises(OutcomeError, match="it is not waited for; waited for: nothing: it has ended"):
+        run.give(one, 1)
+
+
+def test_a_member_keeps_no_early_answers_and_the_option_is_true_or_false() -> None:
+    both = gather("both", one, two)
+    with pytest.raises(FlowError, match="both: the member signal1 has early=True: a state of the flow itself"):
+        Flow("f", Data, start=both, rows=[both.done(over)])
+    with pytest.raises(FlowError, match="early of wait is 1: True or False would be right"):
+        wait(int, early=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="wait has no argument 'earyl': did you mean 'early'"):
+        wait(int, earyl=True)  # type: ignore[call-overload]
+
+
+# Flows inside, and upgrades
+
+
+def test_a_flow_inside_has_an_inbox_while_it_runs() -> None:
+    inside = subflow("inside", signals, lambda d: d)
+    flow = Flow("outer", Data, start=plain, rows=[plain.done(inside), inside.done(over, do=lambda d, a: a)])
+    run = begun(flow)
+    with pytest.raises(OutcomeError, match="<WaitState signal1> cannot be given 1: it is not waited for"):
+        run.give(one, 1)
+    run.give(plain, 1)
+    run.give(one, 1)
+    run.advance("inside#2/inbox:signal2", Returned(text="2"))
+    assert run.steps[0].path == "inside#2"
+    run.give(three, 3)
+    run = flow.restore(run.snapshot())
+    for _ in range(2):
+        (effect,) = run.effects
+        run.advance(effect.key, Returned(text='"x"'))
+    assert (run.state, run.data.got) == ("over", (1, 2, 3))
+
+
+def test_two_flows_inside_have_an_inbox_each() -> None:
+    inside = subflow("inside", signals, lambda n: Data((n,)))
+    all_of_them = each("all_of_them", inside, lambda d: (10, 20))
+    flow = Flow("outer", Data, start=all_of_them, rows=[
+        all_of_them.done(over, do=lambda d, found: Data(tuple(n for one in found for n in one.got)))
+    ])  # fmt: skip
+    run = begun(flow)
+    with pytest.raises(OutcomeError, match="2 of them are waited for"):
+        run.give(one, 1)
+    for number in (0, 1):
+        for n in (3, 2, 1):
+            run.advance(f"all_of_them#1/{number}/inbox:signal{n}", Returned(text=str(n)))
+    while run.effects:
+        run.advance(run.effects[-1].key, Returned(text='"x"'))
+    assert run.data.got == (10, 1, 2, 3, 20, 1, 2, 3)
+
+
+def flow_named(name: str, early: bool = True, kind: type = int, **options: Any) -> Flow[Data]:
+    state: Any = wait(kind, name=name, early=early)(lambda d: "?")
+    done = state.done(over, do=(add if kind is int else None))
+    return Flow("f", Data, start=prepare, rows=[prepare.done(state), done], **options)
+
+
+def test_what_was_kept_survives_a_renamed_state() -> None:
+    run = begun(flow_named("person"))
+    run.advance("inbox:person", Returned(text="7", at_s=3.0))
+    newer = flow_named("customer", version=2, upgrades={1: renamed(person="customer")})
+    again = newer.restore(run.snapshot())
+    assert again.record.inbox == {"customer": (Returned(text="7", at_s=3.0),)}
+    work(again)
+    assert (again.state, again.data.got) == ("over", (7,))
+
+
+@pytest.mark.parametrize(
+    ("newer", "words"),
+    [
+        (flow_named("customer"), r"keeps 1 early answer\(s\) for person: that state with early=True, or an upgrade"),
+        (flow_named("person", early=False), r"keeps 1 early answer\(s\) for person: that state with early=True"),
+        (flow_named("person", kind=bool), "keeps an early answer that cannot be read: person was given"),
+    ],
+    ids=["no such state", "not early", "another type"],
+)
+def test_what_was_kept_and_cannot_be_taken_any_more_is_refused_by_name(newer: Flow[Data], words: str) -> None:
+    run = begun(flow_named("person"))
+    run.advance("inbox:person", Returned(text="7"))
+    with pytest.raises(SnapshotError, match=words):
+        newer.restore(run.snapshot())
+
+
+def test_a_record_without_an_inbox_is_written_as_before() -> None:
+    run = begun(signals)
+    assert "inbox" not in run.snapshot()
+    work(run)
+    run.record = run.record.changed(inbox={"signal1": (Returned(text="1"),)})
+    with pytest.raises(SnapshotError, match="it waits for signal1, and keeps an early answer for it"):
+        signals.restore(run.snapshot())
+
+
+# Drivers and stores
+
+
+@pytest.mark.parametrize("driven", [by_run, by_drive, by_arun, by_adrive])
+def test_an_answer_that_a_listener_gives_while_a_function_runs_is_taken(driven: Driver) -> None:
+    """The function that runs is not disturbed."""
+    ran: list[str] = []
+    run: Any = None
+
+    @execute
+    async def slow(d: Data) -> str:
+        ran.append("slow")
+        run.give(one, 1)
+        await asyncio.sleep(0.01)
+        return "x"
+
+    flow = Flow("f", Data, start=slow, rows=[slow.done(one), one.done(over, do=add)])
+    run = flow.seed(Data())
+    driven(flow, run)
+    assert (run.state, run.data.got, ran) == ("over", (1,), ["slow"])
+
+
+@dataclass(frozen=True)
+class Order:
+    """The state of an order: what was paid comes when it comes."""
+
+    name: str
+    paid: int = 0
+    checked: str = ""
+
+
+@execute(name="packing")
+def packing(d: Order, context: Any) -> str:
+    """Pack until a file says that it is done; note when it begins."""
+    folder = Path(context.deps)
+    with (folder / "packed.txt").open("a") as file:
+        file.write("packed\n")
+    for _ in range(2000):
+        if (folder / "go").exists():
+            return "packed"
+        threading.Event().wait(0.01)
+    raise TimeoutError("no one said go")
+
+
+@wait(str)
+def checking(d: Order) -> str:
+    return "All right?"
+
+
+@wait(int, early=True)
+def payment(d: Order) -> str:
+    return f"{d.name}, please pay."
+
+
+def is_part(d: Order, n: int) -> bool:
+    return d.paid + n < 100
+
+
+def pay(d: Order, n: int) -> Order:
+    return replace(d, paid=d.paid + n)
+
+
+orders = Flow(
+    "orders", Order, start=packing,
+    rows=[
+        packing.done(checking),
+        checking.done(payment, do=into("checked")),
+        payment.done(payment, when=is_part, do=pay),
+        payment.done(over, do=pay),
+    ],
+)  # fmt: skip
+
+
+def kept(folder: str, lease_s: float = 30.0) -> Flow[Order]:
+    store = Runs(SqliteStore(f"{folder}/runs.db"), lease_s=lease_s)
+    return replace(orders, store=store, world={"clock": SystemClock()})
+
+
+def do_leg(folder: str, answers: dict[str, Any], is_async: bool) -> tuple[str, Any]:
+    """Give answers to the stored run, and return where it stands."""
+    flow = kept(folder)
+    given = {orders.states.get(name, name): value for name, value in answers.items()}
+    try:
+        resumed = asyncio.run(flow.aresume("r", given, deps=folder)) if is_async else None
+        ended = resumed or flow.resume("r", given, deps=folder)
+    except FlowSuspended as waiting:
+        return waiting.run.state, waiting.run.data
+    return ended.state, ended.output
+
+
+def post(folder: str, amount: int, by: str) -> str:
+    """Post a payment to the run, which another process drives; return how that ended."""
+    flow = kept(folder)
+    try:
+        flow.resume("r", {payment: amount}, by=by, deps=folder)
+    except RunBusy:
+        return "busy"
+    except FlowSuspended:
+        return "suspended"
+    return "ended"
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Any:
+    """Another OS process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_payments_that_come_from_other_processes_before_they_are_asked_for(
+    elsewhere: ProcessPoolExecutor, tmp_path: Path, is_async: bool
+) -> None:
+    folder = str(tmp_path)
+    (tmp_path / "go").touch()
+    with pytest.raises(FlowSuspended):
+        kept(folder).call(Order("ann"), run_id="r", deps=folder)
+    first = elsewhere.submit(do_leg, folder, {"payment": 30}, is_async).result(60)
+    assert first == ("checking", Order("ann"))
+    assert do_leg(folder, {"payment": 40}, is_async) == ("checking", Order("ann"))
+    asked = elsewhere.submit(do_leg, folder, {"checking": "yes"}, is_async).result(60)
+    assert asked == ("payment", Order("ann", 70, "yes"))
+    assert do_leg(folder, {"inbox:payment": 50}, is_async) == ("over", Order("ann", 120, "yes"))
+    run = kept(folder).replay("r", deps=folder)
+    assert run.data == Order("ann", 120, "yes")
+    with pytest.raises(OutcomeError, match="<WaitState payment> has no inbox in the run 'r'"):
+        do_leg(folder, {"payment": 1}, is_async)
+    with pytest.raises(NotAsked, match="has ended"):
+        kept(folder).runs.answer("r", {"inbox:payment": Returned(text="1")})
+
+
+def test_payments_reach_a_run_that_another_process_drives(elsewhere: ProcessPoolExecutor, tmp_path: Path) -> None:
+    """It has never come to rest, so its store knows of no question."""
+    folder, found = str(tmp_path), list[Any]()
+
+    def call() -> None:
+        with pytest.raises(FlowSuspended) as waiting:
+            kept(folder, lease_s=0.6).call(Order("ann"), run_id="r", deps=folder)
+        found.append(waiting.value.run)
+
+    driver = threading.Thread(target=call)
+    driver.start()
+    wait_until(lambda: (tmp_path / "packed.txt").exists())
+    assert [elsewhere.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
+    flow = kept(folder)
+    definition = flow.definition(deps=folder)
+    wait_until(lambda: "payment" in (look := flow.runs.look_at("r", definition)).record.inbox and sum_of(look) == 30)
+    (tmp_path / "go").touch()
+    driver.join(60)
+    (run,) = found
+    assert (run.state, sum_of(run)) == ("checking", 30)
+    assert do_leg(folder, {"checking": "yes"}, False) == ("payment", Order("ann", 30, "yes"))
+    assert (tmp_path / "packed.txt").read_text() == "packed\n"
+
+
+def sum_of(run: Any) -> int:
+    return sum(int(answer.text) for answer in run.record.inbox["payment"])
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    raise TimeoutError
+
+
+asking_at_once = Flow("f", Data, start=more, rows=[more.done(over, when=is_over), more.done(more, do=add)])
+
+
+class Twice(MemoryStore):
+    """A store that delivers each post twice, as one may whose connection broke in between."""
+
+    def load(self, run: str, *, after: int | None = 0) -> Any:
+        loaded = super().load(run, after=after)
+        return loaded.changed(posts=loaded.posts * 2)
+
+
+def test_a_post_that_is_delivered_twice_counts_once() -> None:
+    flow = replace(asking_at_once, store=Twice())
+    with pytest.raises(FlowSuspended):
+        flow.call(Data(), run_id="r")
+    for n in (1, 2):
+        flow.runs.answer("r", {"inbox:more": Returned(text=str(n))})
+    with pytest.raises(FlowSuspended) as waiting:
+        flow.resume("r")
+    assert waiting.value.run.data.got == (1, 2)
+
+
+@pytest.mark.parametrize("events", range(1, 8))
+def test_a_driver_that_is_stopped_anywhere_takes_an_early_answer_once(events: int) -> None:
+    flow = replace(mixed_work, store=MemoryStore())
+    run = flow.seed(Data(), run_id="r")
+    with closing(flow.stream(run)) as driven:
+        for number, _ in enumerate(driven):
+            if number == 1:
+                flow.runs.answer("r", {"inbox:signal1": Returned(text="1"), "inbox:signal2": Returned(text="2")})
+            if number == events:
+                break
+    assert flow.resume("r").output.got == (1, 2)
+
+
+mixed_work = Flow(
+    "mixed work", Data, start=prepare,
+    rows=[prepare.done(one, do=into("text")), one.done(two, do=add), two.done(over, do=add)],
+)  # fmt: skip
+
+
+def test_two_answers_by_state_are_both_taken_whatever_is_asked_by_then() -> None:
+    """A question that is open would take one, and refuse the other."""
+    flow = replace(asking_at_once, store=MemoryStore())
+    with pytest.raises(FlowSuspended):
+        flow.call(Data(), run_id="r")
+    definition = flow.definition()
+    for n in (1, 2):
+        flow.runs.answer("r", flow.outcomes("r", {more: n}, definition))
+    assert flow.resume("r", {more: 0}).output.got == (1, 2)
+
+
+def test_an_answer_by_state_that_cannot_be_kept_is_refused_before_it_is_posted() -> None:
+    rows = [plain.done(more), *asking_at_once.rows]
+    flow = Flow("f", Data, start=plain, rows=rows, limits=FlowLimits(inbox=1), store=MemoryStore())
+    with pytest.raises(FlowSuspended):
+        flow.call(Data(), run_id="r")
+    with pytest.raises(OutcomeError, match="more was given 'x'"):
+        flow.resume("r", {more: "x"})
+    with pytest.raises(OutcomeError, match="more was given"):
+        flow.resume("r", {"inbox:more": Returned(text='"x"')})
+    with pytest.raises(OutcomeError, match=r"'inbox:plain': the run 'r' .* has no such state with early=True"):
+        flow.resume("r", {"inbox:plain": 1})
+    with pytest.raises(FlowSuspended):
+        flow.resume("r", {more: 1})
+    with pytest.raises(OutcomeError, match=r"keeps 1 early answers, which is limits\.inbox"):
+        flow.resume("r", {more: 2})
+    assert not flow.runs.store.load("r").posts
+    with pytest.raises(FlowSuspended) as waiting:
+        flow.resume("r", {plain: 1})
+    assert waiting.value.run.data.got == (1,)
+
+
+def empty() -> Data:
+    """Return nothing yet."""
+    return Data()
+
+
+def test_a_flow_that_is_a_function_of_an_agent_has_an_inbox_too() -> None:
+    inner = Flow("asking", Data, start=plain, rows=[plain.done(one), one.done(over, do=add)])
+    function = inner.as_function("ask", "Ask.", start=empty, returns=lambda d: str(d.got))
+    agent = Agent(Script(asks("ask"), "fine"), name="a", functions=[function], store=MemoryStore())
+    with pytest.raises(CallSuspended) as waiting:
+        agent.call("go", run_id="r")
+    path = waiting.value.call.effects[0].key.rpartition("/")[0]
+    with pytest.raises(CallSuspended):
+        agent.resume("r", {f"{path}/inbox:signal1": Returned(text="7")})
+    result = agent.resume("r", {f"{path}/answer:plain#1": Returned(text="1")})
+    assert result.output == "fine"
+    assert "(7,)" in str(result.dialog)
+
+
+# Random flows
+
+
+class RandomInboxes:
+    """A flow of functions and of waits with an inbox, what each function's time brings, and what comes of it.
+
+    Odd answers let a wait be entered again, an even one leaves it; what is over stays in the inbox.
+    """
+
+    def __init__(self, seed: int) -> None:
+        chance = Random(seed)
+        kinds = ["work", *chance.choices(["work", "wait"], k=chance.randint(1, 5)), "wait"]
+        self.states: list[Any] = [self.state(kind, f"{kind}{n}") for n, kind in enumerate(kinds)]
+        rows: list[Any] = []
+        self.plans: dict[str, list[tuple[Any, int]]] = {state.name: [] for state in self.states}
+        self.pieces = 1
+        self.got, self.left = list[int](), dict[str, list[str]]()
+        for n, (kind, state) in enumerate(zip(kinds, self.states, strict=True)):
+            to = self.states[n + 1] if n + 1 < len(kinds) else over
+            rows += [state.done(state, when=is_odd, do=add)] * (kind == "wait")
+            rows.append(state.done(to, do=add if kind == "wait" else None))
+            if kind == "wait":
+                self.plan(chance, n)
+        self.flow = Flow("random", Data, start=self.states[0], rows=rows)
+
+    def state(self, kind: str, name: str) -> Any:
+        if kind == "wait":
+            return wait(int, name=name, early=True)(lambda d: "?")
+        return execute(name=name, blocking=False)(prepare.function.call)  # type: ignore[arg-type]
+
+    def plan(self, chance: Random, n: int) -> None:
+        answers = [chance.randrange(1, 99, 2) for _ in range(chance.randint(0, 3))] + [2 * chance.randint(1, 9)]
+        names = [state.name for state in self.states[:n]]
+        places = sorted(chance.choices(names, k=len(answers)), key=names.index)
+        if chance.random() < 0.3:  # all of them, and more, before any is waited for
+            more = [chance.randint(1, 99) for _ in range(2)]
+            self.left[self.states[n].name] = list(map(str, more))
+            self.plans[names[0]] += [(self.states[n], answer) for answer in [*answers, *more]]
+        else:
+            for place, answer in zip(places, answers, strict=True):
+                self.plans[place].append((self.states[n], answer))
+        self.got += answers
+
+    def give_due(self, run: Any) -> None:
+        """Give what the states that were entered bring, once each."""
+        for state in [step.to for step in run.record.trace]:
+            while run.effects and (due := self.plans.get(str(state), [])):
+                run.give(*due.pop(0))
+
+
+def is_odd(d: Data, n: int) -> bool:
+    return n % 2 == 1
+
+
+def through_sync(made: RandomInboxes, run: Any) -> Any:
+    with suppress(FlowSuspended):
+        made.flow.run(run, lambda _: made.give_due(run))
+    return run
+
+
+def through_asyncio(made: RandomInboxes, run: Any) -> Any:
+    with suppress(FlowSuspended):
+        asyncio.run(made.flow.arun(run, lambda _: made.give_due(run)))
+    return run
+
+
+def through_stream(made: RandomInboxes, run: Any) -> Any:
+    for _ in made.flow.stream(run):
+        made.give_due(run)
+    return run
+
+
+def through_astream(made: RandomInboxes, run: Any) -> Any:
+    async def drive() -> None:
+        async for _ in made.flow.astream(run):
+            made.give_due(run)
+
+    asyncio.run(drive())
+    return run
+
+
+def through_pieces(made: RandomInboxes, run: Any) -> Any:
+    with closing(made.flow.stream(run)) as events:
+        for _ in islice(events, made.pieces):
+            made.give_due(run)
+    made.pieces += 1
+    return made.flow.restore(run.snapshot()) if run.journal is None else run
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("way", [through_sync, through_asyncio, through_stream, through_astream, through_pieces])
+def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any], is_stored: bool) -> None:
+    for seed in range(60):
+        made = RandomInboxes(seed)
+        if is_stored:
+            made.flow = replace(made.flow, store=MemoryStore())
+        run = made.flow.seed(Data(), run_id="r" if is_stored else None)
+        for _ in range(200):
+            if run.record.ending is not None:
+                break
+            run = way(made, run)
+            if run.record.ending is None:
+                made.give_due(run)
+        left = {name: [answer.text for answer in answers] for name, answers in run.record.inbox.items()}
+        assert (run.state, run.data.got, left) == ("over", tuple(made.got), made.left), seed
+        if is_stored:
+            made.flow.run(run)  # what was given after it had come to rest is not written yet
+            assert made.flow.replay("r").record == run.record
