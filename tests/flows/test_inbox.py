@@ -168,7 +168,7 @@ def test_the_trace_shows_an_early_answer_when_it_comes_and_when_it_is_taken() ->
     assert steps == [("prepare", "done", "more", "run:prepare#1", 6.0), ("more", "done", "over", "answer:more#2", 6.0)]
     names = {row_name(step.source, step.trigger, step.to, step.guard) for step in run.record.trace}
     assert names <= run.flow.row_names.keys()
-    assert flow_diagram(run.flow).nodes[1].note == ("somebody, also early",)
+    assert flow_diagram(run.flow).nodes[1].note == ("a person, also early",)
     assert run_diagram(run).caption[0] == "ended in over after 3 states"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import agent_calls as walks
-from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested
+from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
@@ -126,7 +126,7 @@ def test_a_copy_goes_on_from_its_entry_whatever_becomes_of_the_run(at: int, tmp_
     assert header_of(copy.header).changed(forked=None) == header_of(before.header)
     replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in copy.lines)
     other = clerk(agent.runs)
-    other.client._taken = replies
+    skip_replies(other.client, replies)
     told: dict[str, Any] = {}
     for _ in range(3):
         with suppress(CallSuspended):
@@ -146,7 +146,7 @@ def test_a_copy_can_be_answered_otherwise_than_its_run():
     agent.runs.fork("r1", len(loaded(agent.runs.store).lines), "r2")
     agent.resume("r1", answers(agent.runs, "r1"), by="ann")
     other = clerk(agent.runs)
-    other.client._taken = 4
+    skip_replies(other.client, 4)
     try:
         other.resume("r2")
     except CallSuspended:

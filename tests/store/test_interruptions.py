@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.kept_runs import LastingStore, answers, clerk, definition_of, lose
+from support.kept_runs import LastingStore, answers, clerk, definition_of, lose, skip_replies
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended
@@ -74,7 +74,7 @@ def next_holder(store: Store, effects: Effects) -> Agent[Any, Any]:
     """The same agent in another OS process, whose model has said what the journal holds."""
     agent = clerk(store, *effects.functions)
     replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in store.load("r1").lines)
-    agent.client._taken = replies
+    skip_replies(agent.client, replies)
     return agent
 
 

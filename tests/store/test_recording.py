@@ -23,6 +23,7 @@ from support.kept_runs import (
     definition_of,
     loaded,
     rested,
+    skip_replies,
     team_definition,
     team_header,
 )
@@ -144,7 +145,7 @@ class Person:
 def agent_of(seed: int, store: Any, limits: Limits, skip: int = 0) -> Agent[Any, Any]:
     rng = Random(seed)
     script = Script(*entries(rng))
-    script._taken = skip
+    skip_replies(script, skip)
     approve = Person(seed) if seed % 3 == 0 else None
     return Agent(
         script,

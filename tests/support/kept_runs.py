@@ -179,3 +179,9 @@ def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
 
 def team_header() -> str:
     return header_text(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
+
+
+def skip_replies(script: Any, count: int) -> None:
+    """Leave out the first replies of a script, for a run whose earlier driver has had them."""
+    for _ in range(count):
+        script._entries.popleft()
