@@ -116,6 +116,7 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
         run = waiting.run
         shown = [effect.shown for effect in run.effects if isinstance(effect, AwaitAnswer)]
         assert day.shows in (None, *shown), f"day {number} shows {shown}"
+        assert flow.at(RUN).data == run.data, "a query gives what the run has come to"
     except FlowFailed as failed:
         run = failed.run
     else:

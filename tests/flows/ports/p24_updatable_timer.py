@@ -1,7 +1,7 @@
 """Temporal, samples-python/updatable_timer (2025): a sleep until a moment, which a signal may change at any time.
 
 Its authors mean: it wakes at the moment that is known last, earlier or later than the first one; a moment that has
-passed wakes it at once; and a query tells the moment, as the question does here.
+passed wakes it at once; and a query tells the moment: `flow.at` here, which drives nothing.
 """
 
 from dataclasses import dataclass, replace
