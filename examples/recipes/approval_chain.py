@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context
-from fsm_agent.flows import AwaitAnswer, Flow, FlowSuspended, end, execute, failure, wait
+from fsm_agent.flows import AwaitAnswer, Flow, FlowSuspended, any_state, end, execute, failure, wait
 
 DAY_S = 24 * 3600.0
 
@@ -52,11 +52,11 @@ def paying(e: Expense, context: Context[None]) -> None:
     print(f"pay {e.amount} under {context.idempotency_key}")
 
 
-def needs_manager(e: Expense, a: Approve) -> bool:
+def needs_manager(e: Expense) -> bool:
     return e.amount > 1_000
 
 
-def needs_director(e: Expense, a: Approve) -> bool:
+def needs_director(e: Expense) -> bool:
     return e.amount > 10_000
 
 
@@ -83,7 +83,7 @@ approval_chain = Flow(
         manager.elapsed(director),
         director.done(paying, of=Approve, do=sign),
         director.elapsed(forgotten),
-        *[person.done(refused, of=Refuse, do=keep_refusal) for person in (lead, manager, director)],
+        *any_state(lead, manager, director).done(refused, of=Refuse, do=keep_refusal),
         paying.done(end("paid")),
     ],
     store="approvals.db",

@@ -6,7 +6,7 @@ Run it with ``python examples/recipes/polling.py``: a counter stands in for the 
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context
-from fsm_agent.flows import Flow, FlowLimits, end, execute, failure, pause
+from fsm_agent.flows import Flow, FlowLimits, end, execute, failure, into, pause
 
 LOOKS = 5
 
@@ -16,6 +16,7 @@ class Job:
     text: str
     id: str = ""
     looks: int = 0
+    look_after_s: float = 0.0
     result: str = ""
 
 
@@ -26,7 +27,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Running:
-    progress: float
+    retry_after_s: float  # as a server says
 
 
 @execute(once=True)
@@ -38,18 +39,22 @@ def submitting(j: Job, context: Context[int]) -> str:
 @execute
 def looking(j: Job, context: Context[int]) -> Ready | Running:
     """Stands for a request that looks at the job; it is ready after as many looks as ``deps`` says."""
-    return Ready(j.text.upper()) if j.looks + 1 >= context.deps else Running((j.looks + 1) / context.deps)
+    return Ready(j.text.upper()) if j.looks + 1 >= context.deps else Running(retry_after_s=0.02)
 
 
-napping = pause("napping", 0.02)
+def as_asked(j: Job) -> float:
+    return j.look_after_s
 
 
-def may_look(j: Job, a: Running) -> bool:
+napping = pause("napping", as_asked)
+
+
+def may_look(j: Job) -> bool:
     return j.looks + 1 < LOOKS
 
 
 def count(j: Job, a: Running) -> Job:
-    return replace(j, looks=j.looks + 1)
+    return replace(j, looks=j.looks + 1, look_after_s=a.retry_after_s)
 
 
 polling = Flow(
@@ -58,7 +63,7 @@ polling = Flow(
     start=submitting,
     limits=FlowLimits(deadline_s=3600),
     rows=[
-        submitting.done(looking, do=lambda j, id: replace(j, id=id)),
+        submitting.done(looking, do=into("id")),
         looking.done(end("ready"), of=Ready, do=lambda j, a: replace(j, result=a.result)),
         looking.done(napping, of=Running, when=may_look, do=count),
         looking.done(failure("given_up", f"not ready after {LOOKS} looks"), of=Running),

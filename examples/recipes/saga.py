@@ -1,4 +1,4 @@
-"""A saga: bookings one after the other; when one fails, all that may have been booked is undone, the last one first.
+"""A saga: bookings one after the other, and when one fails or the trip is cancelled, all of them are undone.
 
 Run it with ``python examples/recipes/saga.py``: its bookings are lines that it prints.
 """
@@ -6,7 +6,7 @@ Run it with ``python examples/recipes/saga.py``: its bookings are lines that it 
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context, Retries
-from fsm_agent.flows import Failure, Flow, each, end, execute, failure
+from fsm_agent.flows import Failure, Flow, any_state, cancelled, each, end, execute, failure
 
 STEPS = ("flight", "hotel", "payment")
 
@@ -71,7 +71,8 @@ saga = Flow(
         flight.done(hotel, do=keep),
         hotel.done(payment, do=keep),
         payment.done(end("booked"), do=keep),
-        *[booking.failed(undoing, do=note) for booking in (flight, hotel, payment)],
+        *any_state(flight, hotel, payment).failed(undoing, do=note),
+        cancelled(undoing, do=note),
         undoing.done(end("undone")),
         undoing.failed(failure("stuck", "a booking could not be undone")),
     ],

@@ -6,7 +6,7 @@ Run it with ``python examples/recipes/self_rag.py``: scripts stand in for the mo
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, call, each, end, execute, failure
+from fsm_agent.flows import Flow, call, each, end, execute, failure, into
 from fsm_agent.lifecycle import Request
 from fsm_agent.testing import Script
 
@@ -78,7 +78,7 @@ def keep_relevant(s: Search, grades: tuple[bool, ...]) -> Search:
     return replace(s, found=tuple(text for text, is_good in zip(s.found, grades, strict=True) if is_good))
 
 
-def may_rewrite(s: Search, answer: object) -> bool:
+def may_rewrite(s: Search) -> bool:
     return s.tries < TRIES
 
 
@@ -93,12 +93,12 @@ self_rag = Flow(
     Search,
     start=retrieving,
     rows=[
-        retrieving.done(grading, do=lambda s, found: replace(s, found=found)),
+        retrieving.done(grading, do=into("found")),
         grading.done(answering, when=any_relevant, do=keep_relevant),
         grading.done(rewriting, when=may_rewrite, do=count),
         grading.done(unknown),
-        rewriting.done(retrieving, do=lambda s, query: replace(s, query=query)),
-        answering.done(grounded, do=lambda s, text: replace(s, answer=text)),
+        rewriting.done(retrieving, do=into("query")),
+        answering.done(grounded, do=into("answer")),
         grounded.done(useful, of=True),
         grounded.done(answering, of=False, when=may_rewrite, do=count),
         grounded.done(unknown, of=False),

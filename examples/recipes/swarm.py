@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from fsm_agent import Agent, CallResult, Dialog, function
-from fsm_agent.flows import Flow, FlowSuspended, call, end, wait
+from fsm_agent.flows import Flow, FlowSuspended, call, end, into, wait
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
@@ -86,7 +86,7 @@ swarm = Flow(
         speaking.done(user, of=Reply, do=keep_reply),
         speaking.done(speaking, of=Handover, do=hand_over),
         user.done(end("over"), when=is_bye),
-        user.done(speaking, do=lambda c, said: replace(c, said=said)),
+        user.done(speaking, do=into("said")),
     ],
 )
 

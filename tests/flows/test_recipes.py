@@ -5,18 +5,21 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recipe_pages as pages
 from recipes import approval_chain as chain
-from recipes import polling, saga, supervisor
+from recipes import polling, quorum, reminder, saga, supervisor
 from support.paths import ROOT
 
+from fsm_agent import ProviderError, SqliteStore
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended
 from fsm_agent.messages.event import Stepped
-from fsm_agent.testing import FakeClock, explore
+from fsm_agent.store.runs import Runs
+from fsm_agent.testing import FakeClock, Script, explore
 
 everyone = pytest.mark.parametrize("name", pages.NAMES)
 
@@ -90,6 +93,20 @@ class TestSaga:
         assert flow.call(saga.Trip("Rome"), run_id="r", deps="payment").state == "undone"
         assert capsys.readouterr().out.split() == ["undo", "payment", "undo", "hotel", "undo", "flight"]
 
+    def test_a_cancellation_undoes_what_was_booked(self, capsys: pytest.CaptureFixture[str]) -> None:
+        run = saga.saga.seed(saga.Trip("Rome"), deps="nothing")
+
+        def cancel(event: Any) -> None:
+            if isinstance(event, Stepped) and event.to == "hotel":
+                run.cancel("he is ill")
+
+        result = saga.saga.run(run, cancel)
+        assert (result.state, result.output.problem) == ("undone", "he is ill")
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == "book flight"
+        assert said[-1] == "undo flight"
+        assert "book payment" not in said
+
 
 class TestPolling:
     def test_it_looks_again_until_the_job_is_ready(self) -> None:
@@ -97,6 +114,14 @@ class TestPolling:
         result = polling.polling.call(polling.Job("text"), deps=4)
         assert (result.state, result.output.result, result.output.looks) == ("ready", "TEXT", 3)
         assert time.monotonic() - began >= 3 * 0.02
+
+    def test_it_naps_as_long_as_the_server_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = FakeClock()
+        began = clock.now()
+        waits, running = iter([5.0, 60.0]), polling.Running
+        monkeypatch.setattr(polling, "Running", lambda retry_after_s: running(next(waits)))
+        assert replace(polling.polling, world={"clock": clock}).call(polling.Job("text"), deps=3).state == "ready"
+        assert clock.now() - began == 65
 
     def test_it_gives_up_after_some_looks_and_at_the_deadline(self) -> None:
         with pytest.raises(FlowFailed, match="not ready after 5 looks"):
@@ -136,12 +161,92 @@ class TestApprovalChain:
         assert asked == ["lead", "manager", "director"]
 
 
+class TestQuorum:
+    @pytest.mark.parametrize(
+        ("votes", "state"),
+        [(["safe", "safe", "down"], "published"), (["down", "unsafe", "unsafe"], "withheld")],
+    )
+    def test_two_that_agree_need_no_judge(self, votes: list[str], state: str) -> None:
+        result = quorum.quorum.call(quorum.Post("Cats can fly."), clients=self.models(votes))
+        assert result.state == state
+        assert [vote.value for vote in result.output.votes] == [vote for vote in votes if vote != "down"]
+
+    @pytest.mark.parametrize(
+        ("votes", "kept"), [(["safe", "down", "unsafe"], ["safe", "unsafe"]), (["safe", "down", "down"], [])]
+    )
+    def test_the_judge_decides_where_they_differ_or_are_too_few(self, votes: list[str], kept: list[str]) -> None:
+        models = {**self.models(votes), quorum.judging: Script('"safe"')}
+        result = quorum.quorum.call(quorum.Post("Cats can fly."), clients=models)
+        assert (result.state, [vote.value for vote in result.output.votes]) == ("published", kept)
+        models[quorum.judging].assert_exhausted()
+
+    def models(self, votes: list[str]) -> dict[Any, Script]:
+        members = (quorum.first, quorum.second, quorum.third)
+        said = [ProviderError("it is down") if vote == "down" else f'"{vote}"' for vote in votes]
+        return {member: Script(word) for member, word in zip(members, said, strict=True)}
+
+
+class TestReminder:
+    def test_it_reminds_three_times_and_waits_after_each(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(reminder, "WEEK", timedelta(seconds=0.05))
+        began = time.monotonic()
+        result = self.flow(tmp_path, patience_s=60).call(self.invoice(timedelta(seconds=0.1)))
+        assert time.monotonic() - began >= 0.1 + 3 * 0.05
+        assert (result.state, result.output.reminders) == ("handed_over", 3)
+        assert capsys.readouterr().out.splitlines() == ["remind ann of 80"] * 3
+
+    def test_one_that_was_down_for_weeks_reminds_once(self, tmp_path: Path) -> None:
+        with pytest.raises(FlowSuspended) as waiting:
+            self.flow(tmp_path).call(self.invoice(-timedelta(weeks=10)))
+        assert waiting.value.run.data.reminders == 1
+
+    def test_a_part_of_the_sum_does_not_prolong_the_wait(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        flow, invoice = self.flow(tmp_path), self.invoice(timedelta(seconds=0.6))
+        with pytest.raises(FlowSuspended):
+            flow.call(invoice, run_id="r")
+        time.sleep(0.3)
+        with pytest.raises(FlowSuspended) as waiting:
+            flow.resume("r", {reminder.payment: 30})
+        assert (waiting.value.run.data.patient_until, capsys.readouterr().out) == (invoice.patient_until, "")
+        time.sleep((invoice.patient_until - datetime.now(UTC)).total_seconds())
+        with pytest.raises(FlowSuspended) as waiting:
+            flow.resume("r", {})
+        assert (waiting.value.run.data.reminders, capsys.readouterr().out) == (1, "remind ann of 50\n")
+        assert flow.resume("r", {reminder.payment: 50}).state == "paid"
+
+    def flow(self, folder: Path, patience_s: float = 0) -> Flow[reminder.Invoice]:
+        store = Runs(SqliteStore(folder / "runs.db"), patience_s=patience_s)
+        return replace(reminder.reminder, store=store)
+
+    def invoice(self, due_in: timedelta) -> reminder.Invoice:
+        return reminder.Invoice("ann", 80, datetime.now(UTC) + due_in)
+
+
 EITHER = [chain.Approve("a"), chain.Refuse("b", "c")]
+VOTES = tuple(quorum.Verdict)
+DUE = datetime(2026, 12, 1, tzinfo=UTC)
 EXPLORED: list[tuple[Flow[Any], Any, dict[Any, Any]]] = [
     (
         saga.saga,
         saga.Trip("Rome"),
         {saga.flight: ["flight"], saga.hotel: ["hotel"], saga.payment: ["payment"], saga.undoing: [(None,)]},
+    ),
+    (
+        quorum.quorum,
+        quorum.Post("Cats can fly."),
+        {
+            quorum.voting: [VOTES[:1] * 2, VOTES[1:] * 2, VOTES],
+            quorum.judging: [*quorum.Verdict],
+        },
+    ),
+    (
+        reminder.reminder,
+        reminder.Invoice("ann", 80, DUE),
+        {reminder.payment: [30, 80], reminder.overdue: [True, False], reminder.reminding: [DUE]},
     ),
     (
         polling.polling,

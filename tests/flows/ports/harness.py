@@ -21,6 +21,7 @@ from fsm_agent.testing import FakeClock, Script
 
 sys.path.append(str(ROOT / "examples"))  # a port may be a recipe
 
+START_S = 1_000_000_000.0  # the first day
 DAY_S = 86_400.0
 RUN = "r"
 
@@ -35,6 +36,7 @@ class Day:
         models: What models say, by state.
         after_s: How many seconds after the first day it begins.
         shows: What the person is shown there; None: anything.
+        is_cancelled: The run is cancelled before it is driven.
     """
 
     at: str
@@ -42,6 +44,7 @@ class Day:
     models: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
     after_s: float = 0.0
     shows: Any = None
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,12 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
     """Do what can be done on a day, and return where the run stands."""
     made = port(name)
     day = made.days[number]
-    clock = FakeClock(1_000_000_000.0 + day.after_s)
+    clock = FakeClock(START_S + day.after_s)
     flow = replace(made.flow, store=f"{folder}/runs.db", world={"clock": clock})
     scripts = {state: Script(*words) for state, words in day.models.items()}
     options: dict[str, Any] = {"deps": f"{folder}/log.txt", "clients": scripts}
+    if day.is_cancelled:
+        flow.runs.cancel(RUN, "no longer wanted", by="ann")
     try:
         if number == 0:
             result = (
@@ -111,6 +116,7 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
         run = waiting.run
         shown = [effect.shown for effect in run.effects if isinstance(effect, AwaitAnswer)]
         assert day.shows in (None, *shown), f"day {number} shows {shown}"
+        assert flow.at(RUN).data == run.data, "a query gives what the run has come to"
     except FlowFailed as failed:
         run = failed.run
     else:

@@ -1,0 +1,89 @@
+"""A quorum: three models are asked at once, two answers are enough, and a larger one decides where they differ.
+
+Run it with ``python examples/recipes/quorum.py``: scripts stand in for the models.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fsm_agent import Agent, ProviderError
+from fsm_agent.flows import Flow, call, end, gather, into
+from fsm_agent.testing import Script
+
+
+class Verdict(Enum):
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True)
+class Post:
+    text: str
+    votes: tuple[Verdict, ...] = ()
+
+
+@call(Agent("openai:gpt-5-mini", name="first", output=Verdict))
+def first(p: Post) -> str:
+    return f"Is this safe to publish? {p.text}"
+
+
+@call(Agent("anthropic:claude-haiku-4-5", name="second", output=Verdict))
+def second(p: Post) -> str:
+    return f"Is this safe to publish? {p.text}"
+
+
+@call(Agent("gemini:gemini-2.5-flash", name="third", output=Verdict))
+def third(p: Post) -> str:
+    return f"Is this safe to publish? {p.text}"
+
+
+voting = gather("voting", first, second, third, enough=2, within_s=30)
+
+
+@call(Agent("openai:gpt-5", name="judge", output=Verdict))
+def judging(p: Post) -> str:
+    return f"Is this safe to publish? {p.text} Two smaller models said: {p.votes or 'nothing'}"
+
+
+def are_safe(p: Post, votes: tuple[Verdict, ...]) -> bool:
+    return set(votes) == {Verdict.SAFE}
+
+
+def are_unsafe(p: Post, votes: tuple[Verdict, ...]) -> bool:
+    return set(votes) == {Verdict.UNSAFE}
+
+
+published, withheld = end("published"), end("withheld")
+
+quorum = Flow(
+    "quorum",
+    Post,
+    start=voting,
+    rows=[
+        voting.done(published, when=are_safe, do=into("votes")),
+        voting.done(withheld, when=are_unsafe, do=into("votes")),
+        voting.done(judging, do=into("votes")),
+        voting.failed(judging),
+        voting.elapsed(judging),
+        judging.done(published, of=Verdict.SAFE),
+        judging.done(withheld, of=Verdict.UNSAFE),
+        judging.failed(withheld),
+    ],
+)
+
+
+def main() -> None:
+    models = {
+        first: Script('"safe"'),
+        second: Script(ProviderError("it is down")),
+        third: Script('"unsafe"'),
+        judging: Script('"safe"'),
+    }
+    result = quorum.call(Post("Cats can fly."), clients=models)
+    print(f"{result.state}: {', '.join(vote.value for vote in result.output.votes)}")
+    for step in result.trace:
+        print(f"{step.source} --{step.trigger}--> {step.to}")
+
+
+if __name__ == "__main__":
+    main()
