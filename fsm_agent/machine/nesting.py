@@ -490,7 +490,12 @@ class Parent(Driven, ABC):
 
     def _remove_child(self, record: Any, name: str) -> Any:
         self._children.pop(name, None)
-        return record.changed(children=without(record.children, name))
+        children = record.children
+        if type(children) is dict:
+            children = dict(children)
+            del children[name]
+            return record.changed(children=children)
+        return record.changed(children=without(children, name))
 
     def _check(self, key: str, outcome: Any) -> None:
         if self._cached_for is not self.record:
