@@ -76,7 +76,8 @@ def test_explore_finds_no_way_to_undo_twice_or_what_was_not_done() -> None:
 def test_killed_anywhere_in_its_compensation_it_undoes_each_step_once(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    here = Path(__file__)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, here.parents[:3])))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([worker.__name__])
 
