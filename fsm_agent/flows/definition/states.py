@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")  # the data of a flow
 A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
-ENDS = ("expired", "cancelled")  # triggers of the whole run; it goes on if a row takes one, and that once
+ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
 FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.definition.reactions`
 _ROWS = ("done", "failed", "elapsed", *ENDS)  # methods that make rows
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
@@ -150,14 +150,14 @@ class LiveState(State[D], Generic[D, A]):
         return Row(self, "elapsed", to, None, do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``: the run goes on, without it.
+        """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``: the run continues without one.
 
         The action is given a `Failure` of the reason "expired".
         """
         return Row(self, "expired", to, None, do, rule=FIRST_TIME)
 
     def cancelled(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for a cancellation of the run: it goes on, and a second one ends it in `Cancelled`.
+        """Return a row for a cancellation of the run: it continues, and a second one ends it in `Cancelled`.
 
         The action is given a `Failure` of the reason "cancelled", with what the canceller said as its detail.
         """

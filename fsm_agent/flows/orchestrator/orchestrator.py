@@ -60,7 +60,7 @@ class Orchestrator(FlowVerbs[Job]):
         agents: Who does the steps, each with a name of its own: `Agent`s and `AgentBase`s; functions of the task, plain
             or coroutine functions; a `Function` of one text, as ``flow.as_function(…)`` makes of a flow; objects with
             an ``expertise`` and ``execute(task)``.
-        blueprint: A guide for whoever plans, as a text or `Blueprint`.
+        blueprint: A guide for the planner, as a text or `Blueprint`.
         strategy: A strategy in place of one that a model makes.
         config: The limits.
         planner: Makes strategies and decisions; by default an agent of the first model in the team.
