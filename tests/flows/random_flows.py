@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Any
@@ -124,7 +124,7 @@ def soon_s(log: Log) -> float:
 
 
 def far_off(log: Log) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=FAR_S)
+    return datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def long_ago(log: Log) -> datetime:
@@ -149,18 +149,23 @@ FAR: list[dict[str, Any]] = [
 class RandomFlows:
     """What draws the flow of a seed.
 
+    Args:
+        seed: The seed.
+        are_cancelled: Some flows are cancelled in a state of theirs, and need `cancel`.
+
     Attributes:
         cancel: Cancels the run that is driven, or None if the flow has no state that does it.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, are_cancelled: bool = True) -> None:
         self._chance = Random(seed)
+        self._are_cancelled = are_cancelled
         self._names = 0
         self.cancel: Callable[[], None] | None = None
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
         """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes."""
-        if self._chance.random() < 0.3:
+        if self._are_cancelled and self._chance.random() < 0.3:
             return self._cancelled_flow()
         flow, event, entries, least_s = self._sequence(depth=2)
         if event == "never":

@@ -54,7 +54,7 @@ def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> l
 
 def forks_of(seed: int, store: Any = None) -> list[str]:
     """Run the flow of a seed, and fork it at every step; return what is wrong with the forks."""
-    made, state, entries, _ = RandomFlows(seed).flow()
+    made, state, entries, _ = RandomFlows(seed, are_cancelled=False).flow()
     flow = replace(made, store=store or MemoryStore())
     with suppress(FlowFailed):
         flow.call(Log(), run_id="one")

@@ -94,7 +94,7 @@ class Members(FlowProcess):
         assert r.ending is not None
         if r.ending.is_failure:
             where = r.ending.where
-            data = self._loaded(where).data if where else None
+            data = self._loaded(where).data if where in r.settled else None
             return StateResult("failed", Failure(r.ending.state, r.ending.detail, where, data), 0.0)
         names = [name for name, _, _ in self.members]
         if state.enough is not None:
