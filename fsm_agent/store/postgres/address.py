@@ -26,11 +26,13 @@ class Address(NamedTuple):
     Attributes:
         conninfo: What libpq is told; it may hold a password.
         schema: The schema of the tables.
+        is_pooled: A pooler of transactions stands between, so that no session can be had.
         name: For messages and logs: host, port, database and schema.
     """
 
     conninfo: str
     schema: str
+    is_pooled: bool
     name: str
 
     def __repr__(self) -> str:
@@ -40,26 +42,30 @@ class Address(NamedTuple):
 def address_of(url: str) -> Address:
     """Return the address that a URL names.
 
-    ``postgresql://host/db?schema=orders`` has its tables in the schema "orders", by default in "fsm_agent".  All else
-    is libpq's: ``sslmode=verify-full``, ``service=``, a password file, ``PGPASSWORD``.
+    ``postgresql://host/db?schema=orders`` has its tables in the schema "orders", by default in "fsm_agent".  With
+    ``pooled=yes``, a pooler of transactions may stand between.  All else is libpq's: ``sslmode=verify-full``,
+    ``service=``, a password file, ``PGPASSWORD``.
 
     Raises:
-        UsageError: libpq cannot read the URL, or the schema is not a plain name.  The URL is not quoted, as it may hold
-            a password.
+        UsageError: libpq cannot read the URL, the schema is not a plain name, or ``pooled`` is another word.  The URL
+            is not quoted, as it may hold a password.
     """
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
-        schemas = [value for name, value in options if name == "schema"]
-        rest = [(name, value) for name, value in options if name != "schema"]
+        ours = {name: value for name, value in options if name in ("schema", "pooled")}
+        rest = [(name, value) for name, value in options if name not in ours]
         plain = urlunsplit(parts._replace(query=urlencode(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
     except (ValueError, psycopg.Error):
         right = "postgresql://user@host/database, with special characters as %XX, would be right"
         raise UsageError(f"the address of the store in Postgres cannot be read: {right}") from None
-    schema = schemas[-1] if schemas else SCHEMA
+    schema, pooled = ours.get("schema", SCHEMA), ours.get("pooled", "no")
     if not _NAME.fullmatch(schema):
         right = "a name of small letters, digits and underscores would be right"
         raise UsageError(f"the schema of the store is {shown(schema)}: {right}")
+    if pooled not in ("yes", "no"):
+        raise UsageError(f"pooled of the store is {shown(pooled)}: yes or no would be right")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
-    return Address(conninfo.make_conninfo(**{**_KEEPALIVES, **given}), schema, f"{place} (schema {schema})")
+    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given})
+    return Address(plain, schema, pooled == "yes", f"{place} (schema {schema})")

@@ -124,7 +124,7 @@ class PostgresStore:
             kwargs={"autocommit": True, "prepare_threshold": None},  # a pooler of transactions knows no statements
         )
         self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
-        self._session = Session(self._address.conninfo, self._channel)
+        self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
         self._looked = threading.local()  # `vain`: the changes heard before the thread's last claim found nothing
 
     def create(

@@ -1,8 +1,9 @@
 """The session of a store: a connection that hears of changes, and whose death ends the leases of the store.
 
 It holds an advisory lock, which Postgres frees when the session ends, however the OS process dies.  Both are
-optimisations: behind a pooler of transactions nothing is heard, and a lock says nothing; leases then end at their time,
-and a waiting thread looks every `POLL_S` seconds.
+optimisations.  Behind a pooler of transactions there is no session of one's own: the lock would be that of a connection
+that the pooler may close, which would end the leases of a living process.  So none is begun there; leases end at their
+time, and a waiting thread looks every `POLL_S` seconds.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class Session:
     Args:
         conninfo: What libpq is told.
         channel: Where changes are told.
+        is_possible: False: there is a pooler of transactions; no session is begun.
     """
 
-    def __init__(self, conninfo: str, channel: str) -> None:
+    def __init__(self, conninfo: str, channel: str, *, is_possible: bool = True) -> None:
+        self._is_possible = is_possible
         self._conninfo = conninfo
         self._channel = channel
         self._number = secrets.randbelow(2**31 - 1) + 1
@@ -49,7 +52,8 @@ class Session:
         """Return the number under which the leases of this store are taken; 0: nothing shares its life."""
         with self._changed:
             self._start()
-            self._changed.wait_for(lambda: self._is_locked or self._is_closed, _READY_S)
+            if self._is_possible:
+                self._changed.wait_for(lambda: self._is_locked or self._is_closed, _READY_S)
             return self._number if self._is_locked else 0
 
     def count(self) -> int:
@@ -76,7 +80,7 @@ class Session:
             self._awake.close()
 
     def _start(self) -> None:
-        if self._thread is None and not self._is_closed:
+        if self._thread is None and self._is_possible and not self._is_closed:
             self._thread = threading.Thread(target=self._run, daemon=True, name="fsm_agent postgres session")
             self._thread.start()
 

@@ -131,6 +131,27 @@ def test_a_stopped_process_keeps_its_runs_until_its_lease_ends_and_cannot_write_
     assert store.load("r").lines == ("one",)
 
 
+def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: str):
+    """A lock would be that of a connection of the pooler, whose end would be taken for the death of the process."""
+    with closing(PostgresStore(f"{url}&pooled=yes")) as pooled, closing(PostgresStore(url)) as other:
+        pooled.create("r", "header", agent="a")
+        began = time.monotonic()
+        lease = pooled.claim("w", for_s=1.0, run="r")
+        assert time.monotonic() - began < 1.0
+        assert lease is not None
+        assert pooled._session._thread is None
+        other._session.instance()
+        time.sleep(max(0.0, 5.5 - _age_s(other)))
+        lease = pooled.claim("w", for_s=1.0, run="r") if pooled.load("r").run.holder is None else lease
+        other._do(lambda c: other._tables.end_leases_of_the_dead(c, other._now(c), 0.0))
+        assert other.load("r").run.holder == "w"
+        took = None
+        while took is None and time.monotonic() - began < 20:
+            pooled.wait(2.0)
+            took = pooled.claim("v", for_s=LONG_S)
+        assert took is not None
+
+
 def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore, url: str):
     assert store.claim("w", for_s=9) is None
     store._session.wait(store._session.count(), POLL_S)  # it listens by now
@@ -187,6 +208,11 @@ def test_an_address_that_cannot_be_read_is_not_quoted(url: str):
         PostgresStore(url)
     assert "pa%ss" not in str(refused.value)
     assert refused.value.__suppress_context__
+
+
+def test_pooled_is_yes_or_no(url: str):
+    with pytest.raises(UsageError, match="pooled of the store is 'maybe': yes or no would be right"):
+        PostgresStore(f"{url}&pooled=maybe")
 
 
 @pytest.mark.parametrize("schema", ["", "Orders", "a-b", 'x"; DROP TABLE run; --', "a" * 60])
