@@ -272,6 +272,11 @@ def test_an_inbox_that_is_full_takes_no_more_until_there_is_room() -> None:
     work(run)
     run.give(more, 3)
     assert run.data.got == (1, 2, 3)
+    other = begun(replace(signals, limits=FlowLimits(inbox=1)))
+    other.give(three, 3)
+    work(other)
+    other.advance("inbox:signal1", Returned(text="1"))  # it is waited for, so it needs no room
+    assert (other.state, other.data.got) == ("proceed", (1,))
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(UsageError, match=f"limits.inbox is {wrong!r}: a whole number from 1 on would be right"):
             FlowLimits(inbox=wrong)  # type: ignore[arg-type]

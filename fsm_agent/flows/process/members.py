@@ -175,21 +175,24 @@ def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     """Begin as many members as may run at once."""
-    room, begun = members.state.parallel or len(members.members), r.begun
-    if begun == len(members.members) or len(r.once) + len(r.children) >= room:
+    begun, count = r.begun, len(members.members)
+    room = (members.state.parallel or count) - len(r.once) - len(r.children)
+    if begun == count or room <= 0:
         return r
-    once, children = dict[str, OnceRun](), dict[str, Any]()
-    while begun < len(members.members) and len(r.once) + len(r.children) + len(once) + len(children) < room:
-        name, state, data = members.members[begun]
+    once: dict[str, OnceRun] = {}
+    children: dict[str, Any] = {}
+    for name, state, data in members.members[begun : begun + room]:
         child = CHILDREN[type(state)].seed(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:
             children[name] = child
         begun += 1
-    once_now = with_items(r.once, once) if once else r.once
-    children_now = with_items(r.children, children) if children else r.children
-    return r.changed(once=once_now, children=children_now, begun=begun)
+    return r.changed(
+        once=with_items(r.once, once) if once else r.once,
+        children=with_items(r.children, children) if children else r.children,
+        begun=begun,
+    )
 
 
 def keep(r: MembersRecord, state_result: StateResult, members: Members) -> MembersRecord:
