@@ -1,4 +1,4 @@
-"""Whole results of agent calls that nobody made, for tests: the same machine, and no model."""
+"""Whole results of agent calls for tests, made by the same machine without a model."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Driven:
     def cancel(self, reason: str = "") -> None:
         """Cancel the process, from any thread; its driver, the present or the next, takes it to the process.
 
-        Most processes end by it.  A run of a flow goes on if a row takes it.
+        Most processes end by it.  A run of a flow continues if a row takes it.
         """
         self.request_end("cancelled", reason)
 

@@ -143,7 +143,7 @@ def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
 
 
 def main(name: str, store: str, now_s: float, answer: str) -> None:
-    """Drive the run at a moment, with an answer or without; print where it is, and when it goes on."""
+    """Drive the run at a moment, with an answer or without; print where it is, and when it continues."""
     flow = at(FLOWS[name], now_s, store)
     answers = eval(answer)
     try:

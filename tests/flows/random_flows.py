@@ -173,7 +173,7 @@ class RandomFlows:
         return limited(flow, self._chance.choice([None, FAR_S])), "over", entries, least_s
 
     def _cancelled_flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
-        """Return a flow that is cancelled in one of its states, and goes on from there; that state never ends."""
+        """Return a flow that is cancelled in one of its states, and continues from there; that state never ends."""
         parts = [part for part in [self._part(2), self._part(2)] if part.event != "never"]
         states = [part.make() for part in parts]
         entries = tuple(f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True))
@@ -249,7 +249,7 @@ class RandomFlows:
         return Part(partial(subflow, self._name("sub"), flow, lambda log: log), "done", IN_ALL_S)
 
     def _late(self, depth: int) -> Part:
-        """A flow that goes on after its deadline, longer than it lasts."""
+        """A flow that continues after its deadline, longer than it lasts."""
         work: Any = execute(name="late")(too_long)
         nap = pause("nap", short_s)
         row = expired(nap) if self._chance.random() < 0.5 else work.expired(nap)

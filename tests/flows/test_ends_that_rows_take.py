@@ -302,7 +302,7 @@ def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
     )
     run = flow.seed(Trip())
     driven(flow, run)
-    flow.world["clock"].advance(10)  # nobody who could answer is here, so the driver rested
+    flow.world["clock"].advance(10)  # no one here could answer, so the driver rested
     driven(flow, run)
     assert (run.state, run.data.notes) == ("undone", ("slept", "undone", "more"))
     assert run.data.whys == (Failure("expired", "10 s are over", "asking"),)

@@ -465,7 +465,7 @@ def test_a_fork_in_the_midst_of_a_function_that_must_not_run_twice_is_refused(ha
 
 
 class Unfinished(Memory):
-    """A store in which whoever makes a fork dies just after it was created."""
+    """A store in which the maker of a fork dies just after it was created."""
 
     is_dying = False
 

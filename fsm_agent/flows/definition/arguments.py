@@ -60,7 +60,7 @@ _RIGHTS: Rights = (
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits(steps=100), say,"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
     ("upgrades", _are_upgrades, "functions by version, or lists of them, such as {1: renamed(old='new')},"),
-    ("store", _is_store, "the path of a file such as 'runs.db' or of a folder, a Store, or Runs"),
+    ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
     ("approve", _is_optional(callable), "a function of a FunctionCall, or None,"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer, or None,"),
     ("agents", lambda v: isinstance(v, Mapping), "a mapping of agents by role"),

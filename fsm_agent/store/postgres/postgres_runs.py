@@ -1,7 +1,7 @@
 """The statements of a `PostgresStore`: each method reads or writes runs in the transaction of its caller.
 
-A statement sees what was committed before it began.  So whoever changes anything of a run locks its row first, in a
-statement of its own, and reads afterwards.  Otherwise a post and a rest at the same moment could miss each other.
+A statement sees what was committed before it began.  So each change of a run locks its row first, in a statement of
+its own, and reads afterwards.  Otherwise a post and a rest at the same moment could miss each other.
 """
 
 from __future__ import annotations

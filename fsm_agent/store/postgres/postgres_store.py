@@ -319,7 +319,7 @@ class PostgresStore:
 
         Args:
             work: What reads and writes; done again if the transaction failed in passing.
-            may_repeat: The work may be done again, too, if nobody knows whether it was committed.
+            may_repeat: The work may also be done again when it is not known whether it was committed.
 
         Raises:
             StoreError: The work was refused, or the server failed.
