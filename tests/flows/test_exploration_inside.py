@@ -504,3 +504,20 @@ def test_a_guard_may_look_at_every_reason_of_a_failure() -> None:
     rows = [asking.done(acting), asking.failed(late, when=was_refused), acting.done(over)]
     rows += [acting.failed(lost, when=was_wrong)]
     assert explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"], acting: [1]}).missed == ()
+
+
+def test_each_of_those_that_may_be_enough_comes_first() -> None:
+    heard = set[tuple[Any, ...]]()
+
+    def hears(state: str, trip: Trip) -> bool:
+        heard.add(trip.found)
+        return True
+
+    def said(name: str) -> Any:
+        return wait(str, name=name)(lambda t: "?")
+
+    states = [said(name) for name in "abc"]
+    two = gather("two", *states, enough=2)
+    rows = [two.done(over, do=lambda t, given: replace(t, found=given)), two.failed(lost)]
+    explore(Flow("f", Trip, start=two, rows=rows), Trip(), {state: [state.name] for state in states}, holds=hears)
+    assert heard == {(), ("a", "b"), ("b", "c"), ("a", "c")}

@@ -38,7 +38,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.diagram import flow_diagram, run_diagram
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, FunctionFailed, Returned, Slept
+from fsm_agent.lifecycle.outcomes import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.messages.event import Stepped
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import NotAsked, RunBusy
@@ -750,3 +750,23 @@ def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any], is_
         if is_stored:
             made.flow.run(run)  # what was given after it had come to rest is not written yet
             assert made.flow.replay("r").record == run.record
+
+
+def test_an_early_answer_is_taken_when_a_cancellation_had_to_wait_for_a_result() -> None:
+    """The row of the cancellation leads to the state in the step in which the result becomes known."""
+
+    @execute(once=True)
+    def paying(d: Data) -> str:
+        return "paid"
+
+    confirming = signal(1)
+    rows = [paying.done(prepare), paying.cancelled(confirming), prepare.done(late), prepare.cancelled(confirming)]
+    run = begun(Flow("paying", Data, start=paying, rows=[*rows, confirming.done(over, do=add)]))
+    (start,) = [effect.key for effect in run.effects if effect.key.startswith("start:")]
+    run.advance(start, Started())
+    run.advance("inbox:signal1", Returned(text="7"))
+    run.advance("", Cancelled())
+    assert (run.state, run.record.inbox) == ("paying", {"signal1": (Returned(text="7"),)})
+    (key,) = [effect.key for effect in run.effects if effect.key.startswith("run:")]
+    run.advance(key, Returned(text='"paid"'))
+    assert (run.state, run.data.got, dict(run.record.inbox)) == ("over", (7,), {})

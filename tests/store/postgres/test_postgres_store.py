@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallSuspended, Runs, function
 from fsm_agent.errors import UsageError
+from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.machine.process import Question
 from fsm_agent.store import PostgresStore, Store, StoreError
 from fsm_agent.store.errors import LeaseLost, RunBusy
@@ -376,3 +379,58 @@ def test_the_command_line_takes_the_address(url: str, store: PostgresStore):
     )
     assert listed.returncode == 0, listed.stderr
     assert "shop" in listed.stdout
+
+
+@dataclass(frozen=True)
+class Order:
+    paid: tuple[int, ...] = ()
+
+
+@wait(str)
+def addressing(d: Order) -> str:
+    return "Where to?"
+
+
+@wait(int, early=True)
+def paying(d: Order) -> str:
+    return f"{d.paid} so far."
+
+
+def is_part(d: Order, amount: int) -> bool:
+    return sum(d.paid) + amount < 100
+
+
+def pay(d: Order, amount: int) -> Order:
+    return Order((*d.paid, amount))
+
+
+ORDERS = Flow(
+    "orders",
+    Order,
+    start=addressing,
+    rows=[
+        addressing.done(paying),
+        paying.done(paying, when=is_part, do=pay),
+        paying.done(end("paid"), do=pay),
+    ],
+)
+
+
+def test_a_flow_keeps_early_answers_is_read_and_forked(url: str):
+    runs, others = Runs(url), Runs(url)
+    orders = replace(ORDERS, store=runs)
+    with pytest.raises(FlowSuspended):
+        orders.call(Order(), run_id="o1")
+    for _ in range(2):  # two posts are two answers
+        others.answer("o1", {"inbox:paying": Returned(text="30")})
+    with pytest.raises(FlowSuspended) as waiting:
+        orders.resume("o1", {addressing: "Oslo"})
+    assert (waiting.value.run.state, waiting.value.run.data) == ("paying", Order((30, 30)))
+    seen = replace(ORDERS, store=others)
+    assert (seen.at("o1").data, seen.at("o1", "addressing#1").data) == (Order((30, 30)), Order())
+    assert seen.fork("o1", data=Order((90,)), by="ann", new_run_id="o2") == "o2"
+    assert seen.resume("o2", {paying: 10}).output == Order((90, 10))
+    assert orders.resume("o1", {paying: 40}).output == Order((30, 30, 40))
+    assert seen.replay("o1").record == orders.at("o1").record
+    for one in (runs, others):
+        one.store.close()
