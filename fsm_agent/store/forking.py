@@ -39,8 +39,8 @@ class Forking(Claiming):
         Args:
             run: The name of the run.
             step: The number of the entry, 0: before the first; or the name of the step that the entry led to, if the
-                process has names for them.  None: as the store has it now; one
-                in memory is written to when its run rests.
+                process has names for them.  None: as the store has it now; a store in memory is written to when the
+                run rests.
             definition: How its process is made.
 
         Raises:
