@@ -315,6 +315,7 @@ def _digraph(diagram: Diagram) -> Any:
             "pad": "0.3",
             "nodesep": "0.35",
             "ranksep": "0.65",
+            "newrank": "true",  # ranks for all boxes together: otherwise labels of edges between them are lost
         },
         node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".25,.12"},
         edge_attr={"fontname": _FONT, "fontsize": "11", "arrowsize": "0.7"},

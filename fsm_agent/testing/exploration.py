@@ -88,9 +88,9 @@ def explore(
     """Walk every path, shortest first, without calling any model or function.
 
     Flows inside are walked, too, and of members every combination of results: of `gather` and `each` in the order in
-    which they are written, and with each of them first where some are enough.  Those on which each result of a member comes up are
-    tried before all others, of which 1,000 are tried each time the state is entered.  All guards, actions, tasks and
-    questions are called twice, to see that they are pure.
+    which they are written, and with each of them first where some are enough.  Those on which each result of a member
+    comes up are tried before all others, of which 1,000 are tried each time the state is entered.  All guards, actions,
+    tasks and questions are called twice, to see that they are pure.
 
     Args:
         flow: The flow.

@@ -6,6 +6,7 @@ Each module `p…` of this folder is one, written anew.  Its docstring names the
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -60,6 +61,15 @@ def test_its_picture_names_every_state(name: str) -> None:
     named = {state.name for state in states_of(made.flow)}
     assert len(named) >= 2
     assert [word for word in named if word not in picture] == []
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="no dot program")
+@everyone
+def test_its_picture_has_the_label_of_every_edge(name: str) -> None:
+    """Graphviz drops labels of edges that end in another box, unless ranks are found for all boxes together."""
+    drawn = flow_diagram(port(name).flow)
+    edges = [edge.partition("</g>")[0] for edge in render(drawn, "svg").split('class="edge"')[1:]]
+    assert sum("<text" in edge for edge in edges) == sum(bool(edge.lines) for edge in drawn.edges)
 
 
 def states_of(flow: Flow[Any]) -> Iterator[State[Any]]:
