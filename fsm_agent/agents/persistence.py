@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
@@ -34,6 +34,8 @@ else:
     asyncio = deferred("asyncio")
     claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
     views = deferred("fsm_agent.context.view")
+
+Taken = TypeVar("Taken", bound="Claimed | None")
 
 
 def runs_of(store: Any) -> Runs:
@@ -76,7 +78,7 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
+async def aclaim(claim: Callable[[], Taken]) -> Taken:
     """Claim a run in another thread, which gives it back if this task is cancelled meanwhile."""
     pending = _PendingClaim(claim)
     try:
@@ -87,26 +89,26 @@ async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
         raise
 
 
-class _PendingClaim:
+class _PendingClaim(Generic[Taken]):
     """A claim that is made in another thread, and given back if its task was cancelled.
 
     Args:
-        claim: Claims the run.
+        claim: Claims the run, if there is one.
     """
 
-    def __init__(self, claim: Callable[[], Claimed]) -> None:
+    def __init__(self, claim: Callable[[], Taken]) -> None:
         self._claim = claim
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._claimed: Claimed | None = None
+        self._claimed: Taken | None = None
 
-    def make(self) -> Claimed:
+    def make(self) -> Taken:
         """Claim the run; give it back if the claim was abandoned meanwhile."""
         claimed = self._claim()
         with self._lock:
             self._claimed = claimed
             is_abandoned = self._is_abandoned
-        if is_abandoned:
+        if is_abandoned and claimed is not None:
             _give_back(claimed)
         return claimed
 

@@ -14,25 +14,33 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenacity import wait_exponential
 
 from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import runs_of
-from fsm_agent.agents.runnable import Runnable
+from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.retry_delay import delay_s
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.claiming import Definition, stuck_under
-from fsm_agent.store.errors import LeaseLost, RunUnknown
+from fsm_agent.store.claiming import Claimed, Definition, stuck_under
+from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
 
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
@@ -130,18 +138,49 @@ class Worker:
 
         When no run is due, a run that is stuck under other code is tried.
         """
-        lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
-        if lease is None:
-            return False
-        try:
-            self._drive(lease)
-        except (LeaseLost, RunUnknown) as error:
-            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
-        except Exception:
-            _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=True)
-            with suppress(LeaseLost, RunUnknown):  # then it was given back already
-                self._give_back(lease)
-        return True
+        return self._drive_taken(self._take(self._claim_next()))
+
+    def drive(self, run_id: str) -> bool:
+        """Drive one run as far as it goes: for a queue or an engine that says itself which run is due when.
+
+        A run that fails is recorded as such, or given back, as in `run`; the error of a run is not raised.
+
+        Args:
+            run_id: The name of the run.
+
+        Returns:
+            False if there was nothing to do, since the run has ended or waits for an answer.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
+            UsageError: The worker has no agent of that name.
+        """
+        return self._drive_taken(self._take(self._claim_named(run_id)))
+
+    async def adrive(self, run_id: str) -> bool:
+        """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
+        claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
+        if claimed is not None:
+            await self._adrive(claimed)
+        return claimed is not None
+
+    def _drive_taken(self, claimed: Claimed | None) -> bool:
+        if claimed is not None:
+            self._drive(claimed)
+        return claimed is not None
+
+    def _claim_next(self) -> Lease | None:
+        return self.runs.claim_due([*self._agents]) or self._claim_stuck()
+
+    def _claim_named(self, run_id: str) -> Lease | None:
+        """Claim a run that has something to do; return None if it has not."""
+        run = self.runs.store.load(run_id, after=None).run
+        if run.agent not in self._agents:
+            known = ", ".join(map(repr, self._agents))
+            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
+        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
@@ -154,8 +193,9 @@ class Worker:
                     if under is None or (run.id, run.n) in self._tried:
                         continue
                     self._tried.add((run.id, run.n))
-                    if self._is_other(agent, run, under) and (lease := self.runs.claim(run.id)) is not None:
-                        return lease
+                    if self._is_other(agent, run, under):
+                        with suppress(RunBusy, RunUnknown):
+                            return self.runs.claim(run.id)
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
@@ -179,24 +219,70 @@ class Worker:
             rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
             self.runs.store.append(lease, lease.n, (), rest)
 
-    def _drive(self, lease: Lease) -> None:
-        agent = self._agents[lease.agent]
+    def _take(self, lease: Lease | None) -> Claimed | None:
+        """Return a run that was claimed, to be driven; None: there is none."""
+        if lease is None:
+            return None
+        try:
+            return self._prepare(lease)
+        except Exception as error:
+            self._give_up(lease, error)
+            return None, None
+
+    def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.load_claimed(lease, self._definition(agent, header))
+        process, recorder = self.runs.load_claimed(lease, self._definition(self._agents[lease.agent], header))
+        if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
+            recorder.patience_s = self.patience_s
+        return process, recorder
+
+    def _drive(self, claimed: Claimed) -> None:
+        """Drive a run that was claimed, as far as it goes."""
+        process, recorder = claimed
         if recorder is None:
             return
-        if recorder.patience_s is None or recorder.patience_s > self.patience_s:
-            recorder.patience_s = self.patience_s
-        tell = agent.listener_to(process)
-        with SyncDriver(process, agent.world_of(process), is_streamed=tell is not None, recorder=recorder) as driver:
-            for event in driver.events():
-                if event is None:
-                    driver.wait()
-                    continue
-                if tell is not None:
-                    tell(event)
-                if self.is_stopping and isinstance(event, Stepped) and not driver.active:
-                    return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            with SyncDriver(process, world, is_streamed=tell is not None, recorder=recorder) as driver:
+                for event in driver.events():
+                    if event is None:
+                        driver.wait()
+                    elif self._is_last(event, tell, driver):
+                        return
+        except Exception as error:
+            self._give_up(recorder.lease, error)
+
+    async def _adrive(self, claimed: Claimed) -> None:
+        """`_drive` for asyncio."""
+        process, recorder = claimed
+        if recorder is None:
+            return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            async with AsyncDriver(process, world, is_streamed=tell is not None, recorder=recorder) as driver:
+                for event in driver.events():
+                    reported = event or await driver.wait()
+                    if reported is not None and self._is_last(reported, tell, driver):
+                        return
+        except Exception as error:
+            await asyncio.to_thread(self._give_up, recorder.lease, error)
+
+    def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
+        """Report an event to the hooks; return whether the driver is to stop there."""
+        if tell is not None:
+            tell(event)
+        return self.is_stopping and isinstance(event, Stepped) and not driver.active
+
+    def _give_up(self, lease: Lease, error: Exception) -> None:
+        """Log why a run could not be driven, and give it back."""
+        if isinstance(error, LeaseLost | RunUnknown):
+            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
+            return
+        _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
+        with suppress(LeaseLost, RunUnknown):  # then it was given back already
+            self._give_back(lease)
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)

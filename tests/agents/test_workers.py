@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -146,6 +148,63 @@ class TestAdvancing:
         create(store, agent, "one")
         Worker([agent], store).run(once=True)
         assert steps.seen == ["begun", "answered"]
+
+
+def sync(worker, run_id):
+    return worker.drive(run_id)
+
+
+def under_asyncio(worker, run_id):
+    return asyncio.run(worker.adrive(run_id))
+
+
+@pytest.mark.parametrize("drive", [sync, under_asyncio])
+class TestByName:
+    """What an engine needs that says itself which run is due."""
+
+    def test_one_run_goes_as_far_as_it_can_and_the_others_stay(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["one"].n) == ("ToolInterrupt", 0)
+        assert drive(worker, "two") is False  # it waits for a person
+        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["two"].holder) == ("Completed", None)
+        assert drive(worker, "two") is False  # it has ended
+
+    def test_a_hint_that_comes_early_is_heeded(self, store, drive):
+        agent = shop.busy()
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        assert drive(worker, "one") is True
+        due_s = rows(store)["one"].due_s
+        assert drive(worker, "one") is True  # the clock of the engine may be fast; the run says when it is due
+        assert (rows(store)["one"].due_s, rows(store)["one"].state) == (due_s, "Backoff")
+
+    def test_what_cannot_be_driven_is_said(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one")
+        create(store, shop.OTHER, "of-others")
+        worker = Worker([agent], store)
+        with pytest.raises(RunUnknown, match="'none'"):
+            drive(worker, "none")
+        with pytest.raises(UsageError, match="'of-others' is one of 'other', and this worker has 'shop'"):
+            drive(worker, "of-others")
+        lease = store.claim("somebody", for_s=60, run="one")
+        with pytest.raises(RunBusy, match="somebody") as busy:
+            drive(worker, "one")
+        assert busy.value.until_s == lease.until_s
+
+    def test_the_error_of_a_run_is_logged_and_it_is_given_back(self, store, drive, caplog):
+        agent = shop.shop()
+        create(store, agent, "one")
+        assert drive(Worker([agent], store, deps=lambda name, extra: 1 / 0), "one") is True
+        assert "division by zero" in caplog.text
+        assert rows(store)["one"].holder is None
+        assert drive(Worker([agent], store), "one") is True
+        assert rows(store)["one"].state == "ToolInterrupt"
 
 
 class TestFailing:
