@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
@@ -218,6 +218,14 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
         f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
         f" would be right, or resume({run!r}), which continues that one"
     )
+
+
+def result_or_loss(renew: Callable[..., int], *arguments: Any, **options: Any) -> int | LeaseLost:
+    """Return what renewing one lease of many returns, or the error if it was lost."""
+    try:
+        return renew(*arguments, **options)
+    except LeaseLost as error:
+        return error
 
 
 def lost_lease(lease: Lease) -> LeaseLost:

@@ -29,12 +29,13 @@ the lease of a run that was deleted and created again: that run counts its fence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from fsm_agent._internal.values import Value
 from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
 
@@ -194,6 +195,12 @@ class Store(Protocol):
         Raises:
             LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
         """
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        """`renew` many leases in one commit; return what it returns or raises for each, in their order."""
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        """Return those of these runs that have unread posts, by name."""
 
     def append(
         self,

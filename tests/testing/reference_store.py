@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
+from fsm_agent.store.checks import result_or_loss
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
@@ -177,6 +178,13 @@ class ReferenceStore:
                 raise LeaseLost(f"the run {lease.run!r} was given back")
             kept.until_s = kept.due_since_s = self.clock() + for_s
             return len(kept.posts)
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [result_or_loss(self.renew, lease, for_s=for_s) for lease in leases]
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self.shared.changed:
+            return {name for name in names if name in self.shared.runs and self.shared.runs[name].posts}
 
     def append(
         self,

@@ -420,6 +420,21 @@ class RenewsInSilence(ReferenceStore):
         return 0
 
 
+class RenewsNoneIfOneIsLost(ReferenceStore):
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [self.renew(lease, for_s=for_s) for lease in leases]
+
+
+class RenewsInAnotherOrder(ReferenceStore):
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return super().renew_all(sorted(leases, key=lambda lease: lease.run), for_s=for_s)
+
+
+class SeesPostsEverywhere(ReferenceStore):
+    def unread(self, names: Sequence[str]) -> Any:
+        return set(names)
+
+
 class IsDueTooLate(ReferenceStore):
     def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
         return super().longest_due(at_s, due_s - 0.001, agents)
@@ -873,6 +888,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
     ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
+    ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
+    ("many_leases_are_renewed_together", SeesPostsEverywhere, {}),
     ("a_run_is_due_at_the_time_of_its_rest", IsDueTooLate, {}),
     ("a_run_is_due_at_the_time_of_its_rest", KnowsOnlyNow, {}),
     ("a_named_run_need_not_be_due", ClaimsOnlyWhatIsDue, {}),

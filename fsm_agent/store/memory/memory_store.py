@@ -6,7 +6,7 @@ import builtins
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
 from fsm_agent.store import checks
@@ -20,7 +20,7 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
@@ -148,6 +148,13 @@ class MemoryStore:
                 raise checks.lost_lease(lease)
             kept.until_s = self._clock() + for_s
             return len(kept.posts)
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [checks.result_or_loss(self.renew, lease, for_s=for_s) for lease in leases]
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self._lock:
+            return {run for run in names if (kept := self._runs.get(run)) is not None and kept.posts}
 
     def append(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
 
 if TYPE_CHECKING:
@@ -224,6 +224,30 @@ class RunTables:
         if row is None:
             raise checks.lost_lease(lease)
         return int(row[0])
+
+    def renew_all(self, c: Connection[Any], leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
+        """`renew` for many leases in one statement; return what it returns or raises for each."""
+        if not leases:
+            return []
+        s, columns = self.schema, zip(*map(_lease_key, leases), strict=True)
+        found = c.execute(
+            # Rows are locked in the order of their names, as by appends that are committed together.
+            f"WITH lease AS (SELECT * FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[]) WITH ORDINALITY"
+            "  AS lease (id, fence, since, holder, place)),"
+            f" held AS (SELECT key, place FROM {s}.run JOIN lease USING (id, fence, since, holder)"
+            "  WHERE until IS NOT NULL ORDER BY id FOR UPDATE OF run)"
+            f" UPDATE {s}.run SET until = %s, wake = CASE WHEN is_ended THEN NULL ELSE %s END FROM held"
+            " WHERE run.key = held.key RETURNING held.place, run.unread",
+            (*map(list, columns), until_s, until_s),
+        )
+        unread = {int(place): int(count) for place, count in found}
+        return [unread.get(place, checks.lost_lease(lease)) for place, lease in enumerate(leases, 1)]
+
+    def unread(self, c: Connection[Any], names: Sequence[str]) -> set[str]:
+        """Return those of these runs that have unread posts."""
+        by_id = {encode(name): name for name in names}
+        found = c.execute(f"SELECT id FROM {self.schema}.run WHERE id = ANY(%s) AND unread > 0", ([*by_id],))
+        return {by_id[run] for (run,) in found}
 
     def append(self, c: Connection[Any], new: Append, now_s: float) -> int:
         """Add entries; give the lease back if there is a rest; return the number of unread posts."""

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import RunBusy, StoreError
+from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
@@ -187,6 +187,17 @@ class PostgresStore:
         check_for_s(for_s)
         unread: int = self._do(lambda c: self._tables.renew(c, lease, self._now(c) + for_s), may_repeat=True)
         return unread
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        check_for_s(for_s)
+        renewed: Sequence[int | LeaseLost] = self._do(
+            lambda c: self._tables.renew_all(c, leases, self._now(c) + for_s), may_repeat=True
+        )
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        found: Collection[str] = self._do(lambda c: self._tables.unread(c, names), may_repeat=True)
+        return found
 
     def append(
         self,

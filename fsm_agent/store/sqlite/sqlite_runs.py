@@ -58,6 +58,7 @@ SELECT min(until) FROM run
 # that it takes the one that the list is to be found by.
 BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
 
+_MOST_VALUES = 500  # in one statement
 _PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # the places of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
@@ -197,6 +198,16 @@ def renew(connection: Connection, lease: Lease, until_s: float) -> int:
     if not renewed.rowcount:
         raise checks.lost_lease(lease)
     return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
+
+
+def unread(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Return those of these runs that have unread posts."""
+    found = set[str]()
+    for first in range(0, len(names), _MOST_VALUES):
+        some = names[first : first + _MOST_VALUES]
+        asked = f"SELECT id FROM run WHERE unread > 0 AND id IN ({', '.join('?' * len(some))})"
+        found.update([run for (run,) in connection.execute(asked, tuple(some))])
+    return found
 
 
 class Append(NamedTuple):

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,8 +31,9 @@ from fsm_agent.store.checks import (
     check_path,
     check_post,
     check_run,
+    result_or_loss,
 )
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
@@ -137,6 +138,20 @@ class SqliteStore:
         check_for_s(for_s)
         unread: int = self._writer.run(lambda connection: runs.renew(connection, lease, self._clock() + for_s))
         return unread
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        check_for_s(for_s)
+
+        def write(connection: sqlite3.Connection) -> Sequence[int | LeaseLost]:
+            until_s = self._clock() + for_s
+            return [result_or_loss(runs.renew, connection, lease, until_s) for lease in leases]
+
+        renewed: Sequence[int | LeaseLost] = self._writer.run(write)
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self._read_transaction() as connection:
+            return runs.unread(connection, names)
 
     def append(
         self,
