@@ -36,6 +36,8 @@ class PostgresServer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._run("initdb", "-D", "data", "-U", "fsm", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        rules = self.folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
         self.start()
 
     def url(self, schema: str = "fsm_agent", port: int | None = None) -> str:

@@ -8,8 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.machine.process import Question
 from fsm_agent.store import PostgresStore, Store, StoreError
 from fsm_agent.store.errors import LeaseLost, RunBusy
+from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.session import POLL_S
 from fsm_agent.store.store import Rest
@@ -194,15 +198,118 @@ def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
         assert store.claim("w", for_s=9) is not None
 
 
-def test_a_server_that_stays_away_is_named_without_the_password(server: PostgresServer):
-    url = "postgresql://fsm:s3cret@127.0.0.1:1/work"
-    with pytest.raises(StoreError) as refused:
-        PostgresStore(url, patience_s=0.3)
-    text = f"{refused.value!r} {refused.value} {refused.value.__cause__!r}"
-    assert "127.0.0.1:1/work (schema fsm_agent)" in str(refused.value)
-    assert "s3cret" not in text
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_after_a_restart_work_goes_on_at_once(mode: str):
+    """All connections of the pool are lost, and no attempt at a new one may have pauses that double."""
+    with closing(PostgresServer()) as server, closing(PostgresStore(server.url(), patience_s=20.0)) as store:
+        with ThreadPoolExecutor(10) as threads:  # so many connections
+            barrier = threading.Barrier(10)
+            for future in [threads.submit(store._do, lambda c: barrier.wait(5)) for _ in range(10)]:
+                future.result()
+            server.stop(mode)
+            heads = [threads.submit(store.head, "c") for _ in range(10)]
+            time.sleep(4.0)
+            assert not any(head.done() for head in heads)
+            server.start()
+            began_s = time.monotonic()
+            for head in heads:
+                assert head.result(10).version == 0
+            assert time.monotonic() - began_s < 2.0
+        server.stop(mode)
+        server.start()
+        began_s = time.monotonic()
+        assert store.head("c").version == 0
+        assert time.monotonic() - began_s < 1.0
+
+
+def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The server ends what idles in a transaction, so that others can take the run; the holder tries again."""
+    monkeypatch.setattr(postgres_store, "_BEGIN", postgres_store._BEGIN.replace("5s", "300ms"))
+    store.create("r", "header", agent="a")
+    tries = []
+
+    def freeze(c: Any) -> None:
+        c.execute(f"SELECT 1 FROM {store._address.schema}.run FOR UPDATE")
+        tries.append(1)
+        if len(tries) == 1:
+            with closing(PostgresStore(url)) as other:
+                assert other.claim("w", for_s=LONG_S) is None
+                began_s = time.monotonic()
+                assert other.claim("w", for_s=LONG_S, run="r") is not None
+                assert time.monotonic() - began_s < 3.0
+
+    store._do(freeze)
+    assert len(tries) == 2
+
+
+# Secrets, and reasons
+
+
+def everything_of(error: BaseException | None) -> str:
+    """What a log or a page of a crash could hold of an error: its texts, causes, and the variables of its frames."""
+    found = []
+    while error is not None:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+        found.append(f"{error!r} {error} {vars(error)} {''.join(shown.format())}")
+        error = error.__cause__ or error.__context__
+    return "\n".join(found)
+
+
+def refused_of(url: str, patience_s: float = 30.0) -> str:
+    """Return why a store cannot be opened; its password is nowhere to be found."""
+    began_s = time.monotonic()
+    try:
+        PostgresStore(url, patience_s=patience_s)
+    except StoreError as error:
+        assert time.monotonic() - began_s < 5.0
+        frames = everything_of(error).replace(repr(url), "")  # the caller's own variable
+        assert "s3cret" not in frames
+        return str(error)
+    raise AssertionError("it was opened")
+
+
+def test_a_server_that_stays_away_is_named_with_the_reason(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("DEBUG"):
+        refused = refused_of("postgresql://fsm:s3cret@127.0.0.1:1/work", patience_s=0.8)
+    assert "127.0.0.1:1/work (schema fsm_agent)" in refused
+    assert "Connection refused" in refused
+    assert "s3cret" not in caplog.text
+
+
+def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture):
+    with closing(PostgresStore(url)) as store:
+        made = "DO $$ BEGIN CREATE ROLE guarded LOGIN PASSWORD 'right'; EXCEPTION WHEN duplicate_object THEN END $$"
+        store._do(lambda c: c.execute(made))
+    secret = server.url().replace("fsm@", "fsm:s3cret@")
+    with caplog.at_level("DEBUG"):
+        for wrong, reason in {
+            server.url().replace("fsm@", "guarded:s3cret@"): "password authentication failed",
+            server.url().replace("fsm@", "nobody:s3cret@"): 'role "nobody" does not exist',
+            secret.replace("/postgres", "/nowhere"): 'database "nowhere" does not exist',
+            f"{secret}&sslmode=require": "server does not support SSL, but SSL was required",
+            f"{secret}&sslmode=sometimes": 'invalid sslmode value: "sometimes"',
+        }.items():
+            assert reason in refused_of(wrong)
+    assert "s3cret" not in caplog.text
+
+
+def test_a_password_is_in_no_repr_and_in_no_error_of_a_statement(server: PostgresServer):
     with closing(PostgresStore(server.url().replace("fsm@", "fsm:s3cret@"))) as store:
-        assert "s3cret" not in repr(store) + repr(vars(store)["_address"])
+        store.create("r", "header", agent="a")
+        shop = Agent(Script(), name="shop", store=store)
+        told = [repr(one) for one in (store, store._address, store._pool, store._session, shop, shop.runs)]
+        with pytest.raises(StoreError) as failed:
+            store._do(lambda c: c.execute("SELECT nonsense"))
+        told.append(everything_of(failed.value))
+        store.claim("w", for_s=LONG_S, run="r")
+        with pytest.raises(RunBusy) as busy:
+            store.claim("w", for_s=LONG_S, run="r")
+        told.append(everything_of(busy.value))
+        assert 'column "nonsense" does not exist' in told[-2]
+        assert not [text for text in told if "s3cret" in text]
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:pa%ss@host/db", "postgresql://h/db?nonsense=1", "postgres://[x/db"])
