@@ -19,6 +19,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
 from fsm_agent.messages.event import Event
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.runs import Runs
@@ -196,9 +197,15 @@ def answers(run: Any, effects: str) -> dict[str, Outcome]:
 
 
 def work(address: str, notes_path: str, lease_s: float = LEASE_S, ahead_s: float = 0.0) -> None:
-    """Advance whatever is due, until somebody kills the OS process, whose clock is ahead of others by ``ahead_s``."""
+    """Advance whatever is due, until somebody kills the OS process, whose clock is ahead of others by ``ahead_s``.
+
+    With such a clock its model never asks for patience: a wait that it began would end an hour too late for others.
+    """
     if ahead_s:
         real = time.time
         time.time = lambda: real() + ahead_s
+        SystemClock.now = staticmethod(time.time)
     runs = Runs(address, lease_s=lease_s)
-    Worker([clerk(runs, Notes(notes_path))], runs).run()
+    agent = clerk(runs, Notes(notes_path))
+    agent.client.limited = bool(ahead_s)
+    Worker([agent], runs).run()

@@ -8,6 +8,7 @@ A store may be used by many threads, and on both sides of a fork.
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import re
 import threading
@@ -47,6 +48,7 @@ else:
 CONNECTIONS = 10  # at most, beside that of the session
 PATIENCE_S = 30.0  # how long a server that is away is waited for
 GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
+_CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
 _LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
 _IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
 _BEGIN = f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"  # not of the session: a pooler shares those
@@ -59,6 +61,7 @@ _LASTS = re.compile(
     r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)",
     re.IGNORECASE,
 )
+_log = logging.getLogger("fsm_agent")
 
 Work = Callable[["psycopg.Connection[Any]"], Any]
 
@@ -69,7 +72,8 @@ class PostgresStore:
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
 
-    The server's clock times leases.  A run whose holder's session has ended is due at once.
+    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run whose
+    holder's session has ended is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
@@ -113,6 +117,7 @@ class PostgresStore:
         self._open()
         try:
             self._do(lambda c: prepare(c, self._address.schema, self._address.name))
+            self._check_clock()
         except BaseException:
             self.close()
             raise
@@ -137,6 +142,19 @@ class PostgresStore:
         self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
         self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
         self._looked = threading.local()  # `vain`: the changes heard before the thread's last claim found nothing
+
+    def _check_clock(self) -> None:
+        """Warn if the clocks of this host and of the server differ; leases are timed by the server's, waits by ours."""
+        began_s = time.time()
+        ahead_s = began_s - self._do(self._now)
+        if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
+            _log.warning(
+                "the clock of this host is %.0f s %s that of the store %s: waits and deadlines that are set here are"
+                " as wrong for other hosts",
+                abs(ahead_s),
+                "ahead of" if ahead_s > 0.0 else "behind",
+                self._address.name,
+            )
 
     def create(
         self,

@@ -331,6 +331,17 @@ def test_a_schema_is_a_plain_name(server: PostgresServer, schema: str):
         PostgresStore(f"{server.url().partition('?')[0]}?schema={schema}")
 
 
+@pytest.mark.parametrize(("ahead_s", "how"), [(3600.0, "3600 s ahead of"), (-90.0, "90 s behind"), (0.0, "")])
+def test_a_clock_that_is_not_the_servers_is_told(
+    url: str, ahead_s: float, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+    PostgresStore(url).close()
+    told = [record.getMessage() for record in caplog.records if record.name == "fsm_agent"]
+    assert [how in text for text in told] == [True] * bool(how)
+
+
 # Migrations
 
 
