@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -461,6 +463,10 @@ class Counting:
         return self._connection.execute(*statement)
 
 
+# What a step cost in the sketch by which the store was designed, for a line of 460 characters.
+SKETCH_STATEMENTS, SKETCH_BYTES = 6, 1065  # the begin and the end of the transaction included; of write-ahead log
+
+
 def test_the_statements_of_a_step_are_constant(store: PostgresStore):
     """The clock, the lock, and one that writes the entry and the row of the run, however long the run is."""
     store.create("r", "header", agent="a")
@@ -474,6 +480,28 @@ def test_the_statements_of_a_step_are_constant(store: PostgresStore):
         store._do(counting)
         counts.append(counting.statements)
     assert counts == [3, 3, 3]
+    assert 2 + counts[0] <= 1.3 * SKETCH_STATEMENTS
+
+
+def test_the_bytes_of_a_step_are_constant(store: PostgresStore):
+    """An append without a rest writes no page of an index of runs; medians, as the server writes at other times too."""
+    store.create("r", "header", agent="a")
+    lease = store.claim("w", for_s=LONG_S, run="r")
+    assert lease is not None
+    written = [_written_bytes(store)]
+    for n in range(300):
+        store.append(lease, n, ["x" * 460])
+        if n % 10 == 9:
+            written.append(_written_bytes(store))
+    steps = [(after - before) / 10 for before, after in pairwise(written)]
+    early, late = median(steps[:10]), median(steps[-10:])
+    assert early * 0.95 <= late <= early * 1.05
+    assert late <= 1.3 * SKETCH_BYTES
+
+
+def _written_bytes(store: PostgresStore) -> int:
+    log = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+    return int(store._do(lambda c: c.execute(log).fetchone()[0]))
 
 
 def test_questions_answered_here_are_asked_there(store: PostgresStore, url: str):
