@@ -37,9 +37,14 @@ def free_port() -> int:
 
 
 class PostgresServer:
-    """A server with its own data, which can be killed and started again."""
+    """A server with its own data, which can be killed and started again.
 
-    def __init__(self) -> None:
+    Args:
+        fsync: Whether a commit waits for the disk, as in production.
+    """
+
+    def __init__(self, *, fsync: bool = False) -> None:
+        self._fsync = "on" if fsync else "off"
         found = programs()
         assert found is not None, NOT_HERE
         self._programs = found
@@ -63,7 +68,8 @@ class PostgresServer:
 
     def start(self) -> None:
         options = (
-            f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder} -c fsync=off"
+            f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder}"
+            f" -c fsync={self._fsync} -c max_connections=300"
         )
         self._run("pg_ctl", "-D", "data", "-o", options, "-l", "log", "-w", "start")
 
