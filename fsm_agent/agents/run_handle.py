@@ -34,8 +34,8 @@ Before: TypeAlias = "str | RunHandle[Any] | Sequence[str | RunHandle[Any]]"  # r
 class RunHandle(Generic[Result]):
     """A run in a store, which a `Worker` drives; `submit` and `handle` return it.
 
-    It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  News of a run
-    that another OS process drives is a quarter of a second old at most, if the store answers at once.
+    It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
+    OS process looks at all runs that are waited for, every quarter of a second if the store is fast enough.
 
         run = agent.submit("Sort the inbox.", run_id="inbox-17")
         run.result(timeout_s=60).output

@@ -1,7 +1,7 @@
 """Wait for runs that others drive, and follow their journals.
 
 One thread looks at the runs for all who wait for them in this OS process.  It looks often at first and whenever there
-is news, and `LOOK_S` apart if there is none; it spends a tenth of its time at most.
+is news, and `LOOK_S` apart if there is none.  After each look it rests for as long as that took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.02  # after which a run is looked at again
 LOOK_S = 0.25  # between two looks if there is no news
-IDLE_SHARE = 9.0  # how much longer than its look the watcher rests
+MAX_REST_S = 1.0  # after a look, however long it took
 
 
 class Watch(NamedTuple):
@@ -87,11 +87,11 @@ class RunWatcher:
                 watches, self._has_new = [*self._watches], False
             started_s = time.monotonic()
             has_news = self._look(watches)
-            rest_s = (time.monotonic() - started_s) * IDLE_SHARE
+            took_s = time.monotonic() - started_s
             pause_s = FIRST_LOOK_S if has_news else min(1.5 * pause_s, LOOK_S)
-            time.sleep(rest_s)
+            time.sleep(min(took_s, MAX_REST_S))
             with self._changed:
-                if self._has_new or self._changed.wait_for(lambda: self._has_new, max(0.0, pause_s - rest_s)):
+                if self._changed.wait_for(lambda: self._has_new, max(0.0, pause_s - took_s)):
                     pause_s = FIRST_LOOK_S
 
     def _look(self, watches: Sequence[Watch]) -> bool:

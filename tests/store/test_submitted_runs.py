@@ -203,7 +203,7 @@ def _read(events: Iterator[Any], seen: list[Any]) -> None:
 
 
 def test_a_handle_follows_the_journal_as_the_live_stream_has_it(store: Store) -> None:
-    replies = (call("look", path="x"), [call("look", path="y"), call("look", path="z")], "Done.")
+    replies = (call("look", path="x"), call("look", path="y"), "Done.")
     kept = (Stepped, ReplyCompleted, HistoryChanged, Done)
     agent = agent_of(store, *replies, *replies, *replies)
     live = [event for event in agent.stream("Look.", run_id="live") if isinstance(event, kept)]
