@@ -51,6 +51,8 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
         seed=msgspec.Raw(to_json(seed).encode()),
         extra=r.extra,
     )
+    if flow.tables_json:
+        header = header.changed(tables=msgspec.Raw(flow.tables_json))
     run.journal = Journal(run, name, to_json(header))
 
 

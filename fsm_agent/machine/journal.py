@@ -8,7 +8,8 @@ Without a signing key, the digests reveal damage, but not a forger who computes 
 A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.
+has changed.  Of a process with others inside, it also holds what nobody could tell later without the code: the states
+that the steps led to, and what the processes that have begun are and have begun with.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
+TASK_CHARS = 2000  # of what a process inside has begun with
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 
@@ -53,7 +55,25 @@ class Header(Value, frozen=True, kw_only=True):
     forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
     forked_by: str = ""  # who has forked it, for people
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
+    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+
+
+class FlowTable(Value, frozen=True):
+    """The table of a flow, for people who have not its code."""
+
+    start: str
+    states: Mapping[str, str]  # by name: what each waits for; an end is "end" or "failure"
+    rows: tuple[tuple[str, str, str, str], ...]  # source, event, guard, target; the user's own
+
+
+class Beginning(Value, frozen=True):
+    """A process inside of another, as it began."""
+
+    path: str
+    kind: str  # "call", "flow" or "members"
+    name: str = ""  # of its agent or flow
+    task: str = ""  # the messages of a call, the data of a flow as JSON; at most `TASK_CHARS`
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -63,6 +83,8 @@ class Line(Value, frozen=True, kw_only=True):
     key: str = ""
     outcome: msgspec.Raw
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
+    to: tuple[str, ...] = ()  # the state after each step; empty: not kept
+    begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
     by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
     fence: int = 0
 
@@ -79,6 +101,7 @@ class Entry(Value, frozen=True):
     steps: str  # JSON, as `steps_json` and `own_step_json` write it
     record: Any  # the record after it
     by: str = ""  # who posted the outcome
+    inside: str = ""  # more fields of the line, as `inside_json` writes them
 
 
 class Journal:
@@ -216,7 +239,7 @@ class Chain:
 
     def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
         """Return the next entries as lines that are written at the first read."""
-        parts = [(entry.key, entry.outcome, entry.steps, entry.by) for entry in entries]
+        parts = [(entry.key, entry.outcome, entry.steps + entry.inside, entry.by) for entry in entries]
         self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
@@ -259,7 +282,8 @@ class PendingLines(Sequence[str]):
     Args:
         n: The number of the line before the first.
         before: The digest of that line, or the pending lines that end with it.
-        parts: The key, the outcome, the steps of each entry, and who posted it; the outcome and steps are JSON.
+        parts: The key, the outcome, the steps of each entry with what follows them, and who posted it; the outcome and
+            the steps are JSON.
         fence: The fence of the holder.
         signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
     """
@@ -357,6 +381,20 @@ def is_signed(line: str) -> bool:
 def steps_json(events: Sequence[Event]) -> str:
     """Return the steps of an advance as JSON: the path and the trigger of each."""
     return _encoder.encode(list(map(_step_of, events))).decode()
+
+
+def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
+    """Return the states after the steps of an advance, and the processes that have begun, as fields of a line."""
+    to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
+    beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
+    return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
+
+
+def entry_of(line: Line) -> Entry:
+    """Return the entry of a line, without its record."""
+    inside = f',"to":{to_json(line.to)}' if line.to else ""
+    inside += f',"begun":{to_json(line.begun)}' if line.begun else ""
+    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, inside)
 
 
 @cache

@@ -360,7 +360,7 @@ def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
     state, effects = str(process.record.state), process.effects
     if not effects:
-        return Rest(state=state, is_ended=True)
+        return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
     questions = tuple([question for effect in effects if (question := effect.question) is not None])
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)

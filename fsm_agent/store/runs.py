@@ -36,6 +36,7 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
+        read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:
