@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
+from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -37,6 +38,7 @@ VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
+_RETRIED = b'{"kind":"retried"'
 TASK_CHARS = 2000  # of what a process inside has begun with
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
@@ -74,6 +76,13 @@ class Beginning(Value, frozen=True):
     kind: str  # "call", "flow" or "members"
     name: str = ""  # of its agent or flow
     task: str = ""  # the messages of a call, the data of a flow as JSON; at most `TASK_CHARS`
+
+
+class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
+    """The outcome by which a failed run goes on from an earlier entry, as if those after it were not there."""
+
+    step: int  # the number of the entry
+    at_s: float
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -455,7 +464,33 @@ def _decode_line(data: bytes) -> _Signed:
     return signed
 
 
-def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str = "") -> int:
+def retried_in(line: Line) -> Retried | None:
+    """Return the outcome of an entry by which a failed run goes on; None: it is another entry."""
+    if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
+        return None
+    retried: Retried = from_json(outcome, Retried)
+    return retried
+
+
+def kept_lines(lines: Iterable[str]) -> list[Line]:
+    """Return the entries of a journal that count: without those that were undone, and the retries themselves."""
+    kept: list[Line] = []
+    for text in lines:
+        line = line_of(text)
+        if (retried := retried_in(line)) is None:
+            kept.append(line)
+        else:
+            kept = [one for one in kept if one.n <= retried.step]
+    return kept
+
+
+def fold(
+    process: Process,
+    lines: Iterable[str],
+    chain: Chain,
+    definition: str = "",
+    earlier: tuple[int, Any] | None = None,
+) -> int:
     """Advance a process by the entries of a journal; return the highest fence.
 
     Args:
@@ -463,17 +498,27 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
         lines: The entries.
         chain: The chain up to the first entry; verifies them.
         definition: The fingerprint of the code that wrote them, for errors.
+        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
 
     Raises:
         JournalError: The entries are damaged, reordered, foreign or forged.
         ReplayError: The present code takes other steps.
     """
     fence = 0
+    lines = [*lines]
+    keeps_records = any('"retried"' in line for line in lines)
+    records = {chain.n: process.record} if earlier is None else {chain.n: process.record, earlier[0]: earlier[1]}
     for line in lines:
         entry = chain.verified(line)
         if entry.fence < fence:
             raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
         fence = entry.fence
+        if (retried := retried_in(entry)) is not None:
+            if retried.step not in records:
+                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is not known here")
+            process.return_to(renewed(records[retried.step], retried.at_s))
+            records[entry.n] = process.record
+            continue
         then = _steps_text(entry.steps)
         try:
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
@@ -487,7 +532,21 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
                 f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
                 f" {_cause_text(process, definition)}"
             )
+        if keeps_records:
+            records[entry.n] = process.record
     return fence
+
+
+def renewed(record: Any, at_s: float) -> Any:
+    """Return a record whose deadlines, and those inside of it, count from ``at_s`` on: a retry has its whole time."""
+    changes: dict[str, Any] = {}
+    if getattr(getattr(record, "limits", None), "deadline_s", None) is not None and record.started_at_s:
+        changes["started_at_s"] = at_s
+    if getattr(record, "due_at_s", None) is not None:  # the time of a state of a flow; 0.0: computed when it is read
+        changes |= {"entered_at_s": at_s, "due_at_s": 0.0}
+    if children := {name: renewed(child, at_s) for name, child in record.children.items()}:
+        changes["children"] = children if type(record.children) is dict else with_items(record.children, children)
+    return record.changed(**changes) if changes else record
 
 
 def _step_of(event: Event) -> tuple[str, str]:

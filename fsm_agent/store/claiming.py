@@ -212,7 +212,8 @@ class Claiming:
             if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
-                self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
+                rest = Rest(state=loaded.run.state, is_ended=True, is_failed=loaded.run.is_failed)
+                self.store.append(lease, lease.n, (), rest)
                 return self._fold_run(loaded, definition), None
             process = self._fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
@@ -258,7 +259,20 @@ class Claiming:
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+        rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
+        self.store.append(lease, lease.n, (), rest)
+
+    def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
+        """Return the chain after the last entry of a run that was loaded from its snapshot on.
+
+        Raises:
+            JournalError: An entry is damaged or forged.
+        """
+        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
+        for line in loaded.lines:
+            chain.verified(line)
+        return chain
 
     def fingerprint(self, header: str, definition: Definition) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
@@ -304,9 +318,13 @@ class Claiming:
         saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
         earlier = conversation_turns.messages_before(self, header) if header.follows else ()
-        process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
+        turns = (earlier,) if earlier else ()
+        process = definition.make(header, document, *turns)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
-        fold(process, loaded.lines, chain, header.definition)
+        before = None
+        if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
+            before = saved.before.step, definition.make(header, saved.before.document, *turns).record
+        fold(process, loaded.lines, chain, header.definition, before)
         if chain.n != loaded.run.n:
             raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
