@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import builtins
 import logging
+import math
 import os
 import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,13 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import RunBusy, StoreError
+from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
 from fsm_agent.store.postgres.schema import prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
 
 if TYPE_CHECKING:
     import psycopg
@@ -165,15 +166,18 @@ class PostgresStore:
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_create(run, header, agent, follows, holder, for_s)
+        starts = check_create(run, header, agent, follows, holder, for_s, start)
         instance = 0 if holder is None else self._session.instance()
 
         def work(c: psycopg.Connection[Any]) -> Lease | bool:
             now_s = self._now(c)
-            if not self._tables.create(c, run, header, agent, follows, now_s):
+            due_s = self._tables.create(c, run, header, agent, follows, starts, now_s)
+            if due_s is None:
                 return False
-            self._tell(c, run, now_s, now_s)
+            if due_s < math.inf:
+                self._tell(c, run, due_s, now_s)
             if holder is None:
                 return True
             key = self._tables.lock_free(c, run, now_s)
@@ -212,6 +216,17 @@ class PostgresStore:
         check_for_s(for_s)
         unread: int = self._do(lambda c: self._tables.renew(c, lease, self._now(c) + for_s), may_repeat=True)
         return unread
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        check_for_s(for_s)
+        renewed: Sequence[int | LeaseLost] = self._do(
+            lambda c: self._tables.renew_all(c, leases, self._now(c) + for_s), may_repeat=True
+        )
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        found: Collection[str] = self._do(lambda c: self._tables.unread(c, names), may_repeat=True)
+        return found
 
     def append(
         self,
@@ -253,6 +268,8 @@ class PostgresStore:
         def work(c: psycopg.Connection[Any]) -> int:
             now_s = self._now(c)
             unread = self._tables.append(c, new, now_s)
+            if rest is not None and rest.is_ended:
+                self._end(c, lease.run, now_s)
             if rest is not None and not rest.is_ended and (unread or rest.due_s is not None):
                 self._tell(c, lease.run, rest.due_s or now_s, now_s)
             return unread
@@ -309,6 +326,7 @@ class PostgresStore:
         def work(c: psycopg.Connection[Any]) -> None:
             now_s = self._now(c)
             self._lock_free(c, run, now_s)
+            self._end(c, run, now_s)
             self._tables.delete(c, run, now_s)
 
         self._do(work)
@@ -440,6 +458,11 @@ class PostgresStore:
             self._on_due(c, run, due_s)
         if due_s <= now_s:
             c.execute(f"NOTIFY {self._channel}")
+
+    def _end(self, c: psycopg.Connection[Any], run: str, now_s: float) -> None:
+        """Make due the runs that await the end of this one."""
+        for name, due_s in self._tables.end(c, run, now_s):
+            self._tell(c, name, due_s, now_s)
 
     def _lock_free(self, c: psycopg.Connection[Any], run: str, now_s: float) -> int:
         """Lock a run without a holder, or whose holder's session is over; return its key."""

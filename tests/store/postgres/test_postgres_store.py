@@ -34,7 +34,7 @@ from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.session import POLL_S
-from fsm_agent.store.store import Rest
+from fsm_agent.store.store import Rest, Start
 from fsm_agent.testing import Script, StoreConformance, call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
@@ -522,6 +522,29 @@ def test_processes_may_create_or_migrate_a_schema_at_once(url: str, how: str):
         assert (one.returncode, errors) == (0, "")
 
 
+def test_a_schema_of_version_1_is_migrated_by_many_at_once_and_goes_on(url: str, server: PostgresServer):
+    schema = url.rpartition("=")[2]
+    import psycopg  # the tests are skipped where it is missing
+
+    with psycopg.connect(url.partition("?")[0]) as connection:
+        schema_module.prepare(connection, schema, "here", schema_module.MIGRATIONS[:1])
+        connection.execute(
+            f"INSERT INTO {schema}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
+            " instance, since, given_back, created, updated, touched)"
+            " SELECT 'r' || i, 'a', 'header', 0, '', false, 0, 1000 + i, 0, 0, 0, '', 0, 0, -1, 0, 0, 0"
+            " FROM generate_series(1, 5) AS i"
+        )
+    script = "import sys; from fsm_agent.store import PostgresStore; PostgresStore(sys.argv[1]).close()"
+    all_ = [subprocess.Popen([sys.executable, "-c", script, url], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    for one in all_:
+        _, errors = one.communicate(timeout=30)
+        assert (one.returncode, errors) == (0, "")
+    with closing(PostgresStore(url)) as store:
+        store.create("new", "header", agent="a", start=Start(priority=1))
+        found = [store.claim("w", for_s=LONG_S, agents=agents) for agents in ([], ["a"], [])]
+        assert [lease and lease.run for lease in found] == ["new", "r1", "r2"]
+
+
 def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -532,7 +555,8 @@ def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
         with closing(PostgresStore(url)) as migrated:
             assert migrated.load("r").header == "header"
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="has version 2, and this release of fsm_agent supports versions up to 1"):
+    here = len(schema_module.MIGRATIONS)
+    with pytest.raises(StoreError, match=f"has version {here + 1}, and this release of fsm_agent supports .* {here}:"):
         PostgresStore(url)
 
 
