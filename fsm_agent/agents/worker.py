@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
@@ -31,7 +31,7 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.claiming import Claimed, Definition, stuck_under
+from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
@@ -50,7 +50,7 @@ LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 _log = logging.getLogger("fsm_agent")
 
-
+Done = TypeVar("Done")
 Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -67,6 +67,9 @@ class Worker:
         store_patience_s: How many seconds the store may fail before the worker gives up.
         drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
             after that they are interrupted, and given back.  None: as long as they need.
+        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+            as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
+            with the error, and leaves the run to others: for the first worker of a new version.
     """
 
     def __init__(
@@ -79,14 +82,18 @@ class Worker:
         patience_s: float = PATIENCE_S,
         store_patience_s: float = STORE_PATIENCE_S,
         drain_s: float | None = None,
+        on_change: OnChange = "report",
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
         check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
+        check("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
         self.drain_s = drain_s
+        self.on_change = on_change
+        self._failure: Exception | None = None  # with on_change="stop"
         self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         given = [*agents]
@@ -124,10 +131,10 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store has failed for too long.
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        return ThreadCrew(self, threads, once).run()
+        return self._unless_failed(ThreadCrew(self, threads, once).run())
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -140,10 +147,10 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store has failed for too long.
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        return await TaskCrew(self, tasks, once).run()
+        return self._unless_failed(await TaskCrew(self, tasks, once).run())
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -194,15 +201,22 @@ class Worker:
             RunUnknown: The run does not exist.
             RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
             UsageError: The worker has no agent of that name.
+            JournalError: With ``on_change="stop"``: the code cannot drive the run.
+            ReplayError: As `JournalError`.
         """
-        return self._drive_taken(self._take(self._claim_named(run_id)))
+        return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
         """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
-        return claimed is not None
+        return self._unless_failed(claimed is not None)
+
+    def _unless_failed(self, result: Done) -> Done:
+        if self._failure is not None:
+            raise self._failure
+        return result
 
     def _drive_taken(self, claimed: Claimed | None) -> bool:
         if claimed is not None:
@@ -266,12 +280,16 @@ class Worker:
         try:
             return self._prepare(lease)
         except Exception as error:
+            if self.on_change == "stop" and is_of_code(error):
+                self._failure = error
+                self.stop()
             self._give_up(lease, error)
             return None, None
 
     def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.load_claimed(lease, self._definition(self._agents[lease.agent], header))
+        definition = self._definition(self._agents[lease.agent], header)
+        process, recorder = self.runs.load_claimed(lease, definition, self.on_change)
         if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
             recorder.patience_s = self.patience_s
         return process, recorder

@@ -50,6 +50,7 @@ class Saved(Value, frozen=True):
     start: str  # the digest of the header of its journal
     digest: str  # of the entry
     document: str
+    definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
 class _Batch(NamedTuple):
@@ -80,6 +81,7 @@ class StoreRecorder:
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
+        definition: The fingerprint of the code, if it is not that with which the run began.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class StoreRecorder:
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
+        definition: str = "",
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -111,6 +114,7 @@ class StoreRecorder:
         self._save = save
         self.redact = redact
         self.signing_key = signing_key
+        self._definition = definition
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -244,7 +248,7 @@ class StoreRecorder:
 
     def _pack_snapshot(self) -> bytes:
         saved = self._save(self._process)
-        return packed_snapshot(self._journal.header, self._chain.digest, saved, self.signing_key)
+        return packed_snapshot(self._journal.header, self._chain.digest, saved, self.signing_key, self._definition)
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
         """Note that a batch is on disk; return whether there are posts to fetch."""
@@ -350,9 +354,9 @@ class StoreRecorder:
             raise self.lost
 
 
-def packed_snapshot(header: str, digest: str, document: str, signing_key: bytes | None) -> bytes:
+def packed_snapshot(header: str, digest: str, document: str, signing_key: bytes | None, definition: str = "") -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
-    text = to_json(Saved(Chain(header, signing_key).digest, digest, document))
+    text = to_json(Saved(Chain(header, signing_key).digest, digest, document, definition))
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
@@ -25,6 +26,14 @@ from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.runtime.log import traceback_text
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
+
+
+class Change(StrEnum):
+    """What happens to a run if its code has changed."""
+
+    REPORT = "report"
+    REST = "rest"
+    STOP = "stop"
 
 
 def worker(
@@ -49,6 +58,9 @@ def worker(
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
     ] = DRAIN_S,
+    on_change: Annotated[
+        Change, typer.Option(help="If the code of a run has changed: go on, ask a person first, or end the worker.")
+    ] = Change.REPORT,
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
@@ -58,7 +70,15 @@ def worker(
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
-        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience, drain_s=drain_s)
+        crew = Worker(
+            found,
+            runs,
+            deps=made,
+            prompts=prompts,
+            patience_s=patience,
+            drain_s=drain_s,
+            on_change=on_change.value,
+        )
         names = ", ".join([one_line(agent.name) for agent in found])
         with _stop_by_signals(crew):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
