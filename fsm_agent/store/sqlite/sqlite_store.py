@@ -38,7 +38,7 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, connect, name_file_in_errors, prepare
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -88,13 +88,14 @@ class SqliteStore:
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_create(run, header, agent, follows, holder, for_s)
+        starts = check_create(run, header, agent, follows, holder, for_s, start)
         instance = "" if holder is None else self._holders.instance(self._has_leases)
 
         def write(connection: sqlite3.Connection) -> Lease | bool | None:
             now_s = self._clock()
-            is_new = runs.create(connection, run, header, agent, follows, now_s)
+            is_new = runs.create(connection, run, header, agent, follows, starts, now_s)
             if not is_new or holder is None:
                 return is_new
             return runs.take(connection, runs.Claim(holder, for_s, run, (), now_s, now_s, frozenset()), instance)
@@ -237,6 +238,7 @@ class SqliteStore:
         with self._read_transaction() as connection:
             dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
+        self._changes.add()
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
