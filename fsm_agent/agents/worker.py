@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
@@ -22,6 +22,7 @@ from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.crews import TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
+from fsm_agent.agents.worker_health import Pulse, WorkerHealth
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
@@ -109,6 +110,7 @@ class Worker:
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
+        self.pulse = Pulse()
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
@@ -119,9 +121,32 @@ class Worker:
         return self.stopping.is_set()
 
     @property
+    def agents(self) -> Sequence[str]:
+        """The names of the agents whose runs it drives."""
+        return [*self._agents]
+
+    @property
     def held(self) -> int:
         """How many runs are being driven."""
         return len(self._driving)
+
+    def held_by_agent(self) -> Mapping[str, int]:
+        """Return how many runs are being driven, by agent."""
+        held = dict.fromkeys(self._agents, 0)
+        for recorder in [*self._driving.values()]:
+            held[recorder.lease.agent] += 1
+        return held
+
+    def health(self) -> WorkerHealth:
+        """Return how the worker is, from any thread; see `HealthServer` for probes over HTTP."""
+        pulse, is_alive = self.pulse, self.pulse.is_beating
+        return WorkerHealth(
+            is_alive=is_alive,
+            is_ready=is_alive and not self.is_stopping and not pulse.is_store_away,
+            held=self.held,
+            advanced=pulse.advanced.total(),
+            last_step_s=pulse.last_step_s,
+        )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
         """Advance what is due until `stop` is called; return how many times a run was advanced.
@@ -339,16 +364,22 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
+            self.pulse.count(self.pulse.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
         """Report an event to the hooks; return whether the driver is to stop there."""
         if tell is not None:
             tell(event)
-        return self.is_stopping and isinstance(event, Stepped) and not driver.active
+        if not isinstance(event, Stepped):
+            return False
+        self.pulse.count_step(self._driving[driver].lease.agent)
+        return self.is_stopping and not driver.active
 
     def _give_up(self, lease: Lease, error: Exception) -> None:
         """Log why a run could not be driven, and give it back."""
-        if isinstance(error, LeaseLost | RunUnknown):
+        is_lost = isinstance(error, LeaseLost | RunUnknown)
+        self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
+        if is_lost:
             _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
             return
         _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)

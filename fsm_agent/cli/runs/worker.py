@@ -17,12 +17,14 @@ import typer
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.worker import PATIENCE_S, Worker
+from fsm_agent.agents.worker_health import HealthServer
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.errors import ConfigError
 from fsm_agent.runtime.log import traceback_text
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
@@ -61,6 +63,11 @@ def worker(
     on_change: Annotated[
         Change, typer.Option(help="If the code of a run has changed: go on, ask a person first, or end the worker.")
     ] = Change.REPORT,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Answer /live, /ready, /health and /metrics on this port of this machine."),
+    ] = None,
+    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address of it.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
@@ -80,13 +87,28 @@ def worker(
             on_change=on_change.value,
         )
         names = ", ".join([one_line(agent.name) for agent in found])
-        with _stop_by_signals(crew):
+        with _stop_by_signals(crew), _probed(crew, health_host, health_port, screen):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
             if tasks is None:
                 advanced = crew.run(threads=threads or 1, once=once)
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+
+
+@contextmanager
+def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
+    """Answer probes, if a port is given."""
+    if port is None:
+        yield
+        return
+    try:
+        server = HealthServer(crew, port, host)
+    except OSError as error:
+        raise ConfigError(f"the port {port} of {host!r} cannot be used: {error.strerror}") from None
+    with server:
+        screen.tell(f"health: http://{host}:{server.port}/health")
+        yield
 
 
 @contextmanager
