@@ -146,7 +146,7 @@ class _Member(threading.Thread):
             elif self._once:
                 return False
             else:
-                self._worker.runs.store.wait(IDLE_S)
+                self._worker.wait_for_work()
         except Exception as error:
             self._worker.stopping.wait(self._patience.pause_s(error))
         else:
@@ -192,7 +192,8 @@ class TaskCrew:
             await _cancel([watch, *takers])
             await _cancel([pulse, *self._driving])  # they have all begun by now, so they give their runs back
             self._worker.pulse.end()
-            self._threads.shutdown(wait=False)
+            with suppress(TimeoutError):  # a claim that was under way gives its run back
+                await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
 
     async def _beat(self) -> None:
@@ -207,7 +208,7 @@ class TaskCrew:
             await self._room.acquire()
             claimed = None
             try:
-                claimed = await aclaim(self._take, self._threads)
+                claimed = await aclaim(self._take, self._threads, self._worker.return_claimed)
                 patience.note_success()
             except Exception as error:
                 await asyncio.sleep(patience.pause_s(error))
@@ -228,7 +229,7 @@ class TaskCrew:
         """Claim a run, or wait for one for a while; in one thread, since a store remembers what a thread asked for."""
         claimed = self._worker.take_next()
         if claimed is None and not self._once:
-            self._worker.runs.store.wait(IDLE_S)
+            self._worker.wait_for_work()
         return claimed
 
     def _begin(self, claimed: Claimed) -> None:

@@ -11,19 +11,19 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
-from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import TaskCrew, ThreadCrew
-from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.persistence import aclaim, give_back, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, WorkerHealth
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
@@ -47,6 +47,7 @@ PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
+FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 _log = logging.getLogger("fsm_agent")
@@ -71,6 +72,8 @@ class Worker:
         on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
             with the error, and leaves the run to others: for the first worker of a new version.
+        concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
+            `arun` say.  It holds for this worker: two workers drive twice as many.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Worker:
         store_patience_s: float = STORE_PATIENCE_S,
         drain_s: float | None = None,
         on_change: OnChange = "report",
+        concurrency: Mapping[str, int] | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
@@ -105,6 +109,9 @@ class Worker:
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
+        self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
+        self._taken = set[tuple[str, int]]()  # the runs that take up room, and their fences
+        self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._deps: Deps = {} if deps is None else deps
         self.stopping = threading.Event()
@@ -250,7 +257,32 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck())
+        if not self._room:
+            return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck(self._agents))
+        with self._freed:  # so that no two claim for the last room
+            free = [agent for agent in self._agents if self._room.get(agent, 1)]
+            lease = (self.runs.claim_due(free) or self._claim_stuck(free)) if free else None
+            if lease is not None and lease.agent in self._room:
+                self._room[lease.agent] -= 1
+                self._taken.add((lease.run, lease.fence))
+        return self._take(lease)
+
+    def wait_for_work(self) -> None:
+        """Wait until a run may be due that may be claimed, for a while."""
+        with self._freed:
+            is_full = not all(self._room.values())
+            if is_full:  # the store would tell at once of the runs that may not be claimed
+                self._freed.wait(FULL_S)
+        if not is_full:
+            self.runs.store.wait(IDLE_S)
+
+    def _free(self, lease: Lease) -> None:
+        """Make room for another run of its agent."""
+        with self._freed:
+            if (lease.run, lease.fence) in self._taken:
+                self._taken.remove((lease.run, lease.fence))
+                self._room[lease.agent] += 1
+                self._freed.notify()
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
@@ -261,12 +293,13 @@ class Worker:
         # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
-    def _claim_stuck(self) -> Lease | None:
+    def _claim_stuck(self, agents: Iterable[str]) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
-            for name, agent in self._agents.items():
+            for name in agents:
+                agent = self._agents[name]
                 for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
@@ -303,8 +336,14 @@ class Worker:
         if lease is None:
             return None
         try:
-            return self._prepare(lease)
-        except Exception as error:
+            process, recorder = self._prepare(lease)
+            if recorder is None:
+                self._free(lease)
+            return process, recorder
+        except BaseException as error:
+            self._free(lease)
+            if not isinstance(error, Exception):
+                raise
             if self.on_change == "stop" and is_of_code(error):
                 self._failure = error
                 self.stop()
@@ -339,6 +378,12 @@ class Worker:
         except Exception as error:
             self._give_up(recorder.lease, error)
 
+    def return_claimed(self, claimed: Claimed) -> None:
+        """Give back a run that was claimed and not driven since."""
+        give_back(claimed)
+        if (recorder := claimed[1]) is not None:
+            self._free(recorder.lease)
+
     async def adrive_claimed(self, claimed: Claimed) -> None:
         """Drive a run that was claimed, as far as it goes, under asyncio."""
         process, recorder = claimed
@@ -364,6 +409,7 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
+            self._free(recorder.lease)
             self.pulse.count(self.pulse.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
@@ -393,3 +439,14 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
+
+
+def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:
+    """Return the limits; refuse one that is no number of runs, or of an agent that the worker does not have."""
+    right = "numbers from 1 on by the names of agents, such as {'shop': 4}"
+    check("concurrency", concurrency, concurrency is None or isinstance(concurrency, Mapping), right)
+    for name, limit in (concurrency or {}).items():
+        check(f"concurrency of {name!r}", limit, is_whole(limit, 1), "a whole number from 1 on")
+        if name not in agents:
+            raise UsageError(f"concurrency is given for {name!r}, which is no agent of this worker{hint(name, agents)}")
+    return concurrency or {}

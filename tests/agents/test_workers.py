@@ -378,6 +378,63 @@ class TestUnderAsyncio:
             asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
+class TestConcurrency:
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
+        few, many = Patient(expected=2), Patient(expected=3)
+        agents = [Agent(few, name="few"), Agent(many, name="many")]
+        create(store, agents[0], *[f"few{n}" for n in range(6)])
+        create(store, agents[1], *[f"many{n}" for n in range(3)])
+        worker = Worker(agents, store, concurrency={"few": 2})
+        with working(worker, **mode) as ended:
+            assert few.all_asked.wait(30)
+            assert many.all_asked.wait(30)
+            time.sleep(0.1)
+            assert worker.held_by_agent() == {"few": 2, "many": 3}
+            assert sum(row.holder is not None for row in rows(store).values()) == 5
+            few.expected = -1
+            few.may_answer.set()
+            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
+            many.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert ended == [9]
+
+    @pytest.mark.parametrize("tasks", [0, 3])
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
+        assert worker._room == {"shop": 1}
+
+    def test_a_cancelled_worker_frees_its_room(self, store):
+        model = Patient(expected=1)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, concurrency={"x": 1})
+
+        async def main(turns):
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            for _ in range(turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for turns in (0, 1, 2, 5, 10):
+            asyncio.run(main(turns))
+            wait_until(lambda: worker._room == {"x": 1})
+        assert {row.holder for row in rows(store).values()} == {None}
+
+    def test_mistakes(self, store):
+        with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
+            Worker([shop.shop()], store, concurrency={"shpo": 1})
+        with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
+            Worker([shop.shop()], store, concurrency={"shop": 0})
+        with pytest.raises(UsageError, match="concurrency is 4"):
+            Worker([shop.shop()], store, concurrency=4)
+
+
 @pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
 class TestDraining:
     def test_what_hangs_is_interrupted_and_given_back(self, store, mode):

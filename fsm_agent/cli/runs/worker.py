@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from types import FrameType
@@ -24,7 +24,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.errors import ConfigError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import traceback_text
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
@@ -56,6 +56,10 @@ def worker(
         bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
     ] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    concurrency: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
+    ] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
@@ -85,6 +89,7 @@ def worker(
             patience_s=patience,
             drain_s=drain_s,
             on_change=on_change.value,
+            concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
         names = ", ".join([one_line(agent.name) for agent in found])
         with _stop_by_signals(crew), _probed(crew, health_host, health_port, screen):
@@ -94,6 +99,17 @@ def worker(
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, int]:
+    """Return numbers by names, from texts such as ``shop=4``."""
+    found = dict[str, int]()
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"{text!r} is not the name of an agent and a number: shop=4 would be right")
+        found[name] = int(number)
+    return found
 
 
 @contextmanager
