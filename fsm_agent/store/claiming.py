@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
+from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval, missing_function
 from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
 from fsm_agent.machine.journal import (
     Chain,
@@ -55,6 +55,8 @@ TITLE_CHARS = 160
 STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
+
+OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 Made = TypeVar("Made", bound=Process)
 
@@ -196,11 +198,18 @@ class Claiming:
             return self._fold_run(loaded, definition), None
         return self.load_claimed(self.claim(run), definition)
 
-    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
+    def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
 
         If that fails with one of these errors, the run is given back with a question, and is not due before it is
         answered.
+
+        Args:
+            lease: The lease.
+            definition: How the process is made.
+            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+                is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
+                the run.
 
         Raises:
             JournalError: As `resume` does.
@@ -219,14 +228,21 @@ class Claiming:
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
-            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
+            problem = _find_lost_approval(process, loaded.posts)
+            if problem is None and on_change is not None and not answers:
+                problem = missing_function(process) or self._find_change(process, loaded, on_change)
+            if problem is not None:
                 raise ReplayError(problem)
         except BaseException as error:
-            self._fail(lease, loaded, error, answers, definition)
+            if on_change == "stop" and is_of_code(error):
+                self._give_back(lease, loaded)
+            else:
+                self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
-        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
+        changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others], changed_to)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -234,14 +250,26 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
-        if not will_last and lease.tries <= MAX_TRIES:
+        if not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self._give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
+
+    def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
+        """Return, in words, that the code is not that under which the run last rested; None: it is, or may be."""
+        if on_change == "report":
+            return None
+        saved = self.read_snapshot(loaded)
+        before = (saved and saved.definition) or header_of(loaded.header).definition
+        if before in ("", process.definition):
+            return None
+        return (
+            f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
+            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+        )
 
     def _give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run unchanged, due at once."""
@@ -296,7 +324,9 @@ class Claiming:
         """Claim the run of these agents that has been due longest; return None if none is due."""
         return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
 
-    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+    def _make_recorder(
+        self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
+    ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
             lease,
@@ -307,6 +337,7 @@ class Claiming:
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self._key,
+            definition=changed_to,
         )
 
     # Folding
@@ -443,6 +474,11 @@ def title_of(header: str) -> str:
 
 def _words(value: Any) -> str:
     return (value if isinstance(value, str) else to_json(value))[: TITLE_CHARS + 1]
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Return whether the present code cannot drive a run, for as long as it is as it is."""
+    return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
 def stuck_under(run: Run) -> str | None:

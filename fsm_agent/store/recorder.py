@@ -67,6 +67,7 @@ class Saved(Value, frozen=True):
     digest: str  # of the entry
     document: str
     before: Before | None = None  # of a process that has failed: from where a retry goes on; None: it cannot
+    definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
 class _Batch(NamedTuple):
@@ -97,6 +98,7 @@ class StoreRecorder:
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
+        definition: The fingerprint of the code, if it is not that with which the run began.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class StoreRecorder:
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
+        definition: str = "",
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -128,6 +131,7 @@ class StoreRecorder:
         self._save = save
         self.redact = redact
         self.signing_key = signing_key
+        self._definition = definition
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -262,7 +266,8 @@ class StoreRecorder:
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)
-        return packed_snapshot(self._journal.header, self._chain.digest, saved, self.signing_key, before)
+        chain, definition = self._chain, self._definition
+        return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, definition, before)
 
     def _before(self) -> Before | None:
         """Return the state from which a retry of the process, which has failed, goes on; None: it cannot be retried."""
@@ -380,10 +385,15 @@ class StoreRecorder:
 
 
 def packed_snapshot(
-    header: str, digest: str, document: str, signing_key: bytes | None, before: Before | None = None
+    header: str,
+    digest: str,
+    document: str,
+    signing_key: bytes | None,
+    definition: str = "",
+    before: Before | None = None,
 ) -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
-    text = to_json(Saved(Chain(header, signing_key).digest, digest, document, before))
+    text = to_json(Saved(Chain(header, signing_key).digest, digest, document, before, definition))
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 
