@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -366,15 +366,6 @@ def own_step_json(trigger: str) -> str:
 
 
 _decoder = decoder_of(_Signed)
-
-
-def header_text(header: Header) -> str:
-    """Return a header as a line.
-
-    Raises:
-        ValueError: It holds a value that could not be read again.
-    """
-    return to_json(header)
 
 
 def header_of(line: str) -> Header:
