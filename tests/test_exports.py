@@ -16,7 +16,6 @@ from types import ModuleType
 import name_table
 import pytest
 from support.paths import ROOT
-from support.type_checkers import mypy, pyright, with_mypy, with_pyright
 
 import fsm_agent
 from fsm_agent._internal.exports import PACKAGES
@@ -91,20 +90,6 @@ def test_type_checkers_see_the_same_names(module):
     assert set(seen) == set(module.__all__)
     for name, home in seen.items():
         assert getattr(import_module(home), name) is getattr(module, name)
-
-
-@pytest.mark.parametrize(
-    "check", [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)], ids=["mypy", "pyright"]
-)
-@pytest.mark.timeout(300)  # mypy without a cache
-def test_type_checkers_find_each_name_and_no_other(check, tmp_path):
-    lines = [
-        f"from {module.__name__} import {name} as n{number}"
-        for number, (module, name) in enumerate([*EVERY, *[(module, "Nothing") for module in LAZY]])
-    ]
-    file = tmp_path / "imports_all.py"
-    file.write_text("\n".join([*lines, ""]))
-    assert {line for _, line, _ in check([file])} == set(range(len(EVERY) + 1, len(lines) + 1))
 
 
 class TestErrors:
