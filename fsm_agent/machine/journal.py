@@ -415,15 +415,6 @@ def own_step_json(trigger: str) -> str:
 _decoder = decoder_of(_Signed)
 
 
-def header_text(header: Header) -> str:
-    """Return a header as a line.
-
-    Raises:
-        ValueError: It holds a value that could not be read again.
-    """
-    return to_json(header)
-
-
 def header_of(line: str) -> Header:
     """Read a header.
 
