@@ -152,7 +152,7 @@ class Claiming:
         lease = self.claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
-            self._give_back(lease, loaded)
+            self.give_back(lease, loaded)
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
@@ -214,12 +214,12 @@ class Claiming:
         if not will_last and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
-            self._give_back(lease, loaded)
+            self.give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
-    def _give_back(self, lease: Lease, loaded: Loaded) -> None:
+    def give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run unchanged, due at once."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))

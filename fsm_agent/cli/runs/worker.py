@@ -21,6 +21,8 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.engines import Engine, engine_of
+from fsm_agent.errors import UsageError
 from fsm_agent.runtime.log import traceback_text
 
 
@@ -38,6 +40,13 @@ def worker(
     once: Annotated[
         bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[dbos|temporal]",
+            help="What says which run is due, in place of the store, whose address ends with ?engine=… then.",
+        ),
+    ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -47,11 +56,18 @@ def worker(
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
+        driving = None if engine is None else option("--engine", _engine, engine, crew, once)
         names = ", ".join([one_line(agent.name) for agent in found])
         with _stop_by_signals(crew):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
-            advanced = crew.run(threads=threads, once=once)
+            advanced = crew.run(threads=threads, once=once) if driving is None else driving.run(threads=threads)
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+
+
+def _engine(name: str, crew: Worker, once: bool) -> Engine:
+    if once:
+        raise UsageError("an engine says when runs are due, so --once, which asks the store, does not go with it")
+    return engine_of(name, crew)
 
 
 @contextmanager
