@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -121,21 +118,21 @@ def test_the_journals_are_those_of_the_own_claim(engine: str, place: Places, own
 def test_nothing_is_lost_while_workers_are_killed(
     engine: str, place: Places, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three workers, of which one is killed and begun anew each few seconds; 42 runs of an agent, a flow and a team."""
-    here, random, kills = place(engine), Random(31), 0
+    """Three workers; every few entries, one that drives a run is killed, and another begins."""
+    here, random, kills, next_n = place(engine), Random(31), 0, 10
     with here.runs() as runs, ExitStack() as stack:
-        crew = [stack.enter_context(here.worker("--threads", "3")) for _ in range(3)]
+        crew = {one.pid: one for one in (stack.enter_context(here.worker("--threads", "3")) for _ in range(3))}
         names = begin_all(runs, range(14))
-        next_s = time.monotonic() + 8.0  # until the first ones drive
 
         def kill() -> None:
-            nonlocal kills, next_s
-            if time.monotonic() >= next_s:
-                number = random.randrange(3)
-                os.kill(crew[number].pid, signal.SIGKILL)
-                crew[number] = stack.enter_context(here.worker("--threads", "3"))
-                kills += 1
-                next_s = time.monotonic() + random.uniform(1.0, 4.0)
+            nonlocal kills, next_n
+            rows = runs.store.list(limit=1000)
+            held = [int(run.holder.split(":")[1]) for run in rows if run.holder is not None]
+            if held and sum(run.n for run in rows) >= next_n and (one := crew.pop(random.choice(held), None)):
+                one.kill()
+                later = stack.enter_context(here.worker("--threads", "3"))
+                crew[later.pid] = later
+                kills, next_n = kills + 1, sum(run.n for run in rows) + random.randint(5, 25)
 
         doubts = answered_until_all_end(here.folder, runs, names, 1400, kill)
         once = [line.split()[0] for file in EFFECTS for line in lines(here.folder / file)]
