@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -22,6 +23,7 @@ from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Executor
 
     from fsm_agent.agents.agent import Agent
     from fsm_agent.context import view as views
@@ -78,11 +80,17 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Taken]) -> Taken:
-    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile."""
+async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
+    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
+
+    Args:
+        claim: Claims the run, if there is one.
+        threads: Whose thread does it; None: one of the event loop's.
+    """
     pending = _PendingClaim(claim)
+    run = partial(copy_context().run, pending.make)
     try:
-        return await asyncio.to_thread(pending.make)
+        return await asyncio.get_running_loop().run_in_executor(threads, run)
     except asyncio.CancelledError:
         if (claimed := pending.abandon()) is not None:
             await asyncio.to_thread(_give_back, claimed)

@@ -58,7 +58,7 @@ class DbosEngine(Engine):
             try:
                 yield
             finally:
-                DBOS.destroy(workflow_completion_timeout_sec=int(self.worker.store_patience_s))
+                DBOS.destroy(workflow_completion_timeout_sec=int(self.leave_s))
         finally:
             DBOS.destroy(destroy_registry=True)
             tables.dispose()

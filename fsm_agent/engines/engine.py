@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from importlib import import_module
 
+from fsm_agent.agents.crews import LEAVE_S, StorePatience
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.mistakes import check
@@ -17,6 +18,7 @@ from fsm_agent.store.postgres import PostgresStore
 
 LOOK_S = 0.5  # how often lost jobs are looked for
 LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died
+DAY_S = 24 * 3600.0
 _log = logging.getLogger("fsm_agent")
 
 
@@ -53,7 +55,6 @@ class Engine(ABC):
         self.worker = worker
         self.store = store
         self._counting = threading.Lock()
-        self._busy = 0
         self._driven = 0
         self.hears_since_s = 0.0  # monotonic; jobs from before may have been told to nobody
 
@@ -67,12 +68,23 @@ class Engine(ABC):
             Exception: The engine cannot be reached, or the store has failed for too long.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        with self.serving(threads):
-            try:
-                self._look_after(threads)
-            finally:
-                self.worker.stop()
+        interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
+        try:
+            with self.serving(threads):
+                try:
+                    self._look_after(threads)
+                finally:
+                    self.worker.stop()
+                    if self.worker.drain_s is not None:
+                        interrupting.start()
+        finally:
+            interrupting.cancel()
         return self._driven
+
+    @property
+    def leave_s(self) -> float:
+        """How many seconds jobs that were taken may last once the worker is stopped."""
+        return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod
     def serving(self, threads: int) -> AbstractContextManager[None]:
@@ -89,8 +101,6 @@ class Engine(ABC):
         """
         if self.worker.is_stopping:
             return 0.0
-        with self._counting:
-            self._busy += 1
         try:
             is_driven = self.worker.drive(run)
         except RunBusy:  # its holder may be dead
@@ -103,26 +113,20 @@ class Engine(ABC):
         except Exception as error:  # the store's
             _log.warning("run %s could not be driven; it is tried again: %s", run, error)
             return LOST_S
-        finally:
-            with self._counting:
-                self._busy -= 1
         with self._counting:
             self._driven += is_driven
         return None
 
     def _look_after(self, threads: int) -> None:
         """Look for runs whose jobs were lost, one at least, and more while there is nothing else to do."""
-        self.hears_since_s = time.monotonic()
-        agents, failing_since_s = self.worker.agent_names, None
+        self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker.store_patience_s)
         while not self.worker.is_stopping:
             try:
                 self.worker.release_stuck()
-                older_s = min(LOST_S, time.monotonic() - self.hears_since_s)
-                self.store.remind(agents, older_s=older_s, limit=max(1, threads - self._busy))
-                failing_since_s = None
+                older_s, free = min(LOST_S, time.monotonic() - self.hears_since_s), threads - self.worker.held
+                self.store.remind(self.worker.agent_names, older_s=older_s, limit=max(1, free))
             except Exception as error:
-                failing_since_s = failing_since_s or time.monotonic()
-                if time.monotonic() - failing_since_s >= self.worker.store_patience_s:
-                    raise
-                _log.warning("the store failed; it is tried again: %s", error)
-            self.pause(LOOK_S)
+                self.worker.stopping.wait(patience.pause_s(error))
+            else:
+                patience.note_success()
+                self.pause(LOOK_S)

@@ -84,7 +84,7 @@ class TemporalEngine(Engine):
             workflows=[_Job],
             activities=[self._do],
             max_concurrent_activities=threads,
-            graceful_shutdown_timeout=LONGEST,
+            graceful_shutdown_timeout=timedelta(seconds=self.leave_s),
         )
 
     async def _begin(self, run: str, due_s: float) -> None:

@@ -27,7 +27,7 @@ from fsm_agent.machine.process import Question
 from fsm_agent.store import MemoryStore, PostgresStore, StoreError
 from fsm_agent.store.errors import NotAsked, RunExists
 from fsm_agent.store.postgres.address import address_of
-from fsm_agent.store.store import Rest
+from fsm_agent.store.store import Rest, Start
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 ODD = 'it\'s \x00 \x1a "odd" \\ ü\u2028 {}'
@@ -132,12 +132,12 @@ def test_a_hook_that_fails_leaves_nothing_behind(url: str) -> None:
 
 DBOS_TABLE = """
 CREATE SCHEMA {0}_dbos;
-CREATE TABLE {0}_dbos.jobs (run text, later bigint);
+CREATE TABLE {0}_dbos.jobs (run text, later bigint, priority int);
 CREATE FUNCTION {0}_dbos.enqueue_workflow(
     workflow_name text, queue_name text, positional_args json[], delay_until_epoch_ms bigint = NULL,
-    timeout_ms bigint = NULL
-) RETURNS text LANGUAGE sql AS 'INSERT INTO {0}_dbos.jobs VALUES (positional_args[1]::text, delay_until_epoch_ms)
-    RETURNING run'
+    timeout_ms bigint = NULL, priority int = NULL
+) RETURNS text LANGUAGE sql AS '
+    INSERT INTO {0}_dbos.jobs VALUES (positional_args[1]::text, delay_until_epoch_ms, priority) RETURNING run'
 """
 
 
@@ -147,10 +147,12 @@ def test_dbos_is_told_as_soon_as_a_worker_has_made_its_tables(url: str) -> None:
         schema = store.address.schema
         other.execute(DBOS_TABLE.format(schema))
         other.commit()
-        store.create(ODD, "header", agent="a")
-        store.tell("later", 60)
-        jobs = other.execute(f"SELECT run, later > 1000 * extract(epoch FROM now()) FROM {schema}_dbos.jobs").fetchall()
-        assert [(json.loads(run), later) for run, later in jobs] == [(ODD, None), ("later", True)]
+        store.create(ODD, "header", agent="a", start=Start(priority=7))
+        store.tell("early", 60)
+        store.tell("gone", 60)
+        found = f"SELECT run, later > 1000 * extract(epoch FROM now()), priority FROM {schema}_dbos.jobs"
+        jobs = [(json.loads(run), *rest) for run, *rest in other.execute(found)]
+        assert jobs == [(ODD, None, -7), ("early", True, 0)], "DBOS takes the smallest number first"
 
 
 def test_temporal_is_told_when_it_is_committed(url: str) -> None:
@@ -355,4 +357,5 @@ def test_the_command_says_what_is_wrong(url: str) -> None:
     assert "Invalid value for --engine: engine is 'celery': dbos or temporal would be right" in said(
         "--engine", "celery"
     )
-    assert "--once, which asks the store, does not go with it" in said("--engine", "dbos", "--once")
+    for option in (["--once"], ["--tasks", "9"]):
+        assert "--once and --tasks, which ask the store, do not go with it" in said("--engine", "dbos", *option)

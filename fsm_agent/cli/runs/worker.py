@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -25,6 +26,8 @@ from fsm_agent.engines import Engine, engine_of
 from fsm_agent.errors import UsageError
 from fsm_agent.runtime.log import traceback_text
 
+DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
+
 
 def worker(
     store: StorePath,
@@ -33,7 +36,10 @@ def worker(
         str | None,
         typer.Option(help="A function of an agent's name and a run's extra that makes deps, as module:name."),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="How many runs are driven at a time.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="How many runs are driven at a time; 1.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Instead of threads: tasks of an event loop, of which 1,000 are cheap.")
+    ] = None,
     patience: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
     ] = PATIENCE_S,
@@ -48,25 +54,38 @@ def worker(
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    drain_s: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
+    ] = DRAIN_S,
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
+    if threads is not None and tasks is not None:
+        raise typer.BadParameter("either threads or tasks drive runs: give one of both", param_hint="--tasks")
     kept = opened(store, must_exist=not create)
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
-        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
-        driving = None if engine is None else option("--engine", _engine, engine, crew, once)
+        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience, drain_s=drain_s)
+        driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)
         names = ", ".join([one_line(agent.name) for agent in found])
         with _stop_by_signals(crew):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
-            advanced = crew.run(threads=threads, once=once) if driving is None else driving.run(threads=threads)
+            if driving is not None:
+                advanced = driving.run(threads=threads or 1)
+            elif tasks is None:
+                advanced = crew.run(threads=threads or 1, once=once)
+            else:
+                advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
 
 
-def _engine(name: str, crew: Worker, once: bool) -> Engine:
-    if once:
-        raise UsageError("an engine says when runs are due, so --once, which asks the store, does not go with it")
+def _engine(name: str, crew: Worker, is_own_claim: bool) -> Engine:
+    if is_own_claim:
+        raise UsageError(
+            "an engine says which run is due, so --once and --tasks, which ask the store, do not go with it"
+        )
     return engine_of(name, crew)
 
 

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsm_agent.store.postgres.postgres_runs import encode
+
 if TYPE_CHECKING:
     from psycopg import Connection
 
@@ -37,7 +39,7 @@ def tell_dbos(schema: str) -> OnDue:
     later = f"CASE WHEN %(due_s)s > {_NOW} THEN (1000 * %(due_s)s)::bigint END"
     enqueue = (
         f"SELECT {function}('{JOB}', '{QUEUE}', ARRAY[%(run)s::json], delay_until_epoch_ms => {later},"
-        f" timeout_ms => {1000 * _LONGEST_S})"
+        f" timeout_ms => {1000 * _LONGEST_S}, priority => -priority) FROM {schema}.run WHERE id = %(id)s"
     )
     is_there = False
 
@@ -46,7 +48,7 @@ def tell_dbos(schema: str) -> OnDue:
         if not is_there:
             is_there = connection.execute("SELECT to_regproc(%s) IS NOT NULL", (function,)).fetchone() == (True,)
         if is_there:
-            connection.execute(enqueue, {"run": json.dumps(run), "due_s": due_s})
+            connection.execute(enqueue, {"run": json.dumps(run), "due_s": due_s, "id": encode(run)})
 
     return on_due
 
