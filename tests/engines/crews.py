@@ -30,14 +30,14 @@ EFFECTS = ("paid.txt", "outbox.txt", "noted.txt")  # a line each, which begins w
 
 @contextmanager
 def worker(
-    folder: Path, url: str, *options: str, temporal: str = "", agents: str = "engine_agents"
+    folder: Path, url: str, *options: str, temporal: str = "", turn_s: float = 0.0
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a worker in its own OS process, which is killed at the end if it is still there."""
     path = os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])
     with (folder / "workers.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fsm_agent", "worker", "--store", url, "--agents", agents, *options],
-            env={**os.environ, "PYTHONPATH": path, "TEMPORAL_ADDRESS": temporal},
+            [sys.executable, "-m", "fsm_agent", "worker", "--store", url, "--agents", "engine_agents", *options],
+            env={**os.environ, "PYTHONPATH": path, "TEMPORAL_ADDRESS": temporal, "TURN_S": f"{turn_s}"},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,12 @@ from flow_runs import s
 from fsm_agent import Agent, Context, function
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows.orchestrator import Orchestrator
+from fsm_agent.messages.event import Inside
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script, call
 
 DELAY_S = float(os.environ.get("MODEL_DELAY_S", 0))  # of the clerk's model
+TURN_S = float(os.environ.get("TURN_S", 0))  # for how long a draft may wait for the other one
 WORLD = {"threads": 0, "clock": SystemClock()}  # one after another, and by the clock that engines have, too
 
 
@@ -79,11 +82,30 @@ def send(to: str) -> str:
 
 clerk = Agent(Model(), functions=[look_up, pay, send], output=int, name="clerk", world=WORLD)
 
-for state, model in flow_kill_worker.models().items():
+
+class Turns:
+    """A hook of the support flow: of two drafts that are written at once, the terse one is ready after the warm one."""
+
+    def __init__(self) -> None:
+        self.is_warm = threading.Event()
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, Inside) and "draft_warmly" in event.path and getattr(event.event, "to", "") == "Completed":
+            self.is_warm.set()
+
+
+class Second(flow_kill_worker.Model):
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        turns.is_warm.wait(TURN_S)
+        return super()._next(request, timeout_s)
+
+
+turns = Turns()
+for state, model in {**flow_kill_worker.models(), s.draft_tersely: Second()}.items():
     one: Any = state.agent
     one.__dict__.update(client=model, own_world=one.world_with(model).changed(**WORLD))
 
-support = replace(s.support, world=WORLD)
+support = replace(s.support, world=WORLD, hooks=[turns])
 
 
 @function(once=True, name="note")

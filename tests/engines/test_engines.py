@@ -67,8 +67,8 @@ class Place:
         self.options = ["--engine", engine] if engine else []
         self.temporal = server().address if engine == "temporal" else ""
 
-    def worker(self, *options: str) -> Any:
-        return worker(self.folder, self.url, *self.options, *options, temporal=self.temporal)
+    def worker(self, *options: str, turn_s: float = 0.0) -> Any:
+        return worker(self.folder, self.url, *self.options, *options, temporal=self.temporal, turn_s=turn_s)
 
     def runs(self, **options: Any) -> Any:
         return closing(Runs(self.url, **options))
@@ -89,9 +89,9 @@ def place(postgres: PostgresServer, temporal_server: Any, tmp_path: Path) -> Pla
 
 def driven(place: Place) -> dict[str, str]:
     """Have one run of each kind driven by a worker, and return their journals."""
-    with place.runs() as runs, place.worker("--threads", "2", "--patience", "0"):
+    with place.runs() as runs, place.worker("--threads", "2", "--patience", "0", turn_s=60):
         names = begin_all(runs, [1])
-        answered_until_all_end(place.folder, runs, names, 50)
+        answered_until_all_end(place.folder, runs, names, 200)
         return {name: journal(runs, name) for name in names}
 
 
