@@ -74,8 +74,8 @@ class PostgresStore:
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
 
-    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run whose
-    holder's session has ended is due at once.
+    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run
+    whose holder's session has ended is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
