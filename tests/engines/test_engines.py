@@ -130,6 +130,7 @@ def test_nothing_is_lost_while_workers_are_killed(
             held = [int(run.holder.split(":")[1]) for run in rows if run.holder is not None]
             if held and sum(run.n for run in rows) >= next_n and (one := crew.pop(random.choice(held), None)):
                 one.kill()
+                one.wait()
                 later = stack.enter_context(here.worker("--threads", "3"))
                 crew[later.pid] = later
                 kills, next_n = kills + 1, sum(run.n for run in rows) + random.randint(5, 25)
