@@ -123,6 +123,11 @@ class Worker:
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
 
     @property
+    def agent_names(self) -> list[str]:
+        """The names by which runs are claimed."""
+        return [*self._agents]
+
+    @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
         return self.stopping.is_set()
@@ -249,6 +254,13 @@ class Worker:
         if self._failure is not None:
             raise self._failure
         return result
+
+    def release_stuck(self) -> bool:
+        """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
+        lease = self._claim_stuck(self._agents)
+        if lease is not None:
+            self.runs.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
+        return lease is not None
 
     def _drive_taken(self, claimed: Claimed | None) -> bool:
         if claimed is not None:

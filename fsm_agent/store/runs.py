@@ -149,7 +149,7 @@ class Runs(Forking):
         if row.due_s == 0.0 and row.holder is None:
             return False
         lease = self.claim(run)
-        self._give_back(lease, self.store.load(run, after=lease.n))
+        self.give_back(lease, self.store.load(run, after=lease.n))
         RENEWER.ring(run)
         return True
 
