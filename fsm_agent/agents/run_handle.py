@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import JournalError, ReplayError
+from fsm_agent.errors import ReplayError
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages.event import Done, Event, Suspended
 from fsm_agent.mistakes import check, wrong
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
+from fsm_agent.store.errors import StoreError
 from fsm_agent.store.store import Loaded, Run, Start
 from fsm_agent.store.watching import Follower, is_settled
 
@@ -70,7 +72,7 @@ class RunHandle(Generic[Result]):
     @property
     def questions(self) -> Mapping[str, str]:
         """What is asked, as JSON for people, by the keys of the open questions."""
-        return {question.key: question.about for question in self._load().run.waits}
+        return {question.key: question.about for question in self._runs.store.get(self.run_id).waits}
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait until the run has ended, and return its result, as ``call`` does; or raise what ``call`` would.
@@ -89,30 +91,26 @@ class RunHandle(Generic[Result]):
             JournalError: The journal is damaged, foreign or forged.
         """
         ends_s = _end_of(timeout_s)
-        while (loaded := self._load()) is not None:
-            if is_settled(loaded.run):
-                return self._result_of(loaded)
-            future = self._watch(loaded.run.n, _has_settled)
+        while (result := self._settled()) is None:
+            future = self._watch(is_settled)
             try:
                 future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
             except TimeoutError:
                 raise self._timed_out(timeout_s) from None
             finally:
                 future.cancel()
-        raise AssertionError
+        return result()
 
     async def aresult(self, timeout_s: float | None = None) -> Result:
         """`result` for asyncio."""
         ends_s = _end_of(timeout_s)
-        while (loaded := await self._aload()) is not None:
-            if is_settled(loaded.run):
-                return await asyncio.to_thread(self._result_of, loaded)
+        while (result := await asyncio.to_thread(self._settled)) is None:
             left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
             try:
-                await asyncio.wait_for(asyncio.wrap_future(self._watch(loaded.run.n, _has_settled)), left_s)
+                await asyncio.wait_for(asyncio.wrap_future(self._watch(is_settled)), left_s)
             except TimeoutError:
                 raise await asyncio.to_thread(self._timed_out, timeout_s) from None
-        raise AssertionError
+        return result()
 
     def stream(self) -> Generator[Event]:
         """Yield the events of the run from its beginning on, then as its entries are written; then `Done`.
@@ -128,14 +126,13 @@ class RunHandle(Generic[Result]):
             JournalError: The journal is damaged, foreign or forged.
         """
         follower = self._follower()
-        loaded = follower.loaded
         while True:
-            yield from follower.events(loaded)
-            if is_settled(loaded.run):
+            yield from follower.events(follower.load())
+            if is_settled(follower.run):
                 break
-            future = self._watch(follower.n, follower.is_news)
+            future = self._watch(follower.is_news)
             try:
-                loaded = future.result()
+                future.result()
             finally:
                 future.cancel()
         yield from self._last(follower)
@@ -143,13 +140,12 @@ class RunHandle(Generic[Result]):
     async def astream(self) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         follower = await asyncio.to_thread(self._follower)
-        loaded = follower.loaded
         while True:
-            for event in follower.events(loaded):
+            for event in follower.events(await asyncio.to_thread(follower.load)):
                 yield event
-            if is_settled(loaded.run):
+            if is_settled(follower.run):
                 break
-            loaded = await asyncio.wrap_future(self._watch(follower.n, follower.is_news))
+            await asyncio.wrap_future(self._watch(follower.is_news))
         for event in self._last(follower):
             yield event
 
@@ -186,23 +182,25 @@ class RunHandle(Generic[Result]):
     def _load(self) -> Loaded:
         return self._runs.store.load(self.run_id, after=None)
 
-    async def _aload(self) -> Loaded:
-        return self._load() if self._runs.store.is_volatile else await asyncio.to_thread(self._load)
-
-    def _watch(self, n: int, is_news: Callable[[Loaded], bool]) -> Future[Loaded]:
-        return self._runs.watcher.watch(self.run_id, n, is_news)
+    def _watch(self, is_news: Callable[[Run], bool]) -> Future[Run]:
+        return self._runs.watcher.watch(self.run_id, is_news)
 
     def _follower(self) -> Follower:
         return Follower(self._runs, self.run_id, self._definition)
 
-    def _result_of(self, loaded: Loaded) -> Result:
+    def _settled(self) -> Callable[[], Result] | None:
+        """Return what returns the result of the run, or raises; None: the run goes on."""
+        if not is_settled(self._runs.store.get(self.run_id)):
+            return None
+        loaded = self._load()
+        if not is_settled(loaded.run):
+            return None
         self._check_stuck(loaded.run)
-        result: Result = self._runnable.result_of(self._runs.fold_run(loaded, self._definition))
-        return result
+        return partial(self._runnable.result_of, self._runs.fold_run(loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended, or that waits for a person."""
-        self._check_stuck(follower.loaded.run)
+        self._check_stuck(follower.run)
         process = follower.process
         if process.effects:
             yield Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
@@ -216,17 +214,13 @@ class RunHandle(Generic[Result]):
 
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
-            run = self._load().run
+            run = self._runs.store.get(self.run_id)
             who = f"{run.holder!r} drives it" if run.holder is not None else "nobody drives it: is a worker running?"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
-        except JournalError as error:
+        except StoreError as error:
             who = str(error)
         return TimeoutError(f"the run {self.run_id!r} has not ended within {timeout_s} s; {who}")
-
-
-def _has_settled(loaded: Loaded) -> bool:
-    return is_settled(loaded.run)
 
 
 def _end_of(timeout_s: float | None) -> float | None:

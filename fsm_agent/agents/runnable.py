@@ -321,7 +321,7 @@ class Runnable(ABC):
 
     def _handle(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
         definition = self.definition(**options)
-        run = self.runs.store.load(run_id, after=None).run
+        run = self.runs.store.get(run_id)
         if run.agent != definition.agent:
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this is {definition.agent!r}")
         return run_handle.RunHandle(self, run_id, definition)

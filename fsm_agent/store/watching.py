@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.errors import JournalError
 from fsm_agent.lifecycle.outcomes import Replied
-from fsm_agent.machine.journal import fold, line_of
+from fsm_agent.machine.journal import fold, line_of, retried_in
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Event, Inside, ReplyCompleted
 from fsm_agent.store.store import Loaded, Run, Store
@@ -33,9 +33,8 @@ class Watch(NamedTuple):
     """What somebody waits for."""
 
     run: str
-    n: int  # the number of the entry after which the lines begin
-    is_news: Callable[[Loaded], bool]
-    future: Future[Loaded]
+    is_news: Callable[[Run], bool]
+    future: Future[Run]
 
 
 class RunWatcher:
@@ -56,17 +55,16 @@ class RunWatcher:
         self._has_new = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, run: str, n: int, is_news: Callable[[Loaded], bool]) -> Future[Loaded]:
+    def watch(self, run: str, is_news: Callable[[Run], bool]) -> Future[Run]:
         """Return the future of a run, done as soon as there is news of it, or the store fails; cancel it to give up.
 
         Args:
             run: The name of the run.
-            n: The number of the entry after which `Loaded.lines` begin.
-            is_news: Says whether the run as it was loaded is what is waited for.
+            is_news: Says whether the run, as the store has it now, is what is waited for.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
             self._reset()
-        watch = Watch(run, n, is_news, Future())
+        watch = Watch(run, is_news, Future())
         with self._changed:
             self._watches.append(watch)
             self._has_new = True
@@ -97,20 +95,19 @@ class RunWatcher:
     def _look(self, watches: Sequence[Watch]) -> bool:
         """Look at each run once, and tell those whose news there is; return whether there was any."""
         has_news = False
-        found: dict[tuple[str, int], Loaded | Exception] = {}
+        found: dict[str, Run | Exception] = {}
         for watch in watches:
-            place = watch.run, watch.n
-            if place not in found:
+            if watch.run not in found:
                 try:
-                    found[place] = self._store.load(watch.run, after=watch.n)
+                    found[watch.run] = self._store.get(watch.run)
                 except Exception as error:
-                    found[place] = error
-            loaded = found[place]
+                    found[watch.run] = error
+            run = found[watch.run]
             with suppress(InvalidStateError):  # who waited has given up
-                if isinstance(loaded, Exception):
-                    watch.future.set_exception(loaded)
-                elif watch.is_news(loaded):
-                    watch.future.set_result(loaded)
+                if isinstance(run, Exception):
+                    watch.future.set_exception(run)
+                elif watch.is_news(run):
+                    watch.future.set_result(run)
             has_news |= watch.future.done()
         return has_news
 
@@ -138,33 +135,45 @@ class Follower:
         empty = first.changed(snapshot=None, lines=(), run=first.run.changed(n=0))
         self.process = runs.fold_run(empty, definition)
         self._chain = self.process.journal.chain
-        self.loaded = first  # what was read last
+        self._store = runs.store
+        self._records = {0: self.process.record}  # by the number of the entry that led there, for a retry
+        self.run = first.run  # as it was read last
 
     @property
     def n(self) -> int:
         """The number of the last entry that was read."""
         return int(self._chain.n)
 
-    def is_news(self, loaded: Loaded) -> bool:
+    def is_news(self, run: Run) -> bool:
         """Return whether there is more to tell than what was read."""
-        return bool(loaded.lines) or is_settled(loaded.run) or len(loaded.lines) + self.n != loaded.run.n
+        return run.n != self.n or is_settled(run)
+
+    def load(self) -> Loaded:
+        """Return the run with the entries after those that were read."""
+        return self._store.load(self.run.id, after=self.n)
 
     def events(self, loaded: Loaded) -> Iterator[Event]:
-        """Yield the events of the entries after those that were read.
+        """Yield the events of entries that `load` has returned.
 
         Raises:
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and takes other steps.
         """
-        self.loaded = loaded
+        self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
             there = f"the run {loaded.run.id!r} had {self.n} entries, and has {loaded.run.n}"
             raise JournalError(f"{there}: it was deleted and begun anew")
         process = self.process
         for line in loaded.lines:
             entry, before = line_of(line), process.record
+            if (retried := retried_in(entry)) is not None:
+                step = retried.step
+                fold(process, [line], self._chain, "", (step, self._records[step]) if step in self._records else None)
+                self._records[self.n] = process.record
+                continue
             reply = self._reply(entry.key, bytes(entry.outcome))
             fold(process, [line], self._chain)
+            self._records[self.n] = process.record
             as_events = getattr(process, "as_events", None)
             if reply is not None:
                 yield reply

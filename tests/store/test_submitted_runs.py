@@ -327,16 +327,16 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
     agent = agent_of(store)
     runs = [agent.submit(f"task {number}") for number in range(3)]
     looks = 0
-    load = store.load
+    get = store.get
 
-    def counted(run: str, *, after: int | None = 0) -> Any:
+    def counted(run: str) -> Any:
         nonlocal looks
         looks += threading.current_thread().name == "fsm_agent run watcher"
-        return load(run, after=after)
+        return get(run)
 
-    monkeypatch.setattr(store, "load", counted)
+    monkeypatch.setattr(store, "get", counted)
     watcher = agent.runs.watcher
-    futures = [watcher.watch(run.run_id, 0, lambda _: False) for run in runs * 20]
+    futures = [watcher.watch(run.run_id, lambda _: False) for run in runs * 20]
     time.sleep(1.0)
     seen = looks
     for future in futures:
