@@ -476,15 +476,16 @@ def test_this_os_process_drives_and_another_one_waits(address: str) -> None:
 def test_both_sides_of_a_fork_wait(address: str) -> None:
     agent = Agent(Script("Done."), name="clerk", functions=[erase, look], store=address)
     run = agent.submit("x", run_id="r")
-    with pytest.raises(TimeoutError):
-        run.result(timeout_s=0.05)
-    with closing(agent.runs):
+    with closing(agent.runs), ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(run.result, PATIENCE_S)
+        time.sleep(0.1)  # the thread that looks is there, and the child has none
         pid = os.fork()
         if pid == 0:
             try:
-                os._exit(0 if run.result(PATIENCE_S).output == "Done." else 2)
+                os._exit(0 if run.result(PATIENCE_S / 3).output == "Done." else 2)
             except BaseException:
                 os._exit(1)
+        time.sleep(0.5)
         Worker([agent], agent.runs).run(once=True)
-        assert run.result(PATIENCE_S).output == "Done."
+        assert waits.result(PATIENCE_S).output == "Done."
         assert os.waitpid(pid, 0)[1] == 0
