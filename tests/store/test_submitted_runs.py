@@ -383,6 +383,19 @@ def test_a_stuck_run_says_so(store: Store) -> None:
             verb()
 
 
+def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) -> None:
+    agent = agent_of(store, ProviderError("gone", status=404), "Done.")
+    run = agent.submit("x", run_id="r")
+    Worker([agent], agent.runs).run(once=True)
+    with pytest.raises(CallFailed):
+        run.result()
+    agent.runs.retry("r", by="ann")
+    Worker([agent], agent.runs).run(once=True)
+    assert run.result().output == "Done."
+    steps = [event.to for event in run.stream() if isinstance(event, Stepped)]
+    assert [str(state) for state in steps] == ["Calling", "Failed", "Completed"]
+
+
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
     agent = agent_of(store)
     for option, value in (("deps", object()), ("model", Script())):
