@@ -36,6 +36,8 @@ VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
+TRACEPARENT_CHARS = 55
+_TRACEPARENT = ',"traceparent":'
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 
@@ -54,6 +56,7 @@ class Header(Value, frozen=True, kw_only=True):
     forked_by: str = ""  # who has forked it, for people
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -375,6 +378,16 @@ def header_text(header: Header) -> str:
         ValueError: It holds a value that could not be read again.
     """
     return to_json(header)
+
+
+def with_traceparent(header: str, traceparent: str) -> str:
+    """Return the text of a header with a traceparent; one that has it stays as it is, and so has one without.
+
+    No part of it is read: it may hold a long dialog.
+    """
+    if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
+        return header
+    return f'{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}'
 
 
 def header_of(line: str) -> Header:

@@ -77,7 +77,7 @@ class SyncDriver(Reconciler):
                 self.add_cleanup_error(raised, error)
         finally:
             self._left_behind.clear()
-            self.release()
+            self.release(raised)
 
     def _give_back(self) -> None:
         if self.recorder is not None:
@@ -132,7 +132,10 @@ class SyncDriver(Reconciler):
         self.active[activity.key] = activity
         needs_thread = self.is_timed or not self._may_run_inline or (self._may_be_ended and not activity.is_quick)
         if is_alone and not needs_thread and not activity.is_abortable:
-            self.inbox.append((activity, None, activity.perform()))
+            outcome = activity.perform()
+            if self.probe is not None:
+                self.probe.end(activity, outcome)
+            self.inbox.append((activity, None, outcome))
             return
         task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
         task.future.add_done_callback(lambda future: self._put(activity, None, future))
@@ -149,6 +152,8 @@ class SyncDriver(Reconciler):
             self._room.release()  # its thread may block on the backlog
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        if self.probe is not None and event is None:
+            self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
         self._bell.put(None)
 
