@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 PACKAGES = (  # that have public names
-    *("agents", "prompts", "messages", "functions", "lifecycle", "context", "runtime", "clients", "providers", "mcp", "telemetry"),
-    *("store", "errors", "flows", "flows.orchestrator", "testing", "diagrams", "cli"),
+    *("agents", "prompts", "messages", "functions", "lifecycle", "context", "runtime", "clients", "providers", "mcp"),
+    *("telemetry", "store", "errors", "flows", "flows.orchestrator", "testing", "diagrams", "cli"),
 )
 _ROOT = "fsm_agent"
 

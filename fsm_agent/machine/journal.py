@@ -387,7 +387,7 @@ def with_traceparent(header: str, traceparent: str) -> str:
     """
     if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
         return header
-    return f'{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}'
+    return f"{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}"
 
 
 def header_of(line: str) -> Header:

@@ -249,7 +249,11 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
     A stream yields between two calls of this, so its consumer never sees that place.
     """
     with probe.inside(alone):
-        return await _next_of(alone)
+        try:
+            return await _next_of(alone)
+        except Exception as error:
+            probe.end(alone, error)
+            raise
 
 
 def _ring(bell: asyncio.Future[None] | None) -> None:

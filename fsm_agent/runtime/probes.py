@@ -121,8 +121,12 @@ class MeasuredDrive:
             start(activity)
             return
         self._open[activity] = measurement
-        with self.inside(activity):
-            start(activity)
+        try:
+            with self.inside(activity):
+                start(activity)
+        except BaseException as error:  # of an effect that was performed at once
+            self.end(activity, error)
+            raise
 
     @contextmanager
     def inside(self, activity: Activity) -> Iterator[None]:

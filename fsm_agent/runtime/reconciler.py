@@ -45,8 +45,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
-from fsm_agent.runtime import call_activities, check_activity  # noqa: F401  # register who performs effects of a call
-from fsm_agent.runtime import probes
+from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder

@@ -1,7 +1,6 @@
 """Spans and metrics of OpenTelemetry, live: ``instrument()`` once, for every agent and flow of the program.
 
-It needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  Which spans there are, and where they go, is a matter of
-the providers that the program has set up.
+It needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  Where spans go is a matter of the program's providers.
 """
 
 from typing import TYPE_CHECKING

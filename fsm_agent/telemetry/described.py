@@ -35,6 +35,7 @@ from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import ABANDONED
 
 Facts: TypeAlias = dict[str, Any]
+Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
 Described: TypeAlias = tuple[str, SpanKind, Facts]
 
 MAX_TEXT = 10_000  # characters of each text, where texts are recorded
@@ -51,12 +52,17 @@ _PROVIDERS = {
 _QUESTIONS = {AskApproval.prefix: "approve", "answer": "answer", FindOut.prefix: "reconcile", RunFunction.prefix: "run"}
 
 
+def is_program(client: Any) -> bool:
+    """Return whether a client is no model, but a program that answers in place of one: a class of agents."""
+    return hasattr(client, "bound_to")
+
+
 @lru_cache(256)
-def model_facts(client: str) -> Mapping[str, str]:
+def model_facts(name: str) -> Mapping[str, str]:
     """Return the provider and the model of a client with this name, such as ``"openai:gpt-5-mini"``."""
-    provider, _, model = client.partition(":")
+    provider, _, model = name.partition(":")
     provider = provider.removesuffix("-chat")
-    return {names.PROVIDER: _PROVIDERS.get(provider, provider), names.MODEL: model or client}
+    return {names.PROVIDER: _PROVIDERS.get(provider, provider), names.MODEL: model or name}
 
 
 def described(activity: Activity, content: bool) -> Described:
@@ -75,6 +81,8 @@ def described(activity: Activity, content: bool) -> Described:
 
 def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) -> Described:
     client: Any = getattr(effect, "client", None) or activity.world.client
+    if is_program(client):
+        return "answer", SpanKind.INTERNAL, {names.KEY: activity.key}
     facts: Facts = {names.OPERATION: names.CHAT, **model_facts(client.name)}
     if type(effect) is AskSummary:
         facts[names.PURPOSE] = "summary"
@@ -153,7 +161,7 @@ def question_name(key: str, process: Any) -> str:
     return f"{_QUESTIONS[prefix]} {about.partition('#')[0]}"
 
 
-def came_of(activity: Activity, outcome: Any, content: bool) -> tuple[Facts, str]:
+def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
     """Return the attributes of an outcome, and the type of the error, if it is one.
 
     Args:
@@ -161,39 +169,49 @@ def came_of(activity: Activity, outcome: Any, content: bool) -> tuple[Facts, str
         outcome: As `Measurement.end` gets it.
         content: Whether what is said is recorded.
     """
-    facts: Facts = {}
-    match outcome:
-        case Replied():
-            reply = outcome.reply
-            facts = tokens(reply.usage)
-            if reply.finish:
-                facts[names.FINISH_REASONS] = [reply.finish]
-            if reply.model:
-                facts[names.RESPONSE_MODEL] = _short(reply.model)
-            if reply.response_id:
-                facts[names.RESPONSE_ID] = _short(reply.response_id)
-            if content:
-                facts[names.OUTPUT] = _messages_json([reply.message], finish_reason=reply.finish or "stop")
-            return facts, ""
-        case ModelFailed():
-            return facts, outcome.error.kind
-        case Returned() | FunctionFailed():
-            attempts = getattr(getattr(activity, "run", None), "attempt", 1)
-            if attempts > 1:
-                facts[names.ATTEMPTS] = attempts
-            is_tool = isinstance(activity.process, AgentCall)
-            if content and is_tool:
-                facts[names.RESULT] = mask_keys(outcome.text[:MAX_TEXT])
-            return facts, "" if isinstance(outcome, Returned) and not outcome.is_error else "tool_error"
-        case CheckRefused() | CheckFailed():
-            return facts, outcome.kind
-        case BaseException():
-            return facts, type(outcome).__qualname__
     if outcome is ABANDONED:
-        return facts, "cancelled"
+        return {}, "cancelled"
+    if isinstance(outcome, BaseException):
+        return {}, type(outcome).__qualname__
     if activity.effect.question is not None:
-        facts[names.VERDICT] = getattr(outcome, "kind", "none")
+        return {names.VERDICT: getattr(outcome, "kind", "none")}, ""
+    if (read := _CAME_OF.get(type(outcome))) is not None:
+        return read(activity, outcome, content)
+    return {}, ""
+
+
+def _replied(activity: Activity, outcome: Replied, content: bool) -> Came:
+    reply = outcome.reply
+    facts = tokens(reply.usage)
+    if reply.finish:
+        facts[names.FINISH_REASONS] = [reply.finish]
+    if reply.model:
+        facts[names.RESPONSE_MODEL] = _short(reply.model)
+    if reply.response_id:
+        facts[names.RESPONSE_ID] = _short(reply.response_id)
+    if content:
+        facts[names.OUTPUT] = _messages_json([reply.message], finish_reason=reply.finish or "stop")
     return facts, ""
+
+
+def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) -> Came:
+    facts: Facts = {}
+    if (attempts := getattr(getattr(activity, "run", None), "attempt", 1)) > 1:
+        facts[names.ATTEMPTS] = attempts
+    if content and isinstance(activity.process, AgentCall):
+        facts[names.RESULT] = _text(outcome.text)
+    has_failed = isinstance(outcome, FunctionFailed) or outcome.is_error
+    return facts, "tool_error" if has_failed else ""
+
+
+_CAME_OF: dict[type, Callable[[Activity, Any, bool], Came]] = {
+    Replied: _replied,
+    ModelFailed: lambda activity, outcome, content: ({}, outcome.error.kind),
+    Returned: _ran,
+    FunctionFailed: _ran,
+    CheckRefused: lambda activity, outcome, content: ({}, outcome.kind),
+    CheckFailed: lambda activity, outcome, content: ({}, outcome.kind),
+}
 
 
 def tokens(usage: Usage) -> Facts:

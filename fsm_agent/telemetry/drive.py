@@ -30,7 +30,7 @@ from fsm_agent.machine.process import SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import ABANDONED
-from fsm_agent.telemetry.described import Facts, came_of, described, model_facts, question_name
+from fsm_agent.telemetry.described import Facts, came_of, described, is_program, model_facts, question_name
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.reconciler import Reconciler
@@ -157,9 +157,10 @@ class DriveSpans:
         facts: Facts = {names.OPERATION: names.INVOKE_AGENT}
         if not isinstance(process, AgentCall):
             facts[names.OPERATION] = names.INVOKE_WORKFLOW
-        elif world is not None and (model := process.record.model or world.client.name):
-            facts |= model_facts(model)
-            span.set_attributes(dict(model_facts(model)))
+        elif world is not None and not is_program(world.client):
+            found = model_facts(process.record.model or world.client.name)
+            facts |= found
+            span.set_attributes(found)
         place = Place(process, span, trace.set_span_in_context(span, around), facts, since_s)
         self._follow_flow(place)
         return place

@@ -41,7 +41,7 @@ def instrument(
 ) -> Instrumentation:
     """Record spans and metrics of all agents and flows of this OS process that are driven from now on.
 
-    Who records changes nothing: not the runs, nor their results.  What the providers and their exporters raise is logged.
+    Who records changes nothing: not the runs, nor their results.  What providers and exporters raise is logged.
 
     For example, ``instrument()`` at the start of a program that has set its tracer provider, and in a test
     ``with instrument(tracer_provider=provider): …``.
@@ -49,8 +49,8 @@ def instrument(
     Args:
         tracer_provider: Makes the spans; None: that of the program.
         meter_provider: Makes the metrics; None: that of the program.
-        content: Whether what is said is recorded as well: messages, arguments and results, up to 10,000 characters each.
-            Keys of known formats are masked in it; other secrets are not.
+        content: Whether what is said is recorded as well: messages, arguments and results, up to 10,000 characters
+            each.  Keys of known formats are masked there; other secrets are not.
 
     Raises:
         UsageError: They are recorded already, or an argument is wrong.
@@ -126,9 +126,7 @@ class Instrumentation:
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 
-    def start(
-        self, process: Any, name: str, parent: Context | None, facts: Mapping[str, Any], links: Any = ()
-    ) -> Span:
+    def start(self, process: Any, name: str, parent: Context | None, facts: Mapping[str, Any], links: Any = ()) -> Span:
         """Start the span of a process."""
         is_agent = isinstance(process, AgentCall)
         operation = names.INVOKE_AGENT if is_agent else names.INVOKE_WORKFLOW

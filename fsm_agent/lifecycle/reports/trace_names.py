@@ -1,10 +1,10 @@
 """The names of attributes and metrics in spans: the only table of them.
 
-Those that begin with ``gen_ai.`` and ``error.`` are OpenTelemetry's, of the package `opentelemetry-semantic-conventions`
-0.66b2, ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py`` and ``metrics/gen_ai_metrics.py`` (schema
-1.44.0).  The package calls all of them deprecated, since they are being moved to
-https://github.com/open-telemetry/semantic-conventions-genai, which has no release.  So they are literals: a dependency
-would drop them.  Those that begin with ``fsm_agent.`` are this package's.
+Those that begin with ``gen_ai.`` and ``error.`` are OpenTelemetry's, of `opentelemetry-semantic-conventions` 0.66b2
+(schema 1.44.0): ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py``, ``metrics/gen_ai_metrics.py``.
+That package calls all of them deprecated, as they move to
+https://github.com/open-telemetry/semantic-conventions-genai, which has no release (November 2026).  So they are
+literals here.  Those that begin with ``fsm_agent.`` are this package's.
 """
 
 from typing import Final
