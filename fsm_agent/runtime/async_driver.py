@@ -180,7 +180,10 @@ class AsyncDriver(Reconciler):
         if is_alone and self._may_be_alone(activity):
             self._alone = activity
             return
+        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
         activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+        if self.probe is not None:
+            self.probe.leave(entered)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
@@ -248,12 +251,14 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
 
     A stream yields between two calls of this, so its consumer never sees that place.
     """
-    with probe.inside(alone):
-        try:
-            return await _next_of(alone)
-        except Exception as error:
-            probe.end(alone, error)
-            raise
+    entered = probe.enter(alone)
+    try:
+        return await _next_of(alone)
+    except Exception as error:
+        probe.end(alone, error)
+        raise
+    finally:
+        probe.leave(entered)
 
 
 def _ring(bell: asyncio.Future[None] | None) -> None:

@@ -114,36 +114,43 @@ class MeasuredDrive:
         self._probe = probe
         self._open: dict[Activity, Measurement] = {}  # taken by whoever ends one first, from any thread
 
-    def start(self, activity: Activity, start: Callable[[Activity], None]) -> None:
-        """Begin to measure an activity, and start it where its measurement is the present place."""
-        measurement = _try(self._probe.performing, activity)
-        if measurement is None:
-            start(activity)
-            return
-        self._open[activity] = measurement
+    def begin(self, activity: Activity) -> None:
+        """Begin to measure an activity."""
         try:
-            with self.inside(activity):
-                start(activity)
-        except BaseException as error:  # of an effect that was performed at once
-            self.end(activity, error)
-            raise
+            measurement = self._probe.performing(activity)
+            if measurement is not None:
+                self._open[activity] = measurement
+        except Exception as error:
+            _report(self._probe.performing, error)
 
-    @contextmanager
-    def inside(self, activity: Activity) -> Iterator[None]:
-        """Make the measurement of an activity the present place, inside the block."""
+    def enter(self, activity: Activity) -> Any:
+        """Make the measurement of an activity the present place; return what `leave` needs, in the same context."""
         measurement = self._open.get(activity)
-        token = None if measurement is None else _try(measurement.enter)
+        if measurement is None:
+            return None
         try:
-            yield
-        finally:
-            if measurement is not None and token is not None:
-                _try(measurement.leave, token)
+            return measurement, measurement.enter()
+        except Exception as error:
+            _report(measurement.enter, error)
+            return None
+
+    def leave(self, entered: Any) -> None:
+        """Undo an `enter`."""
+        if entered is not None:
+            measurement, token = entered
+            try:
+                measurement.leave(token)
+            except Exception as error:
+                _report(measurement.leave, error)
 
     def end(self, activity: Activity, outcome: Any = ABANDONED) -> None:
         """End the measurement of an activity, if it is open, with its outcome, or with a future of it that is done."""
         measurement = self._open.pop(activity, None)
         if measurement is not None:
-            _try(measurement.end, _settled(outcome) if hasattr(outcome, "add_done_callback") else outcome)
+            try:
+                measurement.end(outcome if activity.handle is None else _settled(outcome))
+            except Exception as error:
+                _report(measurement.end, error)
 
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
@@ -160,7 +167,10 @@ class MeasuredDrive:
 
     def stepped(self, steps: Sequence[Event]) -> None:
         """Pass on the steps of an advance."""
-        _try(self._probe.stepped, steps)
+        try:
+            self._probe.stepped(steps)
+        except Exception as error:
+            _report(self._probe.stepped, error)
 
     def close(self, raised: object) -> None:
         """End all measurements.  Outcomes that come later, of threads that were left behind, are not measured."""
@@ -172,19 +182,27 @@ class MeasuredDrive:
 
 
 def _settled(future: Any) -> Any:
-    """Return the outcome or the exception of a future that is done."""
-    if future.cancelled():
-        return ABANDONED
-    return future.exception() or future.result()
+    """Return the outcome or the exception of a future that is done, or what is no future."""
+    if not hasattr(future, "add_done_callback"):
+        return future
+    return ABANDONED if future.cancelled() else future.exception() or future.result()
 
 
 def _try(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a method of a probe; return None if it raises."""
     try:
         return call(*arguments)
-    except Exception as error:  # not its text, which may quote what the probe was given
-        failure = (call.__qualname__, type(error).__name__)
-        if failure not in _failures:  # an exporter that is broken fails at each span
-            _failures.add(failure)
-            LOG.warning("spans may be missing: %s raised %s; the run goes on", *failure)
+    except Exception as error:
+        _report(call, error)
         return None
+
+
+def _report(call: Any, error: Exception) -> None:
+    """Log a failure of a probe, the first of its kind: a broken exporter fails at each span.
+
+    Its text is left out, as it may quote what the probe was given.
+    """
+    failure = (str(call.__qualname__), type(error).__name__)
+    if failure not in _failures:
+        _failures.add(failure)
+        LOG.warning("spans may be missing: %s raised %s; the run goes on", *failure)

@@ -369,10 +369,9 @@ class Reconciler(ABC):
         if self.has_listener:
             return self._announce(activity)
         activity.begin()
-        if self.probe is None:
-            self.start(activity)
-        else:
-            self.probe.start(activity, self.start)
+        if self.probe is not None:
+            self.probe.begin(activity)
+        self.start(activity)
         return ()
 
     def _announce(self, activity: Activity) -> Generator[Event, None, None]:
@@ -384,10 +383,9 @@ class Reconciler(ABC):
         is_wanted = self.process.record is self._record or self._is_wanted(activity)
         if is_wanted and self.process.end_request is None:
             activity.begin()
-            if self.probe is None:
-                self.start(activity)
-            else:
-                self.probe.start(activity, self.start)
+            if self.probe is not None:
+                self.probe.begin(activity)
+            self.start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
         """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""

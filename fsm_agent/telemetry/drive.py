@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _W3C = TraceContextTextMapPropagator()
 _ERROR = Status(StatusCode.ERROR)
+# What is tried again by rows with these triggers, unless they end the call.
+_TRIED_AGAIN = {"model_failed": "model", "too_long": "model", "parse_failed": "answer", "check_refused": "answer"}
 _MAX_QUESTIONS = 20  # that the span of a process which rests says are open
 _LOOKED_BACK = 64  # steps, for the time at which a question was asked
 
@@ -90,7 +92,7 @@ class EffectSpan:
         self._activity = activity
         self._span = span
         self._facts = facts
-        self._here = trace.set_span_in_context(span)  # over the present context, with the baggage of the program
+        self._here = trace.set_span_in_context(span)  # on the present context, with the program's baggage
         self._since_s = time.perf_counter()
 
     def enter(self) -> Any:
@@ -104,8 +106,9 @@ class EffectSpan:
         found, error = came_of(activity, outcome, self._of.content)
         if outcome is ABANDONED and activity.timeout_s is not None and duration_s >= activity.timeout_s:
             error = "timeout"
+        if self._of.is_metered:
+            self._of.measure(self._facts, found, error, duration_s)
         _end(self._span, found, error)
-        self._of.measure(self._facts, found, error, duration_s)
 
 
 class AnswerSpan:
@@ -144,7 +147,8 @@ class DriveSpans:
         before = getattr(process, "traced", None)
         origin = _origin_of(process)
         if type(before) is not Begun:
-            before = before or context_of(origin.traceparent)
+            if before is None and origin.traceparent:
+                before = context_of(origin.traceparent)
             before = self._of.begin(process, driver.world.name, before if before and before.is_valid else None)
         self._root = self._begin_place(process, before.span, None, before.since_s, driver.world)
         self._places = {"": self._root}
@@ -152,6 +156,12 @@ class DriveSpans:
             before.span.set_attribute(names.RUN_ID, driver.recorder.run)
         if origin.conversation:
             before.span.set_attribute(names.CONVERSATION, origin.conversation)
+
+    @property
+    def is_placed(self) -> bool:
+        """True if the drive has a place in a trace; else nothing records spans."""
+        span = self._root.span
+        return span is not None and span.get_span_context().is_valid
 
     def _begin_place(self, process: Any, span: Span, around: Context | None, since_s: float, world: Any) -> Place:
         facts: Facts = {names.OPERATION: names.INVOKE_AGENT}
@@ -210,29 +220,32 @@ class DriveSpans:
     def stepped(self, steps: Sequence[Event]) -> None:
         flows: dict[str, list[Stepped]] = {}
         for event in steps:
-            path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+            path, step = "", event
+            if type(event) is Inside:
+                path, step = event.path, event.event
             assert isinstance(step, Stepped)
-            self._count_retry(step)
-            place = self._places.get(path)
-            if place is None:
-                continue
-            if place.steps >= 0:
-                flows.setdefault(path, []).append(step)
-            elif len(self._places) > 1:
-                self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
-                if path and place.process.record.ending is not None:
-                    self._close_inside(path)
+            if step.trigger in _TRIED_AGAIN:
+                self._count_retry(step)
+            if (place := self._places.get(path)) is not None:
+                if place.steps >= 0:
+                    flows.setdefault(path, []).append(step)
+                elif len(self._places) > 1:
+                    self._close_ended(place, path, step)
         for path, own in flows.items():
             if (place := self._places.get(path)) is not None:
                 self._follow_flow(place, path, own)
                 if path and place.process.record.ending is not None:
                     self._close_inside(path)
 
+    def _close_ended(self, place: Place, path: str, step: Stepped) -> None:
+        """End the spans of processes inside that a step has ended."""
+        self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
+        if path and place.process.record.ending is not None:
+            self._close_inside(path)
+
     def _count_retry(self, step: Stepped) -> None:
-        if step.to == "Backoff" or (step.trigger == "too_long" and step.to == step.source):
-            self._of.retries.add(1, {names.RETRY: "model"})
-        elif step.to == "ParseException" and step.trigger in ("parse_failed", "check_refused"):
-            self._of.retries.add(1, {names.RETRY: "answer"})
+        if step.to != "Failed":
+            self._of.retries.add(1, {names.RETRY: _TRIED_AGAIN[step.trigger]})
 
     def _follow_flow(self, place: Place, path: str = "", taken: Sequence[Stepped] = ()) -> None:
         """End the span of the state that a flow has left, and begin that of the state it is in."""
@@ -296,7 +309,8 @@ class DriveSpans:
         if isinstance(raised, BaseException) and not isinstance(raised, GeneratorExit):  # who only stops to listen
             error = error or type(raised).__qualname__
         _end(place.span, facts, error)
-        self._of.measure(place.facts, {}, error, time.perf_counter() - place.since_s)
+        if self._of.is_metered:
+            self._of.measure(place.facts, {}, error, time.perf_counter() - place.since_s)
 
 
 def context_of(traceparent: str) -> SpanContext:
