@@ -13,6 +13,7 @@ A span of a process inside begins with its first effect.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -209,8 +210,8 @@ class DriveSpans:
         if not name:
             return None
         facts = {names.KEY: key, names.VERDICT: getattr(outcome, "kind", "")}
-        asked = round(_asked_at_s(process.record.trace, prefix_of(key)) * 1e9)
-        began = asked if 0 < asked < time.time_ns() else None
+        waited_s = self._driver.world.clock.now() - _asked_at_s(process.record.trace, prefix_of(key))
+        began = time.time_ns() - round(max(0.0, waited_s) * 1e9)  # the clock of a call may be that of a test
         return AnswerSpan(
             self._of.tracer.start_span(name, self._place(path).inside, SpanKind.INTERNAL, facts, start_time=began)
         )
@@ -354,10 +355,12 @@ def _failure(process: Any) -> str:
 
 def _asked_at_s(steps: Sequence[Stepped], prefix: str) -> float:
     """Return the Unix time at which a question was asked: that of the last step that answered no such question."""
+    at_s = math.inf
     for step in reversed(steps[-_LOOKED_BACK:]):
+        at_s = step.at_s
         if prefix_of(step.key) != prefix:
-            return step.at_s
-    return 0.0
+            break
+    return at_s
 
 
 def _end(span: Span, facts: Facts, error: str) -> None:

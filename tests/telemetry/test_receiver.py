@@ -27,6 +27,7 @@ PROCESS = '''
 import sys
 from fsm_agent import Agent, Approved, CallSuspended, function
 from fsm_agent.telemetry import instrument
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script, call
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -47,7 +48,7 @@ def pay(amount: int) -> str:
         return f"paid {amount}"
 
 def shop(*entries):
-    return Agent(Script(*entries), functions=[pay], name="shop", store=path)
+    return Agent(Script(*entries), functions=[pay], name="shop", store=path, world={"clock": SystemClock()})
 
 if what == "asks":
     with trace.get_tracer("web").start_as_current_span("POST /orders"):

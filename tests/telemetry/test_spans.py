@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Any
 
 import pytest
@@ -144,6 +144,9 @@ def test_a_call_and_what_it_does(way: Callable[..., Any], traces: Traces) -> Non
     assert traces.tree() == ["invoke_agent shop", [*inside, "chat script"]]
     assert results(result) == [f"execute_tool {f.name}" for f in functions]
     assert here() == ""
+    done = traces.spans[1:]
+    assert all(before.end_time <= after.start_time for before, after in pairwise(done))
+    assert not any("error.type" in span.attributes for span in done)
 
 
 @each_way
@@ -169,6 +172,7 @@ def test_an_agent_inside_an_agent(way: Callable[..., Any], traces: Traces) -> No
     scout = ["chat script", "execute_tool look", "chat script"]
     assert traces.tree() == ["invoke_agent shop", ["chat script", "invoke_agent scout", scout, "chat script"]]
     span = traces.named("invoke_agent scout")
+    assert span.end_time <= traces.spans[-1].start_time
     assert span.attributes["fsm_agent.path"] == "run:1.0"
     assert span.attributes["fsm_agent.state"] == "Completed"
 
@@ -490,6 +494,8 @@ def test_a_flow_and_its_steps(way: Callable[..., Any], traces: Traces) -> None:
     assert drafting[drafting.index("invoke_agent terse") + 1] == ["chat script"]
     assert rest == ["step review", ["answer review"], "step sending", ["run sending"]]
     assert traces.named("step drafting").attributes["fsm_agent.step"] == "drafting#1"
+    assert traces.named("invoke_agent warm").end_time <= traces.named("step drafting").end_time
+    assert traces.named("step drafting").end_time <= traces.named("step review").start_time
     assert traces.named("step review").attributes["fsm_agent.trigger"] == "done"
 
 
