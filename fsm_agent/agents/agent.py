@@ -282,7 +282,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return self.world_with(self.client)
 
     def world_with(self, client: Client) -> World:
-        return World.of(client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
+        own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
+        return World.of(client, **own, **self.world)
 
     def world_of(self, call: AgentCall[Any]) -> World:
         r = call.record

@@ -107,6 +107,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
             calls with a budget in dollars have, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
+        name: The name of the agent or flow, for whoever measures what it does.
     """
 
     client: Client
@@ -118,6 +119,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
     prices: Prices | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         _ = self.asks_with_context  # raises for an approver with other parameters
