@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from types import ModuleType
 
 USED = (asyncio.subprocess, logging.handlers, multiprocessing.connection, sqlite3, ssl, subprocess, tempfile)
@@ -40,7 +41,7 @@ def forget() -> None:
             vars(module).pop(name, None)
     here, sys.platform = sys.platform, "win32"  # these ask for it by name; the standard library would not bear it
     sys.modules["msvcrt"] = ModuleType("msvcrt")
-    import fsm_agent.clients.local.server
+    import_module("fsm_agent.clients.local.server")
 
     sys.platform = here
 
