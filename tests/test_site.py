@@ -61,6 +61,15 @@ def test_each_concept_has_a_picture_and_says_what_one_can_do_after_it():
         assert page.read_text("utf-8").split("\n\n")[1].startswith("After this page you can"), page
 
 
+BEGINS_OTHERWISE = {"index.md", "names.md", "runs.md", "production.md", "tracing.md"}
+
+
+def test_every_page_begins_with_what_one_can_do_after_it():
+    for page in sorted(DOCS.rglob("*.md")):
+        paragraph = page.read_text("utf-8").split("\n\n")[1]
+        assert page.name in BEGINS_OTHERWISE or "After" in paragraph, page.name
+
+
 def test_nothing_is_fetched_from_elsewhere():
     assert SITE["theme"]["font"] is False
     assert not [path for path in SITE.get("extra_javascript", []) + SITE["extra_css"] if "//" in path]
