@@ -58,6 +58,19 @@ class Worker:
         prompts: Those of tasks that had prompts of their own, found by their paths.
         patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
         store_patience_s: How many seconds the store may fail before the worker gives up.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> clerk = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     clerk.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     clerk.runs.answer("tidy", {"ask:1.0": Approved()})
+        >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
+        1
     """
 
     def __init__(

@@ -107,6 +107,12 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
             calls with a budget in dollars have, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
+
+    Examples:
+        >>> world = World(client=Script("Hi."))
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> run(asked, world).state
+        <State.COMPLETED: 'Completed'>
     """
 
     client: Client
