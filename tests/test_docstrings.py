@@ -12,6 +12,7 @@ import typing
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -39,10 +40,16 @@ SKIPPED = {  # examples that need what is not here, or a class of the reader's o
 }
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+@cache
 def home(package: str, name: str) -> Path:
     """Return the file in which a public name is made."""
     module = import_module(f"fsm_agent.{package}")
-    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
+    for node in ast.walk(parsed(Path(str(module.__file__)))):
         if isinstance(node, ast.ImportFrom) and name in [alias.asname for alias in node.names]:
             return Path(str(import_module(str(node.module)).__file__))
     return Path(str(module.__file__))
@@ -50,7 +57,7 @@ def home(package: str, name: str) -> Path:
 
 def said_behind(package: str, name: str) -> str:
     """Return the text behind an assignment, which documents an alias or an object."""
-    body = ast.parse(home(package, name).read_text("utf-8")).body
+    body = parsed(home(package, name)).body
     for node, following in pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         is_it = any(isinstance(target, ast.Name) and target.id == name for target in targets)
@@ -64,6 +71,7 @@ def docstring(package: str, name: str) -> str:
     return said_behind(package, name) or value.__doc__ or ""
 
 
+@cache
 def examples(package: str, name: str) -> doctest.DocTest:
     module = import_module(f"fsm_agent.{package}")
     known = KNOWN | {public: getattr(module, public) for public in module.__all__}
@@ -87,7 +95,7 @@ def test_the_examples_of_a_package_are_true(package, monkeypatch, tmp_path):
     for name in import_module(f"fsm_agent.{package}").__all__:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            runner.run(examples(package, name), out=said.append, clear_globs=True)
+            runner.run(examples(package, name), out=said.append, clear_globs=False)
     assert not said, "".join(said)
 
 

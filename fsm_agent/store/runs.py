@@ -36,6 +36,11 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
+        >>> agent.call("Hello", run_id="r1").output
+        'Hi.'
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:
