@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sqlite3
 import sys
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -39,6 +42,23 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
     if not is_here:
         raise RuntimeError(f"a test tried to reach {host!r}")
 
+
+class _WarningConnection(sqlite3.Connection):
+    """A connection that warns if it is dropped before it is closed, as those of Python 3.13 do."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        super().close()
+        self.is_closed = True
+
+    def __del__(self) -> None:
+        if not self.is_closed:
+            warnings.warn(f"unclosed database in {self!r}", ResourceWarning, stacklevel=1)
+
+
+if sys.version_info < (3, 13):
+    sqlite3.connect = partial(sqlite3.connect, factory=_WarningConnection)  # type: ignore[assignment]
 
 pytest_plugins = ["spec_table"]
 

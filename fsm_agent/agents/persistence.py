@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
@@ -22,6 +23,7 @@ from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Executor
 
     from fsm_agent.agents.agent import Agent
     from fsm_agent.context import view as views
@@ -34,6 +36,8 @@ else:
     asyncio = deferred("asyncio")
     claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
     views = deferred("fsm_agent.context.view")
+
+Taken = TypeVar("Taken", bound="Claimed | None")
 
 
 def runs_of(store: Any) -> Runs:
@@ -76,37 +80,43 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
-    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile."""
+async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
+    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
+
+    Args:
+        claim: Claims the run, if there is one.
+        threads: Whose thread does it; None: one of the event loop's.
+    """
     pending = _PendingClaim(claim)
+    run = partial(copy_context().run, pending.make)
     try:
-        return await asyncio.to_thread(pending.make)
+        return await asyncio.get_running_loop().run_in_executor(threads, run)
     except asyncio.CancelledError:
         if (claimed := pending.abandon()) is not None:
             await asyncio.to_thread(_give_back, claimed)
         raise
 
 
-class _PendingClaim:
+class _PendingClaim(Generic[Taken]):
     """A claim that is made in another thread, and given back if its task was cancelled.
 
     Args:
-        claim: Claims the run.
+        claim: Claims the run, if there is one.
     """
 
-    def __init__(self, claim: Callable[[], Claimed]) -> None:
+    def __init__(self, claim: Callable[[], Taken]) -> None:
         self._claim = claim
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._claimed: Claimed | None = None
+        self._claimed: Taken | None = None
 
-    def make(self) -> Claimed:
+    def make(self) -> Taken:
         """Claim the run; give it back if the claim was abandoned meanwhile."""
         claimed = self._claim()
         with self._lock:
             self._claimed = claimed
             is_abandoned = self._is_abandoned
-        if is_abandoned:
+        if is_abandoned and claimed is not None:
             _give_back(claimed)
         return claimed
 

@@ -11,36 +11,43 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import Any, TypeAlias
-
-from tenacity import wait_exponential
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import runs_of
-from fsm_agent.agents.runnable import Runnable
+from fsm_agent.agents.crews import TaskCrew, ThreadCrew
+from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.retry_delay import delay_s
+from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.claiming import Definition, stuck_under
-from fsm_agent.store.errors import LeaseLost, RunUnknown
+from fsm_agent.store.claiming import Claimed, Definition, stuck_under
+from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
+from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
 
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
-IDLE_S = 1.0  # after which an idle worker checks whether it was stopped
+TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
-STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # before it is tried again
 _log = logging.getLogger("fsm_agent")
 
 
@@ -58,6 +65,8 @@ class Worker:
         prompts: Those of tasks that had prompts of their own, found by their paths.
         patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
         store_patience_s: How many seconds the store may fail before the worker gives up.
+        drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
+            after that they are interrupted, and given back.  None: as long as they need.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -82,12 +91,15 @@ class Worker:
         prompts: Iterable[Prompt[Any]] = (),
         patience_s: float = PATIENCE_S,
         store_patience_s: float = STORE_PATIENCE_S,
+        drain_s: float | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
+        check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
+        self.drain_s = drain_s
         self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         given = [*agents]
@@ -100,7 +112,9 @@ class Worker:
         check("agents", agents, bool(self._agents), "one Agent or more")
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._deps: Deps = {} if deps is None else deps
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
+        self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
+        self._driving: dict[Reconciler, StoreRecorder] = {}
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
@@ -108,7 +122,12 @@ class Worker:
     @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
-        return self._stopping.is_set()
+        return self.stopping.is_set()
+
+    @property
+    def held(self) -> int:
+        """How many runs are being driven."""
+        return len(self._driving)
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
         """Advance what is due until `stop` is called; return how many times a run was advanced.
@@ -121,40 +140,100 @@ class Worker:
             Exception: The store has failed for too long.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        crew = [_Member(self, once) for _ in range(threads)]
-        for member in crew:
-            member.start()
-        for member in crew:
-            member.join()
-        for member in crew:
-            if member.error is not None:
-                raise member.error
-        return sum(member.advanced for member in crew)
+        return ThreadCrew(self, threads, once).run()
+
+    async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
+        """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
+
+        Plain functions run in threads, as under `acall`.  If the task of this call is cancelled, all runs are given
+        back at once.
+
+        Args:
+            tasks: How many runs are driven at a time.
+            once: Return as soon as nothing is due.
+
+        Raises:
+            Exception: The store has failed for too long.
+        """
+        check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
+        return await TaskCrew(self, tasks, once).run()
 
     def stop(self) -> None:
-        """Make `run` return, from any thread or signal handler: finish work in progress, and give runs back.
+        """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
 
-        A driver stops at its next step, as soon as no request and no function is in progress.
+        A driver stops at its next step, as soon as no request and no function is in progress, and at the latest after
+        ``drain_s`` seconds.
         """
-        self._stopping.set()
+        self.stopping.set()
+        for wake in [*self._wakers]:
+            wake()
+
+    @contextmanager
+    def woken_at_stop(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call a function when the worker is stopped, or at once if it is."""
+        self._wakers.add(wake)
+        try:
+            if self.is_stopping:
+                wake()
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def interrupt(self) -> None:
+        """Make the drivers in threads give their runs back at once, whatever is in progress."""
+        for driver in [*self._driving]:
+            if isinstance(driver, SyncDriver):
+                driver.rest()
 
     def advance(self) -> bool:
         """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
 
         When no run is due, a run that is stuck under other code is tried.
         """
-        lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
-        if lease is None:
-            return False
-        try:
-            self._drive(lease)
-        except (LeaseLost, RunUnknown) as error:
-            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
-        except Exception:
-            _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=True)
-            with suppress(LeaseLost, RunUnknown):  # then it was given back already
-                self._give_back(lease)
-        return True
+        return self._drive_taken(self.take_next())
+
+    def drive(self, run_id: str) -> bool:
+        """Drive one run as far as it goes: for a queue or an engine that says itself which run is due when.
+
+        A run that fails is recorded as such, or given back, as in `run`; the error of a run is not raised.
+
+        Args:
+            run_id: The name of the run.
+
+        Returns:
+            False if there was nothing to do, since the run has ended or waits for an answer.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
+            UsageError: The worker has no agent of that name.
+        """
+        return self._drive_taken(self._take(self._claim_named(run_id)))
+
+    async def adrive(self, run_id: str) -> bool:
+        """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
+        claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
+        if claimed is not None:
+            await self.adrive_claimed(claimed)
+        return claimed is not None
+
+    def _drive_taken(self, claimed: Claimed | None) -> bool:
+        if claimed is not None:
+            self._drive(claimed)
+        return claimed is not None
+
+    def take_next(self) -> Claimed | None:
+        """Claim the run that is due next, to be driven; return None if none is due."""
+        return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck())
+
+    def _claim_named(self, run_id: str) -> Lease | None:
+        """Claim a run that has something to do; return None if it has not."""
+        run = self.runs.store.load(run_id, after=None).run
+        if run.agent not in self._agents:
+            known = ", ".join(map(repr, self._agents))
+            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
+        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
@@ -167,8 +246,9 @@ class Worker:
                     if under is None or (run.id, run.n) in self._tried:
                         continue
                     self._tried.add((run.id, run.n))
-                    if self._is_other(agent, run, under) and (lease := self.runs.claim(run.id)) is not None:
-                        return lease
+                    if self._is_other(agent, run, under):
+                        with suppress(RunBusy, RunUnknown):
+                            return self.runs.claim(run.id)
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
@@ -192,24 +272,83 @@ class Worker:
             rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
             self.runs.store.append(lease, lease.n, (), rest)
 
-    def _drive(self, lease: Lease) -> None:
-        agent = self._agents[lease.agent]
+    def _take(self, lease: Lease | None) -> Claimed | None:
+        """Return a run that was claimed, to be driven; None: there is none."""
+        if lease is None:
+            return None
+        try:
+            return self._prepare(lease)
+        except Exception as error:
+            self._give_up(lease, error)
+            return None, None
+
+    def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.load_claimed(lease, self._definition(agent, header))
+        process, recorder = self.runs.load_claimed(lease, self._definition(self._agents[lease.agent], header))
+        if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
+            recorder.patience_s = self.patience_s
+        return process, recorder
+
+    def _drive(self, claimed: Claimed) -> None:
+        """Drive a run that was claimed, as far as it goes."""
+        process, recorder = claimed
         if recorder is None:
             return
-        if recorder.patience_s is None or recorder.patience_s > self.patience_s:
-            recorder.patience_s = self.patience_s
-        tell = agent.listener_to(process)
-        with SyncDriver(process, agent.world_of(process), is_streamed=tell is not None, recorder=recorder) as driver:
-            for event in driver.events():
-                if event is None:
-                    driver.wait()
-                    continue
-                if tell is not None:
-                    tell(event)
-                if self.is_stopping and isinstance(event, Stepped) and not driver.active:
-                    return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            driver = SyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            with self._noted(driver, recorder), driver:
+                for event in driver.events():
+                    if event is None:
+                        driver.wait()
+                    elif self._is_last(event, tell, driver):
+                        return
+        except Aborted:
+            _log.info("run %s was interrupted, and given back", recorder.run)
+        except Exception as error:
+            self._give_up(recorder.lease, error)
+
+    async def adrive_claimed(self, claimed: Claimed) -> None:
+        """Drive a run that was claimed, as far as it goes, under asyncio."""
+        process, recorder = claimed
+        if recorder is None:
+            return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            driver = AsyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            with self._noted(driver, recorder):
+                async with driver:
+                    for event in driver.events():
+                        reported = event or await driver.wait()
+                        if reported is not None and self._is_last(reported, tell, driver):
+                            return
+        except Exception as error:
+            await asyncio.to_thread(self._give_up, recorder.lease, error)
+
+    @contextmanager
+    def _noted(self, driver: Reconciler, recorder: StoreRecorder) -> Iterator[None]:
+        self._driving[driver] = recorder
+        try:
+            yield
+        finally:
+            del self._driving[driver]
+
+    def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
+        """Report an event to the hooks; return whether the driver is to stop there."""
+        if tell is not None:
+            tell(event)
+        return self.is_stopping and isinstance(event, Stepped) and not driver.active
+
+    def _give_up(self, lease: Lease, error: Exception) -> None:
+        """Log why a run could not be driven, and give it back."""
+        if isinstance(error, LeaseLost | RunUnknown):
+            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
+            return
+        _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
+        with suppress(LeaseLost, RunUnknown):  # then it was given back already
+            self._give_back(lease)
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)
@@ -218,53 +357,3 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
-
-
-class _Member(threading.Thread):
-    """A thread of a worker, which drives one run at a time."""
-
-    def __init__(self, worker: Worker, once: bool) -> None:
-        super().__init__(daemon=True, name="fsm_agent worker")
-        self._worker = worker
-        self._once = once
-        self._failing_since_s: float | None = None  # monotonic; None: the store works
-        self._failures = 0  # in a row
-        self.advanced = 0
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._worker.is_stopping and self._goes_on():
-                pass
-        except BaseException as error:  # the store's: the others stop as well
-            self.error = error
-            self._worker.stop()
-
-    def _goes_on(self) -> bool:
-        """Advance a run, or wait for one; return False if nothing is due and the worker is to end."""
-        try:
-            if self._worker.advance():
-                self.advanced += 1
-            elif self._once:
-                return False
-            else:
-                self._worker.runs.store.wait(IDLE_S)
-        except Exception as error:
-            self._outlast(error)
-        else:
-            self._failing_since_s = None
-        return True
-
-    def _outlast(self, error: Exception) -> None:
-        """Wait before a store that failed is tried again; raise its error if it has failed for too long."""
-        now_s, patience_s = time.monotonic(), self._worker.store_patience_s
-        if self._failing_since_s is None:
-            self._failing_since_s, self._failures = now_s, 0
-        failed_s = now_s - self._failing_since_s
-        if failed_s >= patience_s:
-            _log.error("the store has failed for %.0f s, so the worker gives up: %s", failed_s, error)
-            raise error
-        self._failures += 1
-        pause_s = min(delay_s(STORE_WAIT, self._failures, error), patience_s - failed_s)
-        _log.warning("the store failed; it is tried again in %.1f s: %s", pause_s, error)
-        self._worker._stopping.wait(pause_s)

@@ -29,7 +29,7 @@ from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, conversation_turns
-from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
@@ -149,7 +149,7 @@ class Claiming:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
-        lease = self._claim(journal.run)
+        lease = self.claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
             self._give_back(lease, loaded)
@@ -171,7 +171,7 @@ class Claiming:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self._fold_run(loaded, definition), None
-        return self.load_claimed(self._claim(run), definition)
+        return self.load_claimed(self.claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
@@ -244,16 +244,16 @@ class Claiming:
             return fingerprint
         return ""
 
-    def _claim(self, run: str) -> Lease:
+    def claim(self, run: str) -> Lease:
+        """Claim a run.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.
+        """
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
-
-    def claim(self, run: str) -> Lease | None:
-        """Claim a run; return None if it has a holder or was deleted."""
-        with suppress(RunBusy, RunUnknown):
-            return self._claim(run)
-        return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
         """Claim the run of these agents that has been due longest; return None if none is due."""

@@ -300,18 +300,16 @@ class StoreRecorder:
 
     # The lease
 
-    def renew(self) -> None:
-        """Renew the lease; called by the `LeaseRenewer`."""
-        try:
-            left = self.store.renew(self.lease, for_s=self.lease_s)
-        except LeaseLost as error:
-            # A batch with a rest gives the lease back.  If one is on its way, the lease is gone because of it, and
-            # the run is not lost.
-            if (batch := self._batch) is None or batch.rest is None:
-                self.lose(error)
+    def note_renewal(self, result: int | LeaseLost) -> None:
+        """Take what `Store.renew_all` says of the lease; called by the `LeaseRenewer`."""
+        if not isinstance(result, LeaseLost):
+            if result:
+                self.fetch()
             return
-        if left:
-            self.fetch()
+        # A batch with a rest gives the lease back.  If one is on its way, the lease is gone because of it, and the
+        # run is not lost.
+        if (batch := self._batch) is None or batch.rest is None:
+            self.lose(result)
 
     def lose(self, error: LeaseLost) -> None:
         """Note that another holder has claimed the run, and end the driver; outcomes that come later are posted."""

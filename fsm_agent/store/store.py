@@ -14,6 +14,8 @@ Rules
   not given back, and while it has unread posts that its rest heeds.  So the death of a holder is always followed by
   another claim.  A run that is due at once counts as due since it was created, posted to or given back, or since its
   lease expired.
+- *Priority comes first.*  Of the runs that are due, one of the highest priority is claimed, and of these the one that
+  has been due longest.  Nothing else lets a run of a low priority pass: it waits as long as others are due.
 - *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
   superseded may not repeat it: the new holder has read the journal as it was.
 
@@ -27,12 +29,15 @@ the lease of a run that was deleted and created again: that run counts its fence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from fsm_agent._internal.values import Value
 from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import LeaseLost
+
+MAX_PRIORITY = 100
 
 
 class Lease(Value, frozen=True):
@@ -56,6 +61,18 @@ class Rest(Value, frozen=True, kw_only=True):
     is_ended: bool = False
     questions: tuple[Question, ...] = ()  # the open questions from now on
     heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
+
+
+class Start(Value, frozen=True, kw_only=True):
+    """When a run that has no holder yet is due for the first time, and how it is queued.
+
+    No post makes the run due before; to claim it by its name starts it.
+    """
+
+    due_s: float = 0.0  # Unix time; 0.0 or less: at once
+    after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
+    priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
+    queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
 
 
 class Head(Value, frozen=True):
@@ -89,6 +106,7 @@ class Run(Value, frozen=True, kw_only=True):
     created_s: float
     updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
+    priority: int = 0  # as in `Start`
 
 
 class Loaded(Value, frozen=True, kw_only=True):
@@ -124,6 +142,7 @@ class Store(Protocol):
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
         """Create a run, which is due at once; with a holder, claim it in the same commit, before a worker can.
 
@@ -134,14 +153,17 @@ class Store(Protocol):
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
             holder: The name of the holder of the new run; None: it has none.
             for_s: How many seconds the lease lasts.
+            start: When the run is due, and its priority; None: at once, with priority 0.  Not with a holder.
 
         Returns:
             The lease, or True without a holder.  False if the run exists already with the same header; it is not
-            claimed then.
+            claimed then, and stays as it is.
 
         Raises:
             RunExists: The run exists with another header.
             Conflict: The conversation has moved on.  Nothing is written.
+            RunUnknown: A run of ``start.after`` does not exist.  Nothing is written.
+            QueueFull: ``start.queue_limit`` runs of the agent wait already.  Nothing is written.
         """
 
     def claim(
@@ -160,7 +182,7 @@ class Store(Protocol):
         Args:
             holder: The name of the holder.
             for_s: How many seconds the lease lasts; a finite number.
-            run: The name of the run; None: the run without a holder that has been due longest.
+            run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
 
@@ -178,6 +200,12 @@ class Store(Protocol):
         Raises:
             LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
         """
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        """`renew` many leases in one commit; return what it returns or raises for each, in their order."""
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        """Return those of these runs that have unread posts, by name."""
 
     def append(
         self,
@@ -279,6 +307,8 @@ class Store(Protocol):
 
     def delete(self, run: str) -> None:
         """Delete a run with its journal, posts and questions; a conversation keeps its head.
+
+        Runs that are to start after it start as if it had ended.
 
         Raises:
             RunUnknown: The run does not exist.

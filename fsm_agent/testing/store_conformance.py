@@ -11,12 +11,13 @@ from fsm_agent.store.errors import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Rest
 from fsm_agent.testing.journal_conformance import JournalConformance
 from fsm_agent.testing.lease_conformance import LeaseConformance, claimed_due
+from fsm_agent.testing.queue_conformance import QueueConformance
 from fsm_agent.testing.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 
 ROUNDS = 40  # of a race
 
 
-class StoreConformance(JournalConformance, LeaseConformance):
+class StoreConformance(JournalConformance, LeaseConformance, QueueConformance):
     """The tests that every `Store` passes.
 
     A test class derives from it, and opens stores::

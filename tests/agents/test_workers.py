@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -56,6 +58,13 @@ class Away(MemoryStore):
 
 def rows(store):
     return {row.id: row for row in store.list(limit=1000)}
+
+
+def wait_until(condition) -> None:
+    ends_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
 
 
 def create(store, agent: Agent, *names: str, **options) -> None:
@@ -146,6 +155,262 @@ class TestAdvancing:
         create(store, agent, "one")
         Worker([agent], store).run(once=True)
         assert steps.seen == ["begun", "answered"]
+
+
+def sync(worker, run_id):
+    return worker.drive(run_id)
+
+
+def under_asyncio(worker, run_id):
+    return asyncio.run(worker.adrive(run_id))
+
+
+@pytest.mark.parametrize("drive", [sync, under_asyncio])
+class TestByName:
+    """What an engine needs that says itself which run is due."""
+
+    def test_one_run_goes_as_far_as_it_can_and_the_others_stay(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["one"].n) == ("ToolInterrupt", 0)
+        assert drive(worker, "two") is False  # it waits for a person
+        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["two"].holder) == ("Completed", None)
+        assert drive(worker, "two") is False  # it has ended
+
+    def test_a_hint_that_comes_early_is_heeded(self, store, drive):
+        agent = shop.busy()
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        assert drive(worker, "one") is True
+        due_s = rows(store)["one"].due_s
+        assert drive(worker, "one") is True  # the clock of the engine may be fast; the run says when it is due
+        assert (rows(store)["one"].due_s, rows(store)["one"].state) == (due_s, "Backoff")
+
+    def test_what_cannot_be_driven_is_said(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one")
+        create(store, shop.OTHER, "of-others")
+        worker = Worker([agent], store)
+        with pytest.raises(RunUnknown, match="'none'"):
+            drive(worker, "none")
+        with pytest.raises(UsageError, match="'of-others' is one of 'other', and this worker has 'shop'"):
+            drive(worker, "of-others")
+        lease = store.claim("somebody", for_s=60, run="one")
+        with pytest.raises(RunBusy, match="somebody") as busy:
+            drive(worker, "one")
+        assert busy.value.until_s == lease.until_s
+
+    def test_the_error_of_a_run_is_logged_and_it_is_given_back(self, store, drive, caplog):
+        agent = shop.shop()
+        create(store, agent, "one")
+        assert drive(Worker([agent], store, deps=lambda name, extra: 1 / 0), "one") is True
+        assert "division by zero" in caplog.text
+        assert rows(store)["one"].holder is None
+        assert drive(Worker([agent], store), "one") is True
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+
+class Patient:
+    """A model that is asked by many at a time, and answers when it may."""
+
+    name = "patient:model"
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.asked = 0
+        self.all_asked, self.may_answer = threading.Event(), threading.Event()
+
+    async def acomplete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        while not self.may_answer.is_set():  # noqa: ASYNC110  # it is set in other threads
+            await asyncio.sleep(0.005)
+        return Script("Patience.").complete(request)
+
+    def complete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        assert self.may_answer.wait(30)
+        return Script("Patience.").complete(request)
+
+
+@contextmanager
+def working(worker, **options):
+    """A worker under asyncio in a thread of its own, stopped at the end; gives a list of how it ended."""
+    ended = []
+    main = worker.arun if "tasks" in options else worker.run
+
+    def work():
+        try:
+            ended.append(asyncio.run(main(**options)) if "tasks" in options else main(**options))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+class TestUnderAsyncio:
+    def test_all_that_is_due_and_then_it_leaves(self, store):
+        agent = shop.shop()
+        create(store, agent, *"abcdefg")
+        worker = Worker([agent], store)
+        assert asyncio.run(worker.arun(tasks=3, once=True)) == 7
+        assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
+        Runs(store).answer("b", {"ask:3.0": Approved()}, by="ann")
+        assert asyncio.run(worker.arun(tasks=3, once=True)) == 1
+        assert [row.id for row in store.list(ended=True)] == ["b"]
+        assert worker.held == 0
+
+    @pytest.mark.parametrize("tasks", [1, 50, 200])
+    def test_so_many_wait_at_a_time_and_no_more(self, store, tasks):
+        model = Patient(expected=min(tasks, 60))
+        agent = Agent(model, name="x")
+        names = [f"r{n}" for n in range(60)]
+        create(store, agent, *names)
+        worker = Worker([agent], store)
+        with working(worker, tasks=tasks) as ended:
+            assert model.all_asked.wait(30)
+            time.sleep(0.05)
+            assert (worker.held, model.asked) == (min(tasks, 60), min(tasks, 60))
+            assert sum(row.holder is not None for row in rows(store).values()) == min(tasks, 60)
+            model.may_answer.set()
+            wait_until(lambda: len(store.list(ended=True, limit=200)) == 60)
+        assert ended == [60]
+        assert {row.n for row in rows(store).values()} == {2}
+
+    def test_plain_functions_run_beside_each_other(self, store):
+        together = threading.Barrier(3)
+
+        @function
+        def meet() -> str:
+            """Wait for the others."""
+            together.wait(30)
+            return "met"
+
+        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
+        create(store, agent, "one", "two", "three")
+        assert asyncio.run(Worker([agent], store).arun(tasks=3, once=True)) == 3
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_the_loop_is_not_blocked_by_the_store(self, store):
+        """A store whose calls take long delays its runs, and nothing else."""
+        agent = Agent(Script(*["hi"] * 20), name="x")
+        create(store, agent, *[f"r{n}" for n in range(10)])
+        for method in ("claim", "load", "append", "wait"):
+            works = getattr(store, method)
+
+            def slow(*args, works=works, **options):
+                if not store.is_volatile:
+                    assert threading.current_thread() is not main
+                    time.sleep(0.02)
+                return works(*args, **options)
+
+            setattr(store, method, slow)
+        main = threading.current_thread()
+        assert asyncio.run(Worker([agent], store).arun(tasks=5, once=True)) == 10
+
+    def test_a_run_that_raises_is_given_back_and_the_others_go_on(self, store, caplog):
+        class Broken:
+            def on_stepped(self, event):
+                raise LookupError("broken hook")
+
+        broken, agent = Agent(Script(*["hi"] * 9), name="broken", hooks=[Broken()]), shop.shop()
+        create(store, broken, "bad")
+        create(store, agent, "good")
+        asyncio.run(Worker([broken, agent], store).arun(tasks=2, once=True))
+        assert (rows(store)["good"].state, rows(store)["bad"].holder) == ("ToolInterrupt", None)
+        assert "broken hook" in caplog.text
+
+    @pytest.mark.parametrize("method", ["claim", "load", "wait"])
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
+        store, agent = Away(3, method), shop.shop()
+        create(store, agent, "one")
+        with working(Worker([agent], Runs(store, lease_s=0.05)), tasks=3):
+            wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
+        assert "the server is away" in caplog.text
+
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
+        with pytest.raises(OSError, match="the server is away"):
+            asyncio.run(Worker([shop.shop()], Away(10**9), store_patience_s=0.2).arun(tasks=3))
+        assert "so the worker gives up: the server is away" in caplog.text
+
+    @pytest.mark.parametrize("when", ["idle", "claiming", "asking"])
+    def test_a_cancelled_worker_gives_its_runs_back(self, store, when):
+        model = Patient(expected=3)
+        agent = Agent(model, name="x")
+        create(store, agent, *(() if when == "idle" else ("one", "two", "three")))
+        worker = Worker([agent], store)
+
+        async def main():
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            if when == "asking":
+                await asyncio.to_thread(model.all_asked.wait, 30)
+            elif when == "idle":
+                await asyncio.sleep(0.05)
+            else:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        wait_until(lambda: not any(row.holder for row in rows(store).values()))
+        assert {(row.due_s, row.is_ended) for row in rows(store).values()} <= {(0.0, False)}
+        assert worker.held == 0
+
+    def test_how_many_is_a_number(self, store):
+        with pytest.raises(UsageError, match="tasks is 0"):
+            asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
+
+
+@pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
+class TestDraining:
+    def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
+        """After the time to drain, not before; and others may take it at once."""
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store, drain_s=0.3)
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            began_s = time.monotonic()
+            time.sleep(0.1)
+            assert worker.held == 2
+        assert ended == [2]
+        assert 0.3 <= time.monotonic() - began_s < 10
+        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+        model.may_answer.set()
+        again = Worker([agent], store)
+        assert again.run(once=True) == 2
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_what_ends_in_time_is_written(self, store, mode):
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, drain_s=30)
+        with working(worker, **(mode if "threads" in mode else {"tasks": 2})) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            time.sleep(0.05)
+            model.may_answer.set()
+        assert ended == [2]
+        assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
 
 class TestFailing:

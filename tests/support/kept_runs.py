@@ -17,6 +17,7 @@ from fsm_agent.machine.journal import Header, header_text
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Loaded, Rest, Store
 from fsm_agent.testing import Script, call
@@ -24,6 +25,12 @@ from support.nested_process import Team, TeamRecord
 
 LONG_S = 30.0
 APPROVED = Approved()
+
+
+def renew(recorder: StoreRecorder) -> None:
+    """Renew the lease of a recorder, as the thread for all leases does."""
+    (result,) = recorder.store.renew_all([recorder.lease], for_s=recorder.lease_s)
+    recorder.note_renewal(result)
 
 
 @function

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
+from fsm_agent.store.checks import result_or_loss
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
     LeaseLost,
     NotAsked,
+    QueueFull,
     RunBusy,
     RunExists,
     RunUnknown,
     StoreError,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+from fsm_agent.store.store import MAX_PRIORITY, Head, Lease, Loaded, Post, Rest, Run, Start
 
 
 class Kept:
     """A run."""
 
-    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
+    def __init__(self, name: str, header: str, agent: str, start: Start, now_s: float) -> None:
         self.name, self.header, self.agent = name, header, agent
+        self.start, self.awaits = start, set[str]()
         self.lines: list[str] = []
         self.posts: list[Post] = []
         self.asked: dict[str, tuple[Question, str | None, float]] = {}  # the question, who answered, when
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
-        self.due_s: float | None = 0.0
-        self.heeds: str | None = None
+        self.due_s: float | None = max(0.0, start.due_s)
+        self.heeds: str | None = "no question" if self.due_s else None
         self.due_since_s = self.created_s = self.updated_s = now_s
         self.fence = self.tries = 0
         self.holder, self.since_s = "", 0.0
@@ -75,23 +79,45 @@ class ReferenceStore:
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
         check_texts(run, agent, header, lines=[header])
         if not run:
             raise UsageError("a run without a name")
+        check_start(start, holder)
+        start = start or Start()
         with self.shared.changed:
             if run in self.shared.runs:
                 if self.kept(run).header != header:
                     raise RunExists(f"there is another run {run!r}")
                 return False
             now_s = self.clock()
+            self.check_queue(agent, start)
+            awaits = self.unended(start.after)
             if follows is not None:
                 self.follow(follows, run)
-            self.shared.runs[run] = kept = Kept(run, header, agent, now_s)
+            self.shared.runs[run] = kept = Kept(run, header, agent, start, now_s)
+            if awaits:
+                kept.awaits, kept.due_s, kept.heeds = awaits, None, "no question"
             if holder is not None:
                 return self.take(kept, holder, now_s, for_s)
             self.shared.changed.notify_all()
             return True
+
+    def check_queue(self, agent: str, start: Start) -> None:
+        size = len([kept for kept in self.shared.runs.values() if kept.agent == agent and not kept.fence])
+        if start.queue_limit is not None and size >= start.queue_limit:
+            raise QueueFull(agent, size, start.queue_limit)
+
+    def unended(self, runs: Sequence[str]) -> set[str]:
+        return {run for run in runs if not self.kept(run).is_ended}
+
+    def end(self, run: str, now_s: float) -> None:
+        for kept in self.shared.runs.values():
+            if run in kept.awaits:
+                kept.awaits.discard(run)
+                if not kept.awaits and not kept.fence:
+                    kept.due_s, kept.due_since_s = max(0.0, kept.start.due_s), now_s
 
     def follow(self, head: Head, run: str) -> None:
         now = self.head(head.conversation)
@@ -120,12 +146,12 @@ class ReferenceStore:
 
     def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
         free = [
-            (kept.due_s or kept.due_since_s, kept.name)
+            (-kept.start.priority, kept.due_s or kept.due_since_s, kept.name)
             for kept in self.shared.runs.values()
             if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
             if not agents or kept.agent in agents
         ]
-        return min(free)[1] if free else None
+        return min(free)[2] if free else None
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:
@@ -152,6 +178,13 @@ class ReferenceStore:
                 raise LeaseLost(f"the run {lease.run!r} was given back")
             kept.until_s = kept.due_since_s = self.clock() + for_s
             return len(kept.posts)
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [result_or_loss(self.renew, lease, for_s=for_s) for lease in leases]
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self.shared.changed:
+            return {name for name in names if name in self.shared.runs and self.shared.runs[name].posts}
 
     def append(
         self,
@@ -210,6 +243,8 @@ class ReferenceStore:
         is_woken = any(rest.heeds in (None, post.key) for post in kept.posts)
         kept.due_s = None if rest.is_ended else 0.0 if is_woken else rest.due_s
         kept.due_since_s = now_s
+        if rest.is_ended:
+            self.end(kept.name, now_s)
         self.shared.changed.notify_all()
 
     def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
@@ -297,6 +332,7 @@ class ReferenceStore:
             created_s=kept.created_s,
             updated_s=kept.updated_s,
             waits=tuple([question for _, (question, by, _) in sorted(kept.asked.items()) if by is None]),
+            priority=kept.start.priority,
         )
 
     def kept(self, run: str) -> Kept:
@@ -313,10 +349,14 @@ class ReferenceStore:
         with self.shared.changed:
             self.check_free(self.kept(run), self.clock(), "")
             del self.shared.runs[run]
+            self.end(run, self.clock())
+            self.shared.changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
-            self.shared.changed.wait(timeout_s)
+            now_s = self.clock()
+            times = [kept.due_s - now_s for kept in self.shared.runs.values() if (kept.due_s or 0.0) > now_s]
+            self.shared.changed.wait(min([timeout_s, *times]))
 
     def close(self) -> None:
         self.writer.shutdown()
@@ -336,3 +376,15 @@ def check_texts(*texts: str, lines: Sequence[str] = ()) -> None:
         "".join([*texts, *lines]).encode()
     except UnicodeEncodeError:
         raise UsageError("half a surrogate pair") from None
+
+
+def check_start(start: Start | None, holder: str | None) -> None:
+    if start is None:
+        return
+    if holder is not None:
+        raise UsageError("a start of a run with a holder")
+    limit = start.queue_limit
+    is_right = type(start.priority) is int and abs(start.priority) <= MAX_PRIORITY and math.isfinite(start.due_s)
+    if not is_right or not isinstance(start.after, tuple) or not (limit is None or (type(limit) is int and limit > 0)):
+        raise UsageError(f"the start is {start!r}")
+    check_texts(*start.after)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.machine.process import Question
-from fsm_agent.store.store import Lease, Post, Rest, Run
+from fsm_agent.store.checks import UNTIL_DUE
+from fsm_agent.store.store import Lease, Post, Rest, Run, Start
 
 
 class OpenQuestion:
@@ -26,11 +27,14 @@ class StoredRun:
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended", "n"),
         *("name", "ticket", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
-        *("_lines", "_unread"),
+        *("_lines", "_unread", "awaits", "followers", "priority"),
     )
 
-    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
+    def __init__(self, name: str, header: str, agent: str, start: Start, now_s: float) -> None:
         self.name, self.header, self.agent = name, header, agent
+        self.priority = start.priority
+        self.awaits = 0  # how many runs have to end before this one is due
+        self.followers: list[StoredRun] = []  # the runs that await the end of this one
         self.n = 0  # entries
         self._lines: list[str] = []  # the entries that were read before
         self._unread: list[tuple[int, Sequence[str]]] = []  # the others, with the number of entries before each
@@ -38,8 +42,8 @@ class StoredRun:
         self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended = "", False
-        self.due_s: float | None = 0.0  # of the last rest
-        self.heeds: str | None = None  # of the last rest
+        self.due_s: float | None = start.due_s  # of the last rest
+        self.heeds: str | None = UNTIL_DUE if start.due_s or start.after else None  # of the last rest
         self.created_s = self.updated_s = now_s
         self.fence = self.tries = self.ticket = 0
         self.holder, self.since_s = "", 0.0
@@ -93,7 +97,9 @@ def effective_due_s(kept: StoredRun) -> float | None:
     """Return the time at which a run is due, as `Run.due_s` defines it."""
     if kept.is_ended:
         return None
-    return 0.0 if kept.until_s is not None or is_woken(kept) else kept.due_s
+    if kept.until_s is not None or is_woken(kept):
+        return 0.0
+    return None if kept.awaits else kept.due_s
 
 
 def is_woken(kept: StoredRun) -> bool:
@@ -114,4 +120,5 @@ def row_of(kept: StoredRun, now_s: float) -> Run:
         created_s=kept.created_s,
         updated_s=kept.updated_s,
         waits=tuple(open_questions(kept)),
+        priority=kept.priority,
     )

@@ -7,22 +7,49 @@ its own, and reads afterwards.  Otherwise a post and a rest at the same moment c
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 _ROW = (
-    "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, instance"
+    "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, priority"
 )
+_QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
+_IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
+_AGENTS = """
+WITH RECURSIVE agents (name) AS (
+    SELECT min(agent) FROM {s}.run WHERE wake IS NOT NULL
+    UNION ALL SELECT (SELECT min(agent) FROM {s}.run WHERE agent > name AND wake IS NOT NULL)
+    FROM agents WHERE name IS NOT NULL)
+SELECT name FROM agents WHERE name IS NOT NULL"""
+# The agents and priorities of which a run is due, with the one that has been so longest.  Each priority of an agent is
+# found by one step in the index.
+_DUE_QUEUES = f"""
+WITH RECURSIVE queue (agent, priority) AS (
+    SELECT name, (SELECT max(priority) FROM {{s}}.run WHERE agent = name AND wake IS NOT NULL)
+    FROM unnest(%(agents)s::text[]) AS agents (name)
+    UNION ALL
+    SELECT agent, (SELECT max(r.priority) FROM {{s}}.run r
+        WHERE r.agent = queue.agent AND r.priority < queue.priority AND r.wake IS NOT NULL)
+    FROM queue WHERE priority IS NOT NULL)
+SELECT queue.agent, queue.priority, longest.wake, longest.key FROM queue, LATERAL (
+    SELECT wake, key FROM {{s}}.run r
+    WHERE r.agent = queue.agent AND r.priority = queue.priority AND {_IS_DUE}
+    ORDER BY wake, key LIMIT 1) AS longest"""
+_AGENTS_AT_ONCE = 50  # of more, Postgres thinks it worth its while to compile the query, which takes 100 ms
+_FIRST_DUE = f"""
+SELECT key FROM {{s}}.run WHERE agent = %(agent)s AND priority = %(priority)s AND {_IS_DUE}
+ORDER BY wake, key LIMIT 1 FOR UPDATE SKIP LOCKED"""
 _SESSIONS = (  # of which some process holds the lock that `Session` describes
     "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 1718840673 AND objsubid = 2 AND granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -50,33 +77,98 @@ class RunTables:
     def __init__(self, schema: str) -> None:
         self.schema = schema
 
-    def create(self, c: Connection[Any], run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
-        """Create a run; return False if it exists already with this header."""
+    def create(
+        self,
+        c: Connection[Any],
+        run: str,
+        header: str,
+        agent: str,
+        follows: Head | None,
+        start: Start,
+        now_s: float,
+    ) -> float | None:
+        """Create a run, unless it exists already with this header.
+
+        Returns:
+            Unix time at which it is due: infinite if others have to end before.  None: it exists.
+        """
         s = self.schema
+        if start.queue_limit is not None:  # those that join one queue wait here for each other
+            c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {encode(agent)}", _QUEUES))
         if follows is not None:  # those that follow the same head wait here for each other
             name = encode(follows.conversation)
             c.execute(f"INSERT INTO {s}.conversation VALUES (%s, 0, '') ON CONFLICT DO NOTHING", (name,))
             c.execute(f"SELECT 1 FROM {s}.conversation WHERE name = %s FOR UPDATE", (name,))
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
-            " instance, since, given_back, created, updated, touched)"
-            " VALUES (%s, %s, %s, 0, '', false, 0, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0) ON CONFLICT DO NOTHING",
-            (encode(run), encode(agent), encode(header), now_s, now_s, now_s),
+            " instance, since, given_back, created, updated, touched, priority, heeds)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            (
+                *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
+                *(start.priority, checks.UNTIL_DUE if start.due_s else None),
+            ),
         )
         if not made.rowcount:
             there = c.execute(f"SELECT header FROM {s}.run WHERE id = %s", (encode(run),)).fetchone()
             if there != (encode(header),):
                 raise checks.other_header(run)
-            return False
+            return None
         if follows is not None:
             if (now := self.head(c, follows.conversation)) != follows:
                 raise Conflict(now.conversation, now.run)
             following = f"UPDATE {s}.conversation SET version = %s, run = %s WHERE name = %s"
             c.execute(following, (now.version + 1, encode(run), encode(now.conversation)))
-        return True
+        if start.queue_limit is not None:
+            waiting = f"SELECT count(*) - 1 FROM {s}.run WHERE agent = %s AND fence = 0"
+            [size] = c.execute(waiting, (encode(agent),)).fetchone() or (0,)
+            if size >= start.queue_limit:
+                raise QueueFull(agent, size, start.queue_limit)
+        return math.inf if start.after and self._await(c, run, start) else start.due_s or now_s
+
+    def _await(self, c: Connection[Any], run: str, start: Start) -> bool:
+        """Make a new run due only after the runs before it; return whether there are any that have not ended."""
+        s, names = self.schema, [encode(name) for name in start.after]
+        found = c.execute(  # and let none of them end in between
+            f"SELECT id, key, is_ended FROM {s}.run WHERE id = ANY(%s) ORDER BY key FOR SHARE", (names,)
+        ).fetchall()
+        known = {name for name, _, _ in found}
+        for name in start.after:
+            if encode(name) not in known or name == run:
+                raise checks.unknown_run(name)
+        if awaited := [key for _, key, is_ended in found if not is_ended]:
+            row = c.execute(
+                f"UPDATE {s}.run SET due = NULL, wake = NULL, heeds = %s WHERE id = %s RETURNING key",
+                (checks.UNTIL_DUE, encode(run)),
+            ).fetchone()
+            assert row is not None
+            c.execute(
+                f"INSERT INTO {s}.predecessor SELECT before, %s, %s FROM unnest(%s::bigint[]) AS t (before)",
+                (row[0], start.due_s, awaited),
+            )
+        return bool(awaited)
+
+    def end(self, c: Connection[Any], run: str, now_s: float) -> list[tuple[str, float]]:
+        """Make due the runs that awaited the end of this one alone; return them with their due times."""
+        s = self.schema
+        before = f"(SELECT key FROM {s}.run WHERE id = %s)"
+        found = c.execute(f"SELECT run, due FROM {s}.predecessor WHERE before = {before}", (encode(run),)).fetchall()
+        if not found:
+            return []
+        after = [key for key, _ in found]
+        # Of two that end at the same time, the second waits here until the first is committed, and sees it below.
+        c.execute(f"SELECT 1 FROM {s}.run WHERE key = ANY(%s) ORDER BY key FOR UPDATE", (after,))
+        c.execute(f"DELETE FROM {s}.predecessor WHERE before = {before}", (encode(run),))
+        due = c.execute(
+            f"UPDATE {s}.run r SET due = t.due, wake = CASE WHEN t.due = 0 THEN %s ELSE t.due END"
+            " FROM unnest(%s::bigint[], %s::float8[]) AS t (run, due) WHERE key = t.run AND fence = 0"
+            f" AND NOT EXISTS (SELECT 1 FROM {s}.predecessor p WHERE p.run = t.run) RETURNING r.id, wake",
+            (now_s, after, [due_s for _, due_s in found]),
+        )
+        return [(_decode(name), wake_s) for name, wake_s in due]
 
     def find(self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float) -> int | None:
-        """Lock the run that has been due longest, and return its key; None: none is due that others have not locked.
+        """Lock the run to claim, and return its key; None: none is due that others have not locked.
 
         Args:
             c: The connection.
@@ -84,18 +176,18 @@ class RunTables:
             due_s: Unix time at which runs without a holder have to be due.
             now_s: Unix time at which leases have to be over.
         """
-        is_due = "wake <= %s AND wake <= CASE WHEN until IS NULL THEN %s ELSE %s END"
-        times, order = (max(due_s, now_s), due_s, now_s), "ORDER BY wake, key LIMIT 1"
-        of_agent = f"SELECT wake, key FROM {self.schema}.run WHERE agent = %s AND {is_due} {order}"
-        if not agents:
-            of_all = f"SELECT key FROM {self.schema}.run WHERE {is_due} {order} FOR UPDATE SKIP LOCKED"
-            row = c.execute(of_all, times).fetchone()
-            return None if row is None else int(row[0])
-        first = [(c.execute(of_agent, (encode(agent), *times)).fetchone(), agent) for agent in agents]
-        for _, agent in sorted([(row, agent) for row, agent in first if row is not None]):
-            row = c.execute(f"{of_agent} FOR UPDATE SKIP LOCKED", (encode(agent), *times)).fetchone()
-            if row is not None:
-                return int(row[1])
+        times = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        names = [encode(agent) for agent in agents]
+        if not names:
+            names = [name for (name,) in c.execute(_AGENTS.format(s=self.schema))]
+        queues: list[Any] = []
+        for first in range(0, len(names), _AGENTS_AT_ONCE):
+            some = {**times, "agents": names[first : first + _AGENTS_AT_ONCE]}
+            queues += c.execute(_DUE_QUEUES.format(s=self.schema), some).fetchall()
+        for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
+            queue = {**times, "agent": agent, "priority": priority}
+            if (row := c.execute(_FIRST_DUE.format(s=self.schema), queue).fetchone()) is not None:
+                return int(row[0])
         return None
 
     def take(self, c: Connection[Any], key: int, holder: str, instance: int, now_s: float, for_s: float) -> Lease:
@@ -132,6 +224,30 @@ class RunTables:
         if row is None:
             raise checks.lost_lease(lease)
         return int(row[0])
+
+    def renew_all(self, c: Connection[Any], leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
+        """`renew` for many leases in one statement; return what it returns or raises for each."""
+        if not leases:
+            return []
+        s, columns = self.schema, zip(*map(_lease_key, leases), strict=True)
+        found = c.execute(
+            # Rows are locked in the order of their names, as by appends that are committed together.
+            f"WITH lease AS (SELECT * FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[]) WITH ORDINALITY"
+            "  AS lease (id, fence, since, holder, place)),"
+            f" held AS (SELECT key, place FROM {s}.run JOIN lease USING (id, fence, since, holder)"
+            "  WHERE until IS NOT NULL ORDER BY id FOR UPDATE OF run)"
+            f" UPDATE {s}.run SET until = %s, wake = CASE WHEN is_ended THEN NULL ELSE %s END FROM held"
+            " WHERE run.key = held.key RETURNING held.place, run.unread",
+            (*map(list, columns), until_s, until_s),
+        )
+        unread = {int(place): int(count) for place, count in found}
+        return [unread.get(place, checks.lost_lease(lease)) for place, lease in enumerate(leases, 1)]
+
+    def unread(self, c: Connection[Any], names: Sequence[str]) -> set[str]:
+        """Return those of these runs that have unread posts."""
+        by_id = {encode(name): name for name in names}
+        found = c.execute(f"SELECT id FROM {self.schema}.run WHERE id = ANY(%s) AND unread > 0", ([*by_id],))
+        return {by_id[run] for (run,) in found}
 
     def append(self, c: Connection[Any], new: Append, now_s: float) -> int:
         """Add entries; give the lease back if there is a rest; return the number of unread posts."""
@@ -284,7 +400,7 @@ class RunTables:
     def delete(self, c: Connection[Any], run: str, now_s: float) -> None:
         """Delete a run without a holder."""
         key = self.lock_free(c, run, now_s)
-        for table in ("entry", "snapshot", "question", "post"):
+        for table in ("entry", "snapshot", "question", "post", "predecessor"):
             c.execute(f"DELETE FROM {self.schema}.{table} WHERE run = %s", (key,))
         c.execute(f"DELETE FROM {self.schema}.run WHERE key = %s", (key,))
 
@@ -335,8 +451,9 @@ class RunTables:
                 created_s=created_s,
                 updated_s=updated_s,
                 waits=tuple(waits.get(key, ())),
+                priority=priority,
             )
-            for key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, _ in rows
+            for key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, priority in rows
         ]
 
 

@@ -20,6 +20,9 @@ _LOCK = 0x66736D61  # "fsma"; held while a schema is created or migrated
 #
 # No index has a column that an append without a rest changes, and the pages have room, so that such an append writes
 # no page of an index.  So `updated` is the time of the last rest, and `touched` that of the last entry.
+#
+# A `predecessor` is a run that has not ended and before which another one is not due; `due` is the time from which that
+# one may be due.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE {s}.run (
@@ -87,6 +90,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             version integer NOT NULL,
             run text NOT NULL
         )""",
+    ),
+    (  # all runs were claimed in the order in which they became due, and all were due when they were created
+        "ALTER TABLE {s}.run ADD COLUMN priority smallint NOT NULL DEFAULT 0",
+        "DROP INDEX {s}.run_wake_of_agent",
+        "CREATE INDEX run_queue ON {s}.run (agent, priority, wake, key) WHERE wake IS NOT NULL",
+        "CREATE INDEX run_new ON {s}.run (agent) WHERE fence = 0",
+        """CREATE TABLE {s}.predecessor (
+            before bigint NOT NULL,
+            run bigint NOT NULL,
+            due double precision NOT NULL,
+            PRIMARY KEY (before, run)
+        )""",
+        "CREATE INDEX predecessor_of_run ON {s}.predecessor (run)",
     ),
 )
 

@@ -39,6 +39,9 @@ _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 # The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones.  So an append
 # writes one page, that where the lines of its run end, and no page of an index.  It does not write the row of the run
 # either: `updated` is the time of the last rest, and while the run has a holder, the time of its last line is newer.
+#
+# A `predecessor` is a run that has not ended and before which another one is not due; `due` is the time from which that
+# one may be due.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE run (
@@ -101,6 +104,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (  # those that go on were looked for among all that have ended
         "ALTER TABLE run ADD COLUMN heeds TEXT",
         "CREATE INDEX run_open ON run (agent) WHERE is_ended = 0",
+    ),
+    (  # all runs were claimed in the order in which they became due, and all were due when they were created
+        "ALTER TABLE run ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX run_free",
+        "CREATE INDEX run_free ON run (agent, priority, due, queued) WHERE until IS NULL AND due IS NOT NULL",
+        "DROP INDEX run_held",
+        "CREATE INDEX run_held ON run (instance, priority, until, due) WHERE until IS NOT NULL",
+        "CREATE INDEX run_new ON run (agent) WHERE fence = 0",
+        """CREATE TABLE predecessor (
+            before INTEGER NOT NULL, run INTEGER NOT NULL, due REAL NOT NULL, PRIMARY KEY (before, run)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX predecessor_of_run ON predecessor (run)",
     ),
 )
 

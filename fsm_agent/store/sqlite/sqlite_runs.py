@@ -11,20 +11,30 @@ from typing import Any, NamedTuple
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
 
-# Two runs of an agent without a holder: the one that has been due at once for longest, and the one whose due time came
-# first.
+# Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
+# due time came first.
 FREE = """
 SELECT * FROM (SELECT queued, key FROM run
-    WHERE agent = :agent AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
 UNION ALL SELECT * FROM (SELECT due, key FROM run
-    WHERE agent = :agent AND until IS NULL AND due > 0.0 AND due <= :due_s ORDER BY due LIMIT 1)"""
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due > 0.0 AND due <= :due_s
+    ORDER BY due LIMIT 1)"""
 HELD = """
 SELECT until, key, agent FROM run
-    WHERE instance = :instance AND until IS NOT NULL AND due IS NOT NULL AND until <= :until_s ORDER BY until"""
-INSTANCES = "SELECT DISTINCT instance FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
+    WHERE instance = :instance AND priority = :priority AND until IS NOT NULL AND due IS NOT NULL
+    AND until <= :until_s ORDER BY until"""
+HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
+PRIORITIES = """
+WITH RECURSIVE priorities (of) AS (
+    SELECT max(priority) FROM run WHERE agent = :agent AND until IS NULL AND due IS NOT NULL
+    UNION ALL
+    SELECT (SELECT max(priority) FROM run
+        WHERE agent = :agent AND priority < of AND until IS NULL AND due IS NOT NULL)
+    FROM priorities WHERE of IS NOT NULL)
+SELECT of FROM priorities WHERE of IS NOT NULL"""
 AGENTS = """
 WITH RECURSIVE agents (name) AS (
     SELECT min(agent) FROM run WHERE until IS NULL AND due IS NOT NULL
@@ -37,17 +47,22 @@ WITH RECURSIVE agents (name) AS (
     SELECT min(agent) FROM run
     UNION ALL SELECT (SELECT min(agent) FROM run WHERE agent > name) FROM agents WHERE name IS NOT NULL)
 SELECT name FROM agents WHERE name IS NOT NULL"""
-NEXT_FREE = "SELECT min(due) FROM run WHERE agent = ? AND until IS NULL AND due IS NOT NULL AND due > ?"
-NEXT_HELD = "SELECT min(until) FROM run WHERE instance = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"
+NEXT_FREE = """
+SELECT min(due) FROM run
+    WHERE agent = ? AND priority = ? AND until IS NULL AND due IS NOT NULL AND due > ?"""
+NEXT_HELD = """
+SELECT min(until) FROM run
+    WHERE instance = ? AND priority = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"""
 
 # The agent and the time of a run as a list compares them.  A plus sign keeps SQLite from an index on that column, so
 # that it takes the one that the list is to be found by.
 BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
 
+_MOST_VALUES = 500  # in one statement
 _PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # the places of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
-_ROW = f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, max(updated, at)"
+_ROW = f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, priority, max(updated, at)"
 
 
 class Claim(NamedTuple):
@@ -62,7 +77,9 @@ class Claim(NamedTuple):
     dead: frozenset[str]  # instances whose OS process is dead, so that their leases are over
 
 
-def create(connection: Connection, run: str, header: str, agent: str, follows: Head | None, now_s: float) -> bool:
+def create(
+    connection: Connection, run: str, header: str, agent: str, follows: Head | None, start: Start, now_s: float
+) -> bool:
     """Create a run; return False if it exists already."""
     old = connection.execute("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = ?", (run,))
     if (row := old.fetchone()) is not None:
@@ -75,19 +92,56 @@ def create(connection: Connection, run: str, header: str, agent: str, follows: H
         connection.execute(
             "INSERT OR REPLACE INTO conversation VALUES (?, ?, ?)", (now.conversation, now.version + 1, run)
         )
-    connection.execute(
-        "INSERT INTO run (id, agent, state, is_ended, due, queued, unread, fence, tries, holder, instance, since,"
-        " given_back, created, updated) VALUES (?, ?, '', 0, 0.0, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?)",
-        (run, agent, now_s, now_s, now_s),
-    )
-    connection.execute("INSERT INTO journal VALUES (last_insert_rowid() << 32, ?, ?)", (now_s, header))
+    if start.queue_limit is not None:
+        waiting = "SELECT count(*) FROM run WHERE agent = ? AND fence = 0"
+        [size] = connection.execute(waiting, (agent,)).fetchone()
+        if size >= start.queue_limit:
+            raise QueueFull(agent, size, start.queue_limit)
+    awaited = _unended(connection, start.after)
+    due_s = None if awaited else start.due_s
+    heeds = None if due_s == 0.0 else checks.UNTIL_DUE
+    key = connection.execute(
+        "INSERT INTO run (id, agent, state, is_ended, due, queued, heeds, unread, fence, tries, holder, instance,"
+        " since, given_back, created, updated, priority)"
+        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?)",
+        (run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority),
+    ).lastrowid
+    assert key is not None
+    connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (key << 32, now_s, header))
+    for before in awaited:
+        connection.execute("INSERT INTO predecessor VALUES (?, ?, ?)", (before, key, start.due_s))
     return True
+
+
+def _unended(connection: Connection, runs: Sequence[str]) -> set[int]:
+    """Return the keys of those runs that have not ended; raise if one does not exist."""
+    found = set[int]()
+    for run in runs:
+        row = connection.execute("SELECT key, is_ended FROM run WHERE id = ?", (run,)).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        if not row[1]:
+            found.add(row[0])
+    return found
+
+
+def _end(connection: Connection, key: int, now_s: float) -> None:
+    """Make due the runs that awaited the end of this one alone."""
+    after = connection.execute("SELECT run, due FROM predecessor WHERE before = ?", (key,)).fetchall()
+    if not after:
+        return
+    connection.execute("DELETE FROM predecessor WHERE before = ?", (key,))
+    connection.executemany(
+        "UPDATE run SET due = :due, queued = max(:due, :queued) WHERE key = :run AND fence = 0"
+        " AND NOT EXISTS (SELECT 1 FROM predecessor WHERE run = :run)",
+        [{"run": run, "due": due_s, "queued": 0.0 if due_s else now_s} for run, due_s in after],
+    )
 
 
 def instances(connection: Connection, run: str | None) -> set[str]:
     """Return the instances that hold leases: all of them, or that of a run."""
     if run is None:
-        return {instance for (instance,) in connection.execute(INSTANCES)}
+        return {instance for instance, _ in connection.execute(HOLDING)}
     held = connection.execute("SELECT instance FROM run WHERE id = ? AND until IS NOT NULL", (run,))
     return {instance for (instance,) in held}
 
@@ -102,16 +156,22 @@ def find(connection: Connection, claim: Claim) -> int | None:
     """Return the key of the run to claim; None: no run is due."""
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
-    found: list[tuple[float, int]] = []
+    found: list[tuple[int, float, int]] = []
     for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
-        found += connection.execute(FREE, {"agent": agent, "due_s": claim.due_s})
-    for instance in instances(connection, None):
-        until_s = math.inf if instance in claim.dead else claim.now_s
-        for ended_s, key, agent in connection.execute(HELD, {"instance": instance, "until_s": until_s}):
-            if not claim.agents or agent in claim.agents:
-                found.append((min(ended_s, claim.now_s), key))
+        for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
+            queue = {"agent": agent, "priority": priority, "due_s": claim.due_s}
+            due = [(-priority, since_s, key) for since_s, key in connection.execute(FREE, queue)]
+            found += due
+            if due:
                 break
-    return min(found)[1] if found else None
+    for instance, priority in connection.execute(HOLDING).fetchall():
+        until_s = math.inf if instance in claim.dead else claim.now_s
+        queue = {"instance": instance, "priority": priority, "until_s": until_s}
+        for ended_s, key, agent in connection.execute(HELD, queue):
+            if not claim.agents or agent in claim.agents:
+                found.append((-priority, min(ended_s, claim.now_s), key))
+                break
+    return min(found)[2] if found else None
 
 
 def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
@@ -138,6 +198,16 @@ def renew(connection: Connection, lease: Lease, until_s: float) -> int:
     if not renewed.rowcount:
         raise checks.lost_lease(lease)
     return int(connection.execute("SELECT unread FROM run WHERE id = ?", (lease.run,)).fetchone()[0])
+
+
+def unread(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Return those of these runs that have unread posts."""
+    found = set[str]()
+    for first in range(0, len(names), _MOST_VALUES):
+        some = names[first : first + _MOST_VALUES]
+        asked = f"SELECT id FROM run WHERE unread > 0 AND id IN ({', '.join('?' * len(some))})"
+        found.update([run for (run,) in connection.execute(asked, tuple(some))])
+    return found
 
 
 class Append(NamedTuple):
@@ -189,6 +259,7 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
     _ask(connection, key, rest.questions)
     if rest.is_ended:
         due_s = queued_s = None
+        _end(connection, key, now_s)
     elif rest.due_s == 0.0 or (unread and _is_woken(connection, key, rest.heeds)):
         due_s, queued_s = 0.0, min(now_s, rest.due_s or now_s)
     else:
@@ -319,9 +390,10 @@ def head(connection: Connection, conversation: str) -> Head:
 def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> None:
     """Delete a run without a holder."""
     key = _free(connection, run, now_s, dead)
+    _end(connection, key, now_s)
     first = key << 32
     connection.execute("DELETE FROM journal WHERE place BETWEEN ? AND ?", (first, first + 0xFFFFFFFF))
-    for table in ("snapshot", "question", "post"):
+    for table in ("snapshot", "question", "post", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
 
@@ -329,11 +401,13 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
 def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
     """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
     moments = [
-        connection.execute(NEXT_FREE, (agent, after_s)).fetchone()[0]
+        connection.execute(NEXT_FREE, (agent, priority, after_s)).fetchone()[0]
         for agent in agents or [name for (name,) in connection.execute(AGENTS).fetchall()]
+        for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall()
     ]
     moments += [
-        connection.execute(NEXT_HELD, (instance, after_s)).fetchone()[0] for instance in instances(connection, None)
+        connection.execute(NEXT_HELD, (*holding, after_s)).fetchone()[0]
+        for holding in connection.execute(HOLDING).fetchall()
     ]
     return min([moment for moment in moments if moment is not None], default=None)
 
@@ -373,7 +447,7 @@ def _answers(question: str, text: str) -> tuple[str, ...]:
 
 
 def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
-    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s = row
+    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, priority, updated_s = row
     return Run(
         id=run,
         agent=agent,
@@ -385,4 +459,5 @@ def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
         created_s=created_s,
         updated_s=updated_s,
         waits=_questions(connection, key),
+        priority=priority,
     )

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,13 +31,14 @@ from fsm_agent.store.checks import (
     check_path,
     check_post,
     check_run,
+    result_or_loss,
 )
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, connect, name_file_in_errors, prepare
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -93,13 +94,14 @@ class SqliteStore:
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_create(run, header, agent, follows, holder, for_s)
+        starts = check_create(run, header, agent, follows, holder, for_s, start)
         instance = "" if holder is None else self._holders.instance(self._has_leases)
 
         def write(connection: sqlite3.Connection) -> Lease | bool | None:
             now_s = self._clock()
-            is_new = runs.create(connection, run, header, agent, follows, now_s)
+            is_new = runs.create(connection, run, header, agent, follows, starts, now_s)
             if not is_new or holder is None:
                 return is_new
             return runs.take(connection, runs.Claim(holder, for_s, run, (), now_s, now_s, frozenset()), instance)
@@ -142,6 +144,20 @@ class SqliteStore:
         check_for_s(for_s)
         unread: int = self._writer.run(lambda connection: runs.renew(connection, lease, self._clock() + for_s))
         return unread
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        check_for_s(for_s)
+
+        def write(connection: sqlite3.Connection) -> Sequence[int | LeaseLost]:
+            until_s = self._clock() + for_s
+            return [result_or_loss(runs.renew, connection, lease, until_s) for lease in leases]
+
+        renewed: Sequence[int | LeaseLost] = self._writer.run(write)
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self._read_transaction() as connection:
+            return runs.unread(connection, names)
 
     def append(
         self,
@@ -228,6 +244,7 @@ class SqliteStore:
         with self._read_transaction() as connection:
             dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
+        self._changes.add()
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
