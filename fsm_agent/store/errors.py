@@ -163,6 +163,10 @@ class QueueFull(StoreError):
         queue: The name of the agent, whose runs are the queue.
         size: How many of them were never claimed.
         limit: How many may wait.
+
+    Examples:
+        >>> QueueFull("shop", size=100, limit=100).queue
+        'shop'
     """
 
     def __init__(self, queue: str, size: int, limit: int) -> None:
