@@ -192,3 +192,19 @@ def skip_replies(script: Any, count: int) -> None:
     """Leave out the first replies of a script, for a run whose earlier driver has had them."""
     for _ in range(count):
         script._entries.popleft()
+
+
+def assert_fences(lines: Sequence[str]) -> None:
+    """No fence falls in a journal, and nothing was started twice without somebody's word."""
+    entries = [msgspec.json.decode(line) for line in lines]
+    fences = [entry["fence"] for entry in entries]
+    assert fences == sorted(fences)
+    started: set[tuple[str, str]] = set()
+    for entry in entries:
+        path, _, effect = entry["key"].rpartition("/")
+        subject = path, effect.partition(":")[2].partition(":")[0]
+        if entry["outcome"]["kind"] == "run_again":
+            started.remove(subject)
+        elif entry["outcome"]["kind"] == "started":
+            assert subject not in started
+            started.add(subject)
