@@ -186,6 +186,10 @@ class ReadOnly(StoreError):
 
     Args:
         store: Its path or address, without a password.
+
+    Examples:
+        >>> issubclass(ReadOnly, StoreError)
+        True
     """
 
     def __init__(self, store: str) -> None:
