@@ -543,7 +543,8 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_process_name.cache_clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
