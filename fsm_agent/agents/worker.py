@@ -74,6 +74,19 @@ class Worker:
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
             `arun` say.  It holds for this worker: two workers drive twice as many.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> clerk = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     clerk.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     clerk.runs.answer("tidy", {"ask:1.0": Approved()})
+        >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
+        1
     """
 
     def __init__(

@@ -38,10 +38,12 @@ from fsm_agent.machine.journal import (
     fold,
     header_of,
     is_signed,
+    with_traceparent,
 )
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
+from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
@@ -131,6 +133,8 @@ class Claiming:
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
+        if probes.installed is not None:
+            journal.header = with_traceparent(journal.header, probes.traceparent_of(process, definition.agent))
         lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
@@ -595,7 +599,8 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_process_name.cache_clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:

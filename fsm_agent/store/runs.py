@@ -41,6 +41,11 @@ class Runs(Forking):
         queue_limit: How many runs of an agent may wait for their first driver; `submit` is refused then.  None: any
             number.
         read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
+        >>> agent.call("Hello", run_id="r1").output
+        'Hi.'
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:

@@ -94,6 +94,9 @@ class PostgresStore:
         UsageError: The URL cannot be read.
         ConfigError: psycopg is not installed.
         StoreError: The server is not there, or the schema is another program's or of a newer version.
+
+    Examples:
+        >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
     """
 
     is_volatile = False
