@@ -125,15 +125,17 @@ class QueueConformance(StoreTests):
         """The end of those before it changes nothing then; nor does that of one that was deleted and created again."""
         store, other = storage.store, storage.another()
         before = begun(store, "before")
-        for name in ("held", "resting", "gone"):
+        for name in ("held", "resting", "timed", "gone"):
             put_in(store, name, after=("before",))
         lease = claimed(other, "held")
         other.append(claimed(other, "resting"), 0, ["one"], waiting("k"))
+        other.append(claimed(other, "timed"), 0, ["one"], waiting(due_s=1e11))
+        assert store.load("timed").run.due_s == 1e11
         store.delete("gone")
         put_in(store, "gone", due_s=storage.now_s + 500)
         store.append(before, 0, ["line"], ENDED)
         assert store.claim("v", for_s=9) is None
-        assert store.load("resting").run.due_s is None
+        assert [store.load(run).run.due_s for run in ("resting", "timed")] == [None, 1e11]
         assert other.append(lease, 0, ["one"], ENDED) == 0
 
     def test_a_run_comes_after_known_ones(self, storage: Storage) -> None:

@@ -348,6 +348,19 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
     assert watcher._thread is None, "the thread goes on although nobody waits"
 
 
+def test_who_gives_up_waiting_leaves_nothing_behind(store: Store) -> None:
+    agent = agent_of(store)
+    run = agent.submit("x")
+    with pytest.raises(TimeoutError):
+        run.result(timeout_s=0.05)
+    with pytest.raises(TimeoutError):
+        asyncio.run(run.aresult(timeout_s=0.05))
+    ends_s = time.monotonic() + PATIENCE_S
+    while agent.runs.watcher._thread is not None and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert agent.runs.watcher._thread is None
+
+
 def test_a_run_that_goes_away_is_told_to_those_who_wait(store: Store) -> None:
     agent = agent_of(store)
     run = agent.submit("later", run_id="r", delay_s=LATER_S)

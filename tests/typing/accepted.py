@@ -14,6 +14,7 @@ from fsm_agent import (
     AgentBase,
     AgentCall,
     AgentConfig,
+    Approved,
     CallFailed,
     CallResult,
     CallSuspended,
@@ -26,6 +27,7 @@ from fsm_agent import (
     Limits,
     Message,
     Prompt,
+    RunHandle,
     Settings,
     Task,
     Toolset,
@@ -277,6 +279,12 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(typed.map(["a", "b"], concurrency=2).outputs, list[Person])
     assert_type(Prompt("{{ model }}", output=int)(model="any name", after=1), Task[int])
     assert_type(typed.resume("r", by="ann").output, Person)
+    assert_type(typed.resume("r", Approved()).output, Person)
+    assert_type(typed.submit("Who?", delay_s=5, priority=1, after="r"), RunHandle[CallResult[Person]])
+    assert_type(plain.submit(Prompt("{{ x }}", output=int)(x=1)).result(timeout_s=9).output, int)
+    assert_type(plain.submit("Who?", after=["r", "s"]).result().output, str)
+    assert_type(plain.submit("Who?", after=typed.handle("r")).run_id, str)
+    assert_type(plain.submit("Who?", after=plain.call("I am Ann.")).run_id, str)
     assert_type(typed.run(typed.seed("Who?")).output, Person)
     assert_type(typed.call(Prompt("{{ x }}", output=int)(x=1), deps=2).output, int)
     assert_type(plain.call(Prompt("{{ x }}", output=Person)(x=1)).output, Person)
@@ -706,6 +714,7 @@ team = Orchestrator([Agent("openai:gpt-5-mini", name="worker")], prompts={"decid
 assert_type(team.call("the task"), OrchestrationResult)
 assert_type(team.run(team.seed("the task")), OrchestrationResult)
 assert_type(team.resume("r", {team.asking: Supply("mine")}), OrchestrationResult)
+assert_type(team.submit("the task", after="r", priority=1).result(), OrchestrationResult)
 assert_type(team.extended([team.deciding.done(team.given_up, of=Remedy.FULL)]), Orchestrator)
 team.deciding.done(team.planning, of=Remedy.FULL, do=Job.cleared)
 team.deciding.done(team.planning, do=lambda j, remedy: j.cleared() if remedy is Remedy.FULL else j)

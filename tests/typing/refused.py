@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from fsm_agent import (
     Agent,
     AgentBase,
-    Approved,
     CallFailed,
     CallSuspended,
     Context,
@@ -180,7 +179,8 @@ def somebody(agent: Agent, ctx: Context[Person]) -> None:
     except CallSuspended as suspended:
         suspended.call.advance("ask:1.0", True)  # mypy: arg-type; pyright: reportArgumentType
         plain.resume("r", {"ask:1.0": True})  # mypy: dict-item; pyright: reportArgumentType
-        plain.resume("r", Approved())  # mypy: arg-type; pyright: reportArgumentType
+        plain.resume("r", True)  # mypy: arg-type; pyright: reportArgumentType
+        plain.submit("Who?", delay=5)  # mypy: call-overload; pyright: reportCallIssue
 
 
 @intent(prompt="{{ intents_doc }}")
