@@ -29,13 +29,14 @@ from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.machine.process import Question
 from fsm_agent.store import PostgresStore, Store, StoreError
-from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
+from fsm_agent.store.errors import LeaseLost, QueueFull, RunBusy, RunUnknown
 from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.session import POLL_S
 from fsm_agent.store.store import Rest, Start
 from fsm_agent.testing import Script, StoreConformance, call
+from fsm_agent.testing.storages import outcome
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 LONG_S = 600.0
@@ -495,6 +496,74 @@ def test_a_clock_that_is_not_the_servers_is_told(
     PostgresStore(url).close()
     told = [record.getMessage() for record in caplog.records if record.name == "fsm_agent"]
     assert [how in text for text in told] == [True] * bool(how)
+
+
+# Starts
+
+
+@pytest.fixture
+def held_up(store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+    """Return a function that does one thing, and another before the transaction of the first is committed."""
+    begun, is_done = threading.Event(), threading.Event()
+
+    def act(method: str, first: Callable[[], object], second: Callable[[PostgresStore], object]) -> list[object]:
+        original = getattr(store._tables, method)
+
+        def slow(*arguments: Any) -> object:
+            made = original(*arguments)
+            begun.set()
+            is_done.wait(0.5)  # what happens meanwhile has to wait for the commit
+            return made
+
+        with closing(PostgresStore(url)) as other, ThreadPoolExecutor(1) as threads:
+            monkeypatch.setattr(store._tables, method, slow)
+            future = threads.submit(lambda: outcome(first))
+            assert begun.wait(20)
+            then = outcome(lambda: second(other))
+            is_done.set()
+            return [future.result(20), then]
+
+    return act
+
+
+def test_no_run_ends_while_one_is_created_that_comes_after_it(
+    store: PostgresStore, held_up: Callable[..., list[object]]
+):
+    lease = store.create("before", "header", agent="a", holder="w", for_s=LONG_S)
+    start, end = Start(after=("before",)), Rest(state="Done", is_ended=True)
+    outcomes = held_up(
+        "create",
+        lambda: store.create("r", "header", agent="a", start=start),
+        lambda other: other.append(lease, 0, ["one"], end),
+    )
+    assert outcomes == [True, 0]
+    assert store.load("r").run.due_s == 0.0
+
+
+def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
+    store: PostgresStore, held_up: Callable[..., list[object]]
+):
+    leases = [store.create(name, "header", agent="a", holder="w", for_s=LONG_S) for name in ("one", "two")]
+    store.create("r", "header", agent="a", start=Start(after=("one", "two")))
+    end = Rest(state="Done", is_ended=True)
+    outcomes = held_up(
+        "end",
+        lambda: store.append(leases[0], 0, ["line"], end),
+        lambda other: other.append(leases[1], 0, ["line"], end),
+    )
+    assert outcomes == [0, 0]
+    assert store.load("r").run.due_s == 0.0
+
+
+def test_two_that_join_a_queue_wait_for_each_other(store: PostgresStore, held_up: Callable[..., list[object]]):
+    start = Start(queue_limit=1)
+    outcomes = held_up(
+        "create",
+        lambda: store.create("r", "header", agent="a", start=start),
+        lambda other: other.create("s", "header", agent="a", start=start),
+    )
+    assert outcomes[0] is True
+    assert isinstance(outcomes[1], QueueFull)
 
 
 # Migrations
