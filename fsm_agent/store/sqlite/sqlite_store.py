@@ -38,7 +38,7 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import sqlite_runs as runs
-from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, name_file_in_errors, prepare
+from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
@@ -261,6 +261,22 @@ class SqliteStore:
         if next_s is not None:
             timeout_s = min(timeout_s, next_s - self._clock())
         self._changes.wait(changes, timeout_s)
+
+    def backup(self, path: str | os.PathLike[str]) -> int:
+        """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
+
+        The copy is a store, readable by its owner only, and has all that was committed before.  Leases are in it, too;
+        they end at their time, or when it is opened by the first worker.
+
+        Args:
+            path: The file, which must not exist.
+
+        Raises:
+            StoreError: The file exists or cannot be written, or the store is damaged.
+        """
+        check_path(path)
+        with self._connections.one() as connection, name_file_in_errors(self._path):
+            return copy_file(connection, Path(path).absolute())
 
     def close(self) -> None:
         """Finish submitted work, and close files and connections; safe to repeat."""
