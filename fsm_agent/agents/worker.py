@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -32,11 +33,12 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.store.checks import tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Lease, Rest, Run, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
 
 if TYPE_CHECKING:
     import asyncio
@@ -74,6 +76,10 @@ class Worker:
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
             `arun` say.  It holds for this worker: two workers drive twice as many.
+        key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
+            of a tenant, this worker drives at a time.  None: any number.
+        only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
+            side.
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class Worker:
         drain_s: float | None = None,
         on_change: OnChange = "report",
         concurrency: Mapping[str, int] | None = None,
+        key_concurrency: int | None = None,
+        only_known: bool = False,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
@@ -110,9 +118,17 @@ class Worker:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
         self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
-        self._taken = set[tuple[str, int]]()  # the runs that take up room, and their fences
+        right = "a whole number from 1 on, or None"
+        check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
+        self._key_limit = key_concurrency
+        self._keys = Counter[str]()  # how many runs are driven, by concurrency key
+        self._taken: dict[tuple[str, int], str] = {}  # the keys of runs that take up room, by name and fence
         self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._known: tuple[str, ...] | None = None
+        if only_known:
+            own = [*self._prompts.values()]
+            self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
         self._deps: Deps = {} if deps is None else deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
@@ -257,20 +273,35 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        if not self._room:
-            return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck(self._agents))
+        if not self._room and self._key_limit is None:
+            choice = None if self._known is None else Choice(self._known)
+            return self._take(self.runs.claim_due([*self._agents], choice) or self._claim_stuck(self._agents))
         with self._freed:  # so that no two claim for the last room
             free = [agent for agent in self._agents if self._room.get(agent, 1)]
-            lease = (self.runs.claim_due(free) or self._claim_stuck(free)) if free else None
-            if lease is not None and lease.agent in self._room:
-                self._room[lease.agent] -= 1
-                self._taken.add((lease.run, lease.fence))
+            choice = Choice(self._known, self._busy_keys())
+            lease = (self.runs.claim_due(free, choice) or self._claim_stuck(free)) if free else None
+            if lease is not None:
+                self._take_up_room(lease)
         return self._take(lease)
+
+    def _busy_keys(self) -> tuple[str, ...]:
+        limit = self._key_limit
+        return () if limit is None else tuple([key for key, count in self._keys.items() if count >= limit])
+
+    def _take_up_room(self, lease: Lease) -> None:
+        key = ""
+        if self._key_limit is not None:
+            key = tags_of(self.runs.store.load(lease.run, after=lease.n).header)[1]
+        self._taken[lease.run, lease.fence] = key
+        if lease.agent in self._room:
+            self._room[lease.agent] -= 1
+        if key:
+            self._keys[key] += 1
 
     def wait_for_work(self) -> None:
         """Wait until a run may be due that may be claimed, for a while."""
         with self._freed:
-            is_full = not all(self._room.values())
+            is_full = not all(self._room.values()) or bool(self._busy_keys())
             if is_full:  # the store would tell at once of the runs that may not be claimed
                 self._freed.wait(FULL_S)
         if not is_full:
@@ -279,10 +310,15 @@ class Worker:
     def _free(self, lease: Lease) -> None:
         """Make room for another run of its agent."""
         with self._freed:
-            if (lease.run, lease.fence) in self._taken:
-                self._taken.remove((lease.run, lease.fence))
+            if (key := self._taken.pop((lease.run, lease.fence), None)) is None:
+                return
+            if lease.agent in self._room:
                 self._room[lease.agent] += 1
-                self._freed.notify()
+            if key:
+                self._keys[key] -= 1
+                if not self._keys[key]:
+                    del self._keys[key]
+            self._freed.notify()
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
@@ -314,6 +350,8 @@ class Worker:
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
         """Return whether the present code is other than that of this fingerprint."""
         header = self.runs.store.load(run.id, after=run.n).header
+        if self._known is not None and tags_of(header)[0] not in self._known:
+            return False
         try:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # of whoever makes `deps`; or the header is damaged

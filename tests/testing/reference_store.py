@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.checks import result_or_loss
+from fsm_agent.store.checks import result_or_loss, tags_of
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
@@ -24,7 +24,7 @@ from fsm_agent.store.errors import (
     RunUnknown,
     StoreError,
 )
-from fsm_agent.store.store import MAX_PRIORITY, Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.store import MAX_PRIORITY, Choice, Head, Lease, Loaded, Post, Rest, Run, Start
 
 
 class Kept:
@@ -63,6 +63,7 @@ _PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
 class ReferenceStore:
     """A store without a fault."""
 
+    choice: Choice | None = None  # of the claim under way
     is_volatile = False  # as far as its other stores can tell
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
@@ -133,11 +134,13 @@ class ReferenceStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_texts(holder, *agents)
         with self.shared.changed:
             at_s = self.clock()
             if run is None:
+                self.choice = choice
                 run = self.longest_due(at_s, at_s if now_s is None else now_s, agents)
                 if run is None:
                     return None
@@ -150,8 +153,16 @@ class ReferenceStore:
             for kept in self.shared.runs.values()
             if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
             if not agents or kept.agent in agents
+            if self.is_chosen(kept)
         ]
         return min(free)[2] if free else None
+
+    def is_chosen(self, kept: Kept) -> bool:
+        if self.choice is None:
+            return True
+        definition, key = tags_of(kept.header)
+        wanted = self.choice.definitions
+        return (wanted is None or definition in wanted) and key not in self.choice.busy
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:

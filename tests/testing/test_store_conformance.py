@@ -425,6 +425,17 @@ class RenewsNoneIfOneIsLost(ReferenceStore):
         return [self.renew(lease, for_s=for_s) for lease in leases]
 
 
+class ForgetsItsChoice(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        return True
+
+
+class ChoosesByDefinitionAlone(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        self.choice = None if self.choice is None else self.choice.changed(busy=())
+        return super().is_chosen(kept)
+
+
 class RenewsInAnotherOrder(ReferenceStore):
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         return super().renew_all(sorted(leases, key=lambda lease: lease.run), for_s=for_s)
@@ -888,6 +899,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
     ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("a_claim_may_choose_by_definition_and_key", ForgetsItsChoice, {}),
+    ("a_claim_may_choose_by_definition_and_key", ChoosesByDefinitionAlone, {}),
     ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
     ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
     ("many_leases_are_renewed_together", SeesPostsEverywhere, {}),

@@ -60,6 +60,12 @@ def worker(
         list[str] | None,
         typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
     ] = None,
+    key_concurrency: Annotated[
+        int | None, typer.Option(min=1, help='How many runs with the same "concurrency_key" in extra, likewise.')
+    ] = None,
+    only_known: Annotated[
+        bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
+    ] = False,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
@@ -89,6 +95,8 @@ def worker(
             patience_s=patience,
             drain_s=drain_s,
             on_change=on_change.value,
+            key_concurrency=key_concurrency,
+            only_known=only_known,
             concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
         names = ", ".join([one_line(agent.name) for agent in found])

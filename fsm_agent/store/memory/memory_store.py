@@ -31,7 +31,7 @@ from fsm_agent.store.memory.stored_run import (
     open_questions,
     row_of,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start
 
 
 class MemoryStore:
@@ -124,13 +124,14 @@ class MemoryStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                due = self._queue.longest_due(agents, clock_s, due_s)
+                due = self._queue.longest_due(agents, clock_s, due_s, choice)
                 if due is None:
                     self._looked.vain = self._changes, tuple(agents), due_s
                     return None

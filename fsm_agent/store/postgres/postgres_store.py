@@ -37,7 +37,7 @@ from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
 from fsm_agent.store.postgres.schema import prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Rest, Run, Start
 
 if TYPE_CHECKING:
     import psycopg
@@ -194,6 +194,7 @@ class PostgresStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         changes = self._session.count()
@@ -204,7 +205,7 @@ class PostgresStore:
             if run is not None:
                 key: int | None = self._lock_free(c, run, clock_s)
             else:
-                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s)
+                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
             return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
 
         lease: Lease | None = self._do(work)

@@ -104,6 +104,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX predecessor_of_run ON {s}.predecessor (run)",
     ),
+    (  # what a claim may be told to choose by, and what those who share a store have used of a shared limit
+        "ALTER TABLE {s}.run ADD COLUMN definition text NOT NULL DEFAULT ''",
+        "ALTER TABLE {s}.run ADD COLUMN concurrency_key text NOT NULL DEFAULT ''",
+        """UPDATE {s}.run SET definition = coalesce(substring(header from '"definition":"([0-9a-z]*)"'), '')
+            WHERE NOT is_ended""",
+        """CREATE TABLE {s}.used (
+            name text COLLATE "C" NOT NULL,
+            at double precision NOT NULL,
+            amount bigint NOT NULL,
+            PRIMARY KEY (name, at)
+        )""",
+    ),
 )
 
 

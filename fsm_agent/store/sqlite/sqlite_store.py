@@ -38,7 +38,7 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, connect, name_file_in_errors, prepare
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Rest, Run, Start
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -113,6 +113,7 @@ class SqliteStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         changes = self._changes.count()
@@ -120,7 +121,7 @@ class SqliteStore:
         def wish() -> runs.Claim:
             clock_s = self._clock()
             due_s = clock_s if now_s is None else now_s
-            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
+            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead, choice)
 
         with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
             dead = self._dead_instances(connection, run)
