@@ -87,7 +87,14 @@ def tags_of(header: str) -> tuple[str, str]:
 
 
 def check_create(
-    run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float, start: Start | None
+    run: str,
+    header: str,
+    agent: str,
+    title: str,
+    follows: Head | None,
+    holder: str | None,
+    for_s: float,
+    start: Start | None,
 ) -> Start:
     """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
 
@@ -100,6 +107,7 @@ def check_create(
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
+    check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
     if holder is not None:
@@ -184,7 +192,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
     for question in rest.questions:
-        for text in (question.key, question.kind, question.about, *question.answers):
+        for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
     return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 

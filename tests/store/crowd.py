@@ -15,6 +15,7 @@ from typing import Any
 
 import kill_worker
 from kill_worker import Notes, answers, clerk
+from support.kept_runs import assert_fences
 
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.lease_renewal import LEASE_S
@@ -31,19 +32,10 @@ def forked() -> Any:
 
 def assert_journal(lines: Any) -> None:
     """One ending, no fence that falls, and nothing that was started twice without somebody's word."""
+    assert_fences(lines)
     entries = [json.loads(line) for line in lines]
-    fences = [entry["fence"] for entry in entries]
-    assert fences == sorted(fences)
     assert sum(entry["steps"][-1][1] == "answered" for entry in entries) == 1
     assert entries[-1]["steps"][-1][1] == "answered"
-    started: dict[str, int] = {}
-    for entry in entries:
-        subject = entry["key"].partition(":")[2].partition(":")[0]
-        if entry["outcome"]["kind"] == "run_again":
-            started.pop(subject)
-        elif entry["outcome"]["kind"] == "started":
-            assert subject not in started
-            started[subject] = entry["fence"]
 
 
 class Often:
