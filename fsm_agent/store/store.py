@@ -383,6 +383,21 @@ class Store(Protocol):
             RunBusy: The run has a holder.
         """
 
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        """Spend an amount of something that all who use the store share, unless that exceeds a limit.
+
+        Time is the store's.  An amount that exceeds the limit alone can be spent when nothing was.
+
+        Args:
+            name: What is spent, such as ``"requests to openai"``.
+            amount: How much; below 0: it is given back, and never has to wait.
+            limit: The most that may be spent within any ``within_s`` seconds.
+            within_s: The time of the limit, the same for all who spend.
+
+        Returns:
+            0.0 if it was spent; else the seconds after which another attempt may succeed.
+        """
+
     def wait(self, timeout_s: float) -> None:
         """Wait until a run may be due, for at most ``timeout_s`` seconds; may return earlier for no reason."""
 

@@ -207,6 +207,36 @@ class LeaseConformance(StoreTests):
         assert claimed_of(other, Choice(("",))) == "plain"
         assert claimed_of(other, Choice(busy=("k",))) == "r0"
 
+    def test_a_limit_is_shared(self, storage: Storage) -> None:
+        """By all stores; of each name, apart from the others."""
+        store, other, within_s = storage.store, storage.another(), storage.short_s * 50
+
+        def spend(amount: int, name: str = "requests", by: Store = store) -> float:
+            return by.spend(name, amount, limit=10, within_s=within_s)
+
+        assert [spend(4), spend(4, by=other), spend(2)] == [0.0, 0.0, 0.0]
+        left_s = spend(1, by=other)
+        assert 0.0 < left_s <= within_s * 1.01
+        assert spend(1, name="others\0") == 0.0
+        assert spend(-3, by=other) == 0.0
+        assert [spend(3), spend(1) > 0.0] == [0.0, True]
+        storage.elapse(within_s * 1.02)
+        assert spend(99, by=other) == 0.0  # it will never fit, so it has the whole of it
+        assert spend(1) > 0.0
+
+    def test_many_who_spend_never_exceed_the_limit(self, storage: Storage) -> None:
+        spent = list[float]()
+
+        def spend(store: Store) -> None:
+            spent.extend([store.spend("requests", 1, limit=20, within_s=600.0) for _ in range(5)])
+
+        threads = [threading.Thread(target=spend, args=(storage.another(),)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(storages.PATIENCE_S)
+        assert (len(spent), spent.count(0.0)) == (40, 20)
+
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
         """The time is the caller's, or now."""
         store, due_s = storage.store, storage.now_s + 50

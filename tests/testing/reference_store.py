@@ -25,6 +25,7 @@ from fsm_agent.store.errors import (
     RunUnknown,
     StoreError,
 )
+from fsm_agent.store.spending import check_spend, moment, wait_s
 from fsm_agent.store.store import (
     MAX_PRIORITY,
     Choice,
@@ -70,6 +71,7 @@ class Shared:
         self.changed = threading.Condition(threading.RLock())
         self.runs: dict[str, Kept] = {}
         self.heads: dict[str, Head] = {}
+        self.spent = defaultdict[str, list[tuple[float, int]]](list)
         self.last_post = self.last_run = 0
 
 
@@ -437,6 +439,16 @@ class ReferenceStore:
             del self.shared.runs[run]
             self.end(run, self.clock())
             self.shared.changed.notify_all()
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        with self.shared.changed:
+            now_s, spent = self.clock(), self.shared.spent[name]
+            spent[:] = [(at_s, used) for at_s, used in spent if at_s > now_s - within_s]
+            left_s = wait_s(spent, amount, limit, within_s, now_s)
+            if not left_s:
+                spent.append((moment(now_s, within_s), amount))
+            return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Wanted, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
@@ -27,6 +27,7 @@ _ROW = (
 )
 _GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
+_LIMITS = 0x66736D62  # and those of limits
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
 _IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
 _CHOSEN = """
@@ -489,6 +490,30 @@ class RunTables:
         if until_s is not None and until_s > now_s:
             raise RunBusy(run, _decode(holder), since_s, until_s)
         return int(key)
+
+    def spend(
+        self,
+        c: Connection[Any],
+        name: str,
+        amount: int,
+        limit: int,
+        within_s: float,
+        now: Callable[[Connection[Any]], float],
+    ) -> float:
+        """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+        s, key = self.schema, encode(name)
+        c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {key}", _LIMITS))  # one at a time
+        now_s = now(c)
+        c.execute(f"DELETE FROM {s}.spent WHERE name = %s AND at <= %s", (key, now_s - within_s))
+        spent = c.execute(f"SELECT at, amount FROM {s}.spent WHERE name = %s ORDER BY at", (key,)).fetchall()
+        left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+        if left_s == 0.0:
+            c.execute(
+                f"INSERT INTO {s}.spent VALUES (%s, %s, %s)"
+                " ON CONFLICT (name, at) DO UPDATE SET amount = spent.amount + excluded.amount",
+                (key, spending.moment(now_s, within_s), amount),
+            )
+        return left_s
 
     def next_due_s(self, c: Connection[Any], after_s: float) -> float | None:
         """Return the first Unix time after ``after_s`` at which a run becomes due by itself."""

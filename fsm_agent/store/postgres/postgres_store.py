@@ -37,6 +37,7 @@ from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
+from fsm_agent.store.spending import check_spend
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
@@ -334,6 +335,11 @@ class PostgresStore:
             self._tables.delete(c, run, now_s)
 
         self._do(work)
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._do(lambda c: self._tables.spend(c, name, amount, limit, within_s, self._now))
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         changes = getattr(self._looked, "vain", None)

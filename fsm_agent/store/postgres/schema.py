@@ -122,7 +122,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE {s}.run ADD COLUMN concurrency_key text NOT NULL DEFAULT ''",
         """UPDATE {s}.run SET definition = coalesce(substring(header from '"definition":"([0-9a-z]*)"'), '')
             WHERE NOT is_ended""",
-        """CREATE TABLE {s}.used (
+        """CREATE TABLE {s}.spent (
             name text COLLATE "C" NOT NULL,
             at double precision NOT NULL,
             amount bigint NOT NULL,

@@ -137,7 +137,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """UPDATE run SET definition = coalesce(
             (SELECT iif(json_valid(line), json_extract(line, '$.definition'), '') FROM journal WHERE place = key << 32),
             '') WHERE is_ended = 0""",
-        """CREATE TABLE used (
+        """CREATE TABLE spent (
             name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
         ) STRICT, WITHOUT ROWID""",
     ),

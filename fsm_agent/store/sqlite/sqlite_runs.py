@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Place, Wanted, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
@@ -448,6 +448,19 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     for table in ("snapshot", "question", "post", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
+
+
+def spend(connection: Connection, name: str, amount: int, limit: int, within_s: float, now_s: float) -> float:
+    """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+    connection.execute("DELETE FROM spent WHERE name = ? AND at <= ?", (name, now_s - within_s))
+    spent = connection.execute("SELECT at, amount FROM spent WHERE name = ? ORDER BY at", (name,)).fetchall()
+    left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+    if left_s == 0.0:
+        connection.execute(
+            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
+            (name, spending.moment(now_s, within_s), amount),
+        )
+    return left_s
 
 
 def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:

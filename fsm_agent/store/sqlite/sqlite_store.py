@@ -37,6 +37,7 @@ from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.listing import wanted
+from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, name_file_in_errors, prepare
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
@@ -246,6 +247,13 @@ class SqliteStore:
             dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
         self._changes.add()
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._writer.run(
+            lambda connection: runs.spend(connection, name, amount, limit, within_s, self._clock())
+        )
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
