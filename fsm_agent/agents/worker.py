@@ -50,6 +50,8 @@ RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
 FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
+PRUNE_S = 3600.0  # how often old runs are deleted
+PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 _log = logging.getLogger("fsm_agent")
@@ -78,6 +80,9 @@ class Worker:
             `arun` say.  It holds for this worker: two workers drive twice as many.
         key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
             of a tenant, this worker drives at a time.  None: any number.
+        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour, by one of
+            its workers.  None: all.  See `Runs.prune`.
+        max_age_s: How many seconds they stay; None: without limit.
         only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
             side.
     """
@@ -96,6 +101,8 @@ class Worker:
         concurrency: Mapping[str, int] | None = None,
         key_concurrency: int | None = None,
         only_known: bool = False,
+        keep: int | None = None,
+        max_age_s: float | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
@@ -120,6 +127,9 @@ class Worker:
         self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
         right = "a whole number from 1 on, or None"
         check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
+        check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
+        check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
+        self._keep, self._max_age_s = keep, max_age_s
         self._key_limit = key_concurrency
         self._keys = Counter[str]()  # how many runs are driven, by concurrency key
         self._taken: dict[tuple[str, int], str] = {}  # the keys of runs that take up room, by name and fence
@@ -182,7 +192,8 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        return self._unless_failed(ThreadCrew(self, threads, once).run())
+        with self._pruning():
+            return self._unless_failed(ThreadCrew(self, threads, once).run())
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -198,7 +209,35 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        return self._unless_failed(await TaskCrew(self, tasks, once).run())
+        with self._pruning():
+            return self._unless_failed(await TaskCrew(self, tasks, once).run())
+
+    @contextmanager
+    def _pruning(self) -> Iterator[None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted."""
+        if self._keep is None and self._max_age_s is None:
+            yield
+            return
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _prune_now_and_then(self, is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            try:
+                pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
+                if pause_s == 0.0:
+                    pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
+                    _log.info("%d runs that had ended were deleted", len(pruned))
+                    pause_s = PRUNE_S
+            except Exception as error:  # the store's; there is time enough
+                _log.warning("old runs could not be deleted: %s", error)
+                pause_s = PRUNE_S
+            is_over.wait(pause_s)
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.

@@ -20,7 +20,7 @@ from support import shop_agent as shop
 from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents.worker import PRUNING, Worker
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
@@ -831,6 +831,38 @@ class TestMissingCode:
         Runs(store).answer("one", {"stuck": RunAgain()})
         assert without.run(once=True) == 1
         assert "'price' is no longer available" in "".join(store.load("one").lines)
+
+
+class TestPruning:
+    def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        with working(Worker([agent], store, keep=1), threads=1):
+            wait_until(lambda: len(rows(store)) == 1)
+        create(store, agent, "four", "five")
+        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
+            time.sleep(0.1)
+        assert len(rows(store)) == 3
+
+    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
+        store, agent = MemoryStore(), shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        store.spend = lambda *args, **options: 1 / 0
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: "old runs could not be deleted: division by zero" in caplog.text)
+        del store.spend
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: PRUNING in store._spent)
+        assert list(rows(store)) == ["one"]
+
+    def test_numbers(self, store):
+        with pytest.raises(UsageError, match="keep is -1"):
+            Worker([shop.shop()], store, keep=-1)
+        with pytest.raises(UsageError, match="max_age_s is 'a day'"):
+            Worker([shop.shop()], store, max_age_s="a day")
 
 
 class TestStopping:

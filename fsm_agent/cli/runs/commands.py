@@ -493,7 +493,7 @@ def prune(
     with reporting(debug), opened(store) as runs, Screen() as screen:
         if older_than is None and keep is None:
             raise typer.BadParameter("neither age nor count is given: --older-than 30d or --keep 1000 would be right")
-        max_age_s = None if older_than is None else _seconds(older_than)
+        max_age_s = None if older_than is None else seconds_of(older_than)
         found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
         _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)
 
@@ -510,9 +510,10 @@ def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json:
     screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
 
 
-def _seconds(span: str) -> float:
+def seconds_of(span: str, option: str = "--older-than") -> float:
+    """Return a span of time in seconds; refuse what is none, with the name of the option."""
     if (found := _SPAN.fullmatch(span)) is None:
-        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint="--older-than")
+        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint=option)
     return float(found[1]) * _SECONDS[found[2]]
 
 

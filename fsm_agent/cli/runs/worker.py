@@ -21,7 +21,7 @@ from fsm_agent.agents.worker_health import HealthServer
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
-from fsm_agent.cli.runs.commands import AgentsModule
+from fsm_agent.cli.runs.commands import AgentsModule, seconds_of
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import ConfigError, UsageError
@@ -66,6 +66,12 @@ def worker(
     only_known: Annotated[
         bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
     ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=0, help="How many ended runs stay; each hour a worker deletes older ones.")
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long ended runs stay, likewise: 90s, 15m, 12h, 30d or 8w.")
+    ] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
@@ -97,6 +103,8 @@ def worker(
             on_change=on_change.value,
             key_concurrency=key_concurrency,
             only_known=only_known,
+            keep=keep,
+            max_age_s=None if max_age is None else seconds_of(max_age, "--max-age"),
             concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
         names = ", ".join([one_line(agent.name) for agent in found])
