@@ -56,6 +56,11 @@ class RateLimit:
 
     Raises:
         ConfigError: A limit is not a positive integer, no limit is set, or a shared limit has no name.
+
+    Examples:
+        >>> limit = RateLimit(requests_per_minute=60, max_concurrent=4)
+        >>> Agent(RateLimitedClient(Script("Hi."), limit)).call("Hello").output
+        'Hi.'
     """
 
     def __init__(
