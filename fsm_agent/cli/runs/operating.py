@@ -196,14 +196,14 @@ def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json:
     screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
 
 
-def seconds_of(span: str) -> float:
-    """Return the seconds of ``--older-than``.
+def seconds_of(span: str, option: str = "--older-than") -> float:
+    """Return the seconds of a span of time, the value of an option.
 
     Raises:
         typer.BadParameter: It is no span of time.
     """
     if (found := _SPAN.fullmatch(span)) is None:
-        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint="--older-than")
+        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint=option)
     return float(found[1]) * _SECONDS[found[2]]
 
 

@@ -131,6 +131,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX run_open",
         "CREATE INDEX run_group ON run (agent, is_failed, is_ended, asks, state, updated)",
     ),
+    (  # what a claim may be told to choose by, and what those who share a store have spent of a shared limit
+        "ALTER TABLE run ADD COLUMN definition TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN concurrency_key TEXT NOT NULL DEFAULT ''",
+        """UPDATE run SET definition = coalesce(
+            (SELECT iif(json_valid(line), json_extract(line, '$.definition'), '') FROM journal WHERE place = key << 32),
+            '') WHERE is_ended = 0""",
+        """CREATE TABLE spent (
+            name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 
