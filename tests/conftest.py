@@ -16,11 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from support.http_clients import chosen
+from support.paths import ROOT
 
 from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
+
+if sys.dont_write_bytecode:
+    # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LOCAL_NAMES = ("localhost", "", None)
 

@@ -65,7 +65,14 @@ def check_line(what: str, line: str) -> None:
 
 
 def check_create(
-    run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float, start: Start | None
+    run: str,
+    header: str,
+    agent: str,
+    title: str,
+    follows: Head | None,
+    holder: str | None,
+    for_s: float,
+    start: Start | None,
 ) -> Start:
     """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
 
@@ -78,6 +85,7 @@ def check_create(
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
+    check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
     if holder is not None:
@@ -162,7 +170,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
     for question in rest.questions:
-        for text in (question.key, question.kind, question.about, *question.answers):
+        for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
     return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 

@@ -6,7 +6,8 @@ StoreError                     nothing was changed
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
 ├── Conflict                   the conversation has moved on, or its newest turn has not ended
-└── QueueFull                  too many runs of the agent wait to be begun
+├── QueueFull                  too many runs of the agent wait to be begun
+└── ReadOnly                   the store was opened for reading only
 ```
 """
 
@@ -121,6 +122,21 @@ class QueueFull(StoreError):
             f"the queue of {self.queue!r} is full: {self.size} runs wait to be begun, and the limit is {self.limit};"
             " submit again later, or start more workers"
         )
+
+
+class ReadOnly(StoreError):
+    """The store was opened for reading only.
+
+    Args:
+        store: Its path or address, without a password.
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(store)
+        self.store = store
+
+    def __str__(self) -> str:
+        return f"the store {self.store!r} was opened for reading only, and cannot be written: without read_only it can"
 
 
 def _moment(at_s: float) -> str:

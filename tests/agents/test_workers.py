@@ -21,6 +21,7 @@ from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store.errors import RunBusy, RunUnknown
@@ -377,6 +378,63 @@ class TestUnderAsyncio:
             asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
+class TestConcurrency:
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
+        few, many = Patient(expected=2), Patient(expected=3)
+        agents = [Agent(few, name="few"), Agent(many, name="many")]
+        create(store, agents[0], *[f"few{n}" for n in range(6)])
+        create(store, agents[1], *[f"many{n}" for n in range(3)])
+        worker = Worker(agents, store, concurrency={"few": 2})
+        with working(worker, **mode) as ended:
+            assert few.all_asked.wait(30)
+            assert many.all_asked.wait(30)
+            time.sleep(0.1)
+            assert worker.held_by_agent() == {"few": 2, "many": 3}
+            assert sum(row.holder is not None for row in rows(store).values()) == 5
+            few.expected = -1
+            few.may_answer.set()
+            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
+            many.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert ended == [9]
+
+    @pytest.mark.parametrize("tasks", [0, 3])
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
+        assert worker._room == {"shop": 1}
+
+    def test_a_cancelled_worker_frees_its_room(self, store):
+        model = Patient(expected=1)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, concurrency={"x": 1})
+
+        async def main(turns):
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            for _ in range(turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for turns in (0, 1, 2, 5, 10):
+            asyncio.run(main(turns))
+            wait_until(lambda: worker._room == {"x": 1})
+        assert {row.holder for row in rows(store).values()} == {None}
+
+    def test_mistakes(self, store):
+        with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
+            Worker([shop.shop()], store, concurrency={"shpo": 1})
+        with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
+            Worker([shop.shop()], store, concurrency={"shop": 0})
+        with pytest.raises(UsageError, match="concurrency is 4"):
+            Worker([shop.shop()], store, concurrency=4)
+
+
 @pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
 class TestDraining:
     def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
@@ -589,6 +647,122 @@ class TestStuck:
         assert bad.run(once=True) == 1
         assert rows(store)["one"].is_ended
         assert rows(store)["one"].waits == ()
+
+
+@function
+def weigh(item: str) -> float:
+    """Weigh an item."""
+    return 1.5
+
+
+def other_shop(functions=(shop.price, shop.refund, weigh), **options) -> Agent:
+    """The shop under other code."""
+    return Agent(Script(*[shop.turn] * 50), functions=[*functions], name="shop", **options)
+
+
+def left_before_its_function(store) -> None:
+    """Begin a run whose holder dies when the model has just asked for a function."""
+
+    class Dies:
+        def on_stepped(self, event):
+            if event.trigger == "functions_asked":
+                raise LookupError("dies")
+
+    create(store, shop.shop(), "one")
+    Worker([shop.shop(hooks=[Dies()])], store).advance()
+    assert rows(store)["one"].n == 2
+
+
+class TestChangedCode:
+    """A run that waits for a person, answered when the code is another."""
+
+    @pytest.fixture(autouse=True)
+    def waiting(self, store):
+        agent = shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        Runs(store).answer("one", {"ask:3.0": Approved()}, by="ann")
+
+    def test_report_goes_on(self, store, caplog):
+        assert Worker([other_shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+        assert "has changed since" in caplog.text
+
+    def test_rest_asks_first_and_asks_once(self, store):
+        worker = Worker([other_shop()], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
+        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert worker.run(once=True) == 0
+        Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    def test_rest_takes_a_run_that_rested_under_the_code_that_a_person_has_accepted(self, store):
+        create(store, shop.shop(), "two")
+        Worker([shop.shop()], store).run(once=True)  # of it "one" ends
+        worker = Worker([other_shop()], store, on_change="rest")
+        create(store, shop.shop(), "three")
+        assert worker.run(once=True) == 1  # "three", which was begun by other code
+        Runs(store).answer("three", {"stuck": RunAgain()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "ToolInterrupt"
+        Runs(store).answer("three", {"ask:3.0": Approved()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "Completed"
+
+    def test_rest_leaves_it_to_the_code_that_it_had(self, store):
+        assert Worker([other_shop()], store, on_change="rest").run(once=True) == 1
+        assert Worker([shop.shop()], store, on_change="rest").run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, shop.refund]])
+    def test_the_same_code_is_no_change(self, store, functions):
+        """And a function that is missing is asked about under each policy."""
+        worker = Worker([other_shop(functions)], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == ("Completed" if len(functions) == 2 else "Stuck")
+
+    @pytest.mark.parametrize("mode", [{}, {"tasks": 3}])
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, weigh]])
+    def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode, functions):
+        worker = Worker([other_shop(functions)], store, on_change="stop")
+        with pytest.raises(ReplayError, match="there is no function 'refund' by now"):
+            asyncio.run(worker.arun(**mode)) if mode else worker.run()
+        row = rows(store)["one"]
+        assert (row.state, row.holder, row.waits) == ("ToolInterrupt", None, ())
+        with pytest.raises(ReplayError):
+            worker.drive("one")
+        assert Worker([shop.shop()], store).drive("one") is True
+        assert rows(store)["one"].state == "Completed"
+
+    def test_stop_at_any_change(self, store):
+        with pytest.raises(ReplayError, match="the code has changed: its fingerprint was"):
+            Worker([other_shop()], store, on_change="stop").run(once=True)
+
+    def test_it_is_one_of_three(self, store):
+        with pytest.raises(UsageError, match="on_change is 'error': 'report', 'rest' or 'stop'"):
+            Worker([shop.shop()], store, on_change="error")
+
+
+class TestMissingCode:
+    def test_a_function_that_was_about_to_run_is_named(self, store, caplog):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        assert without.run(once=True) == 1
+        (question,) = rows(store)["one"].waits
+        assert "the call '1.0' of 'price' was about to run, and there is no function 'price' by now" in question.about
+        assert Worker([shop.shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+    def test_a_person_may_go_on_without_it(self, store):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        without.run(once=True)
+        Runs(store).answer("one", {"stuck": RunAgain()})
+        assert without.run(once=True) == 1
+        assert "'price' is no longer available" in "".join(store.load("one").lines)
 
 
 class TestStopping:

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Outcome
-from fsm_agent.machine.journal import Header, header_text
+from fsm_agent.machine.journal import Header
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost
 from fsm_agent.store.memory import MemoryStore
@@ -185,7 +186,7 @@ def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
 
 
 def team_header() -> str:
-    return header_text(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
+    return to_json(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
 
 
 def skip_replies(script: Any, count: int) -> None:

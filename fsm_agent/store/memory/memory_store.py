@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import heapq
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from fsm_agent.store import checks
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -21,17 +22,22 @@ from fsm_agent.store.checks import (
     check_run,
 )
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
+from fsm_agent.store.listing import Group, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
     effective_due_s,
+    group_of,
     is_repeated,
     is_woken,
     merge_questions,
     open_questions,
     row_of,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class MemoryStore:
@@ -49,7 +55,7 @@ class MemoryStore:
         self._heads: dict[str, Head] = {}
         self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
-        self._last_post = 0
+        self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
         self._changes = 0  # counts the times that a run became due, or due earlier than before
@@ -62,12 +68,13 @@ class MemoryStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        starts = check_create(run, header, agent, follows, holder, for_s, start)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
         with self._lock:
             if (old := self._runs.get(run)) is not None:
                 if old.header != header:
@@ -80,7 +87,8 @@ class MemoryStore:
                     raise Conflict(name, head.run)
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
-            self._runs[run] = kept = StoredRun(run, header, agent, starts, now_s)
+            self._last_run += 1
+            self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
             self._new[agent].add(run)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
@@ -243,29 +251,30 @@ class MemoryStore:
             else:
                 self._notify()
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        if agent is not None:
-            check_agent(agent)
+    def get(self, run: str) -> Run:
+        check_run(run)
+        with self._lock:
+            return row_of(self._get(run), self._clock())
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
         with self._lock:
             found = [
-                kept
-                for kept in reversed(self._runs.values())
-                if (agent is None or kept.agent == agent)
-                and (ended is None or kept.is_ended == ended)
-                and (not asked or open_questions(kept))
-                and (due_before is None or ((due_s := effective_due_s(kept)) is not None and due_s < due_before))
+                (place, kept)
+                for kept in self._runs.values()
+                if asked.takes(place := (kept.updated_s, kept.number), effective_due_s(kept), kept.name, kept.title)
+                and asked.takes_group(group_of(kept))
             ]
-            found.sort(key=lambda kept: kept.updated_s, reverse=True)
+            rows, following = paged(iter(heapq.nlargest(asked.limit + 1, found)), asked)
             now_s = self._clock()
-            return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
+            return page_of([row_of(kept, now_s) for _, kept in rows], following)
+
+    def stats(self) -> builtins.list[RunCount]:
+        with self._lock:
+            times: dict[Group, builtins.list[float]] = {}
+            for kept in self._runs.values():
+                times.setdefault(group_of(kept), []).append(kept.updated_s)
+        return [group.counted(len(times[group]), min(times[group])) for group in sorted(times)]
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -340,7 +349,8 @@ class MemoryStore:
 
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
-        kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
+        kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
+        kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}

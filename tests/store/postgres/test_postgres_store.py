@@ -70,6 +70,9 @@ class TestPostgresStore(StoreConformance):
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return PostgresStore(self.server.url(schema_of(folder)), clock=clock)
 
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return PostgresStore(self.server.url(schema_of(folder)), clock=clock, read_only=True)
+
 
 @pytest.fixture
 def url(server: PostgresServer, tmp_path: Path) -> str:
