@@ -417,7 +417,7 @@ class FlowVerbs(Runnable, Generic[D]):
         """Return the world of the flow itself; a test double among its models brings its own clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
-        return World.of(double, **{"approve": self.approve, **self.world})
+        return World.of(double, **{"approve": self.approve, **self.world, "name": self.name})
 
 
 def map_options(options: Mapping[str, Any]) -> dict[str, Any]:

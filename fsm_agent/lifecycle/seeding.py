@@ -154,7 +154,7 @@ def _requested(header: Header) -> list[tuple[str, Any]]:
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
-    plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw())
+    plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
     return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
 
 

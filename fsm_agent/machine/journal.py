@@ -40,6 +40,8 @@ DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
 _RETRIED = b'{"kind":"retried"'
 TASK_CHARS = 2000  # of what a process inside has begun with
+TRACEPARENT_CHARS = 55
+_TRACEPARENT = ',"traceparent":'
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 
@@ -59,6 +61,7 @@ class Header(Value, frozen=True, kw_only=True):
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
     tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
 
 
 class FlowTable(Value, frozen=True):
@@ -413,6 +416,16 @@ def own_step_json(trigger: str) -> str:
 
 
 _decoder = decoder_of(_Signed)
+
+
+def with_traceparent(header: str, traceparent: str) -> str:
+    """Return the text of a header with a traceparent; one that has it stays as it is, and so has one without.
+
+    No part of it is read: it may hold a long dialog.
+    """
+    if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
+        return header
+    return f"{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}"
 
 
 def header_of(line: str) -> Header:

@@ -239,9 +239,10 @@ def wakes_at_s(process: Process) -> float | None:
 class Driven:
     """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
-    __slots__ = ("driver", "end_request", "journal")
+    __slots__ = ("driver", "end_request", "journal", "traced")
 
     def __init__(self) -> None:
+        self.traced: Any = None  # what a probe keeps of it between two drives
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
