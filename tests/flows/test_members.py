@@ -97,6 +97,14 @@ def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None
     assert run.data.results == tuple(2 * n for n in range(count))
 
 
+def test_one_that_fails_is_not_the_last_while_others_have_not_begun() -> None:
+    by_turns = each("by_turns", double, items, parallel=1, settled=True)
+    flow = Flow("by_turns", Batch, start=by_turns, rows=[by_turns.done(over, do=keep_settled)])
+    run = flow.seed(Batch((-1, 2, -3, 4)))
+    by_run(flow, run)
+    assert (run.state, run.data.results, len(run.data.failed)) == ("over", (4, 8), 2)
+
+
 @wait(str)
 def one(d: Batch) -> str:
     return "one?"
