@@ -525,9 +525,9 @@ class RunTables:
         is_forgotten = "(wake <= %s OR until IS NOT NULL AND wake <= until)"
         found = c.execute(
             f"UPDATE {self.schema}.run SET wake = %s WHERE key IN (SELECT key FROM {self.schema}.run"
-            f" WHERE agent = ANY(%s) AND wake <= %s AND (until IS NULL OR until <= %s) AND {is_forgotten}"
+            f" WHERE agent = ANY(%s) AND wake <= %s AND {is_forgotten}"
             " ORDER BY wake LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING id",
-            (now_s, [encode(agent) for agent in agents], now_s, now_s, now_s - older_s, limit),
+            (now_s, [encode(agent) for agent in agents], now_s, now_s - older_s, limit),
         )
         return [_decode(run) for (run,) in found]
 
