@@ -5,19 +5,29 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sqlite3
 import sys
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from support.http_clients import chosen
+from support.paths import ROOT
 
 from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
+
+if sys.dont_write_bytecode:
+    # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LOCAL_NAMES = ("localhost", "", None)
 
@@ -39,6 +49,23 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
     if not is_here:
         raise RuntimeError(f"a test tried to reach {host!r}")
 
+
+class _WarningConnection(sqlite3.Connection):
+    """A connection that warns if it is dropped before it is closed, as those of Python 3.13 do."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        super().close()
+        self.is_closed = True
+
+    def __del__(self) -> None:
+        if not self.is_closed:
+            warnings.warn(f"unclosed database in {self!r}", ResourceWarning, stacklevel=1)
+
+
+if sys.version_info < (3, 13):
+    sqlite3.connect = partial(sqlite3.connect, factory=_WarningConnection)  # type: ignore[assignment]
 
 pytest_plugins = ["spec_table"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
@@ -22,6 +23,7 @@ from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Executor
 
     from fsm_agent.agents.agent import Agent
     from fsm_agent.context import view as views
@@ -34,6 +36,8 @@ else:
     asyncio = deferred("asyncio")
     claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
     views = deferred("fsm_agent.context.view")
+
+Taken = TypeVar("Taken", bound="Claimed | None")
 
 
 def runs_of(store: Any) -> Runs:
@@ -76,38 +80,50 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Claimed]) -> Claimed:
-    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile."""
-    pending = _PendingClaim(claim)
+async def aclaim(
+    claim: Callable[[], Taken], threads: Executor | None = None, undo: Callable[[Claimed], None] | None = None
+) -> Taken:
+    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
+
+    Args:
+        claim: Claims the run, if there is one.
+        threads: Whose thread does it; None: one of the event loop's.
+        undo: Gives a run back; None: `give_back`.
+    """
+    undo = undo or give_back
+    pending = _PendingClaim(claim, undo)
+    run = partial(copy_context().run, pending.make)
     try:
-        return await asyncio.to_thread(pending.make)
+        return await asyncio.get_running_loop().run_in_executor(threads, run)
     except asyncio.CancelledError:
         if (claimed := pending.abandon()) is not None:
-            await asyncio.to_thread(_give_back, claimed)
+            await asyncio.to_thread(undo, claimed)
         raise
 
 
-class _PendingClaim:
+class _PendingClaim(Generic[Taken]):
     """A claim that is made in another thread, and given back if its task was cancelled.
 
     Args:
-        claim: Claims the run.
+        claim: Claims the run, if there is one.
+        undo: Gives it back.
     """
 
-    def __init__(self, claim: Callable[[], Claimed]) -> None:
+    def __init__(self, claim: Callable[[], Taken], undo: Callable[[Claimed], None]) -> None:
         self._claim = claim
+        self._undo = undo
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._claimed: Claimed | None = None
+        self._claimed: Taken | None = None
 
-    def make(self) -> Claimed:
+    def make(self) -> Taken:
         """Claim the run; give it back if the claim was abandoned meanwhile."""
         claimed = self._claim()
         with self._lock:
             self._claimed = claimed
             is_abandoned = self._is_abandoned
-        if is_abandoned:
-            _give_back(claimed)
+        if is_abandoned and claimed is not None:
+            self._undo(claimed)
         return claimed
 
     def abandon(self) -> Claimed | None:
@@ -117,7 +133,7 @@ class _PendingClaim:
             return self._claimed
 
 
-def _give_back(claimed: Claimed) -> None:
+def give_back(claimed: Claimed) -> None:
     """Give back a run that was claimed and not driven since."""
     _, recorder = claimed
     if recorder is not None:
@@ -202,14 +218,14 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
     if recorder is None:
         return claimed
     if call.record.is_checked and call.check is None and call.record.ending is None:
-        _give_back(claimed)
+        give_back(claimed)
         raise UsageError(
             f"the answers of {call} are checked, and the agent {agent.name!r} has no check by now: check=… gives it one"
         )
     try:
         agent.world_of(call)
     except UsageError as error:
-        _give_back(claimed)
+        give_back(claimed)
         if not call.record.model:
             raise
         raise UsageError(f"the run continues with the model it began with: {error}; model=… gives it one") from error

@@ -11,39 +11,48 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
-from tenacity import wait_exponential
-
-from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.field_checks import is_amount, is_whole
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import runs_of
-from fsm_agent.agents.runnable import Runnable
-from fsm_agent.errors import UsageError
+from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.persistence import aclaim, give_back, runs_of
+from fsm_agent.agents.runnable import Runnable, Sink
+from fsm_agent.agents.worker_health import Pulse, WorkerHealth
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.retry_delay import delay_s
+from fsm_agent.runtime.abort import Aborted
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.claiming import Definition, stuck_under
-from fsm_agent.store.errors import LeaseLost, RunUnknown
+from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
+from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
+from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
 
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
 PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
-IDLE_S = 1.0  # after which an idle worker checks whether it was stopped
+TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
+FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
-STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # before it is tried again
 _log = logging.getLogger("fsm_agent")
 
-
+Done = TypeVar("Done")
 Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -58,6 +67,13 @@ class Worker:
         prompts: Those of tasks that had prompts of their own, found by their paths.
         patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
         store_patience_s: How many seconds the store may fail before the worker gives up.
+        drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
+            after that they are interrupted, and given back.  None: as long as they need.
+        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+            as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
+            with the error, and leaves the run to others: for the first worker of a new version.
+        concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
+            `arun` say.  It holds for this worker: two workers drive twice as many.
     """
 
     def __init__(
@@ -69,12 +85,20 @@ class Worker:
         prompts: Iterable[Prompt[Any]] = (),
         patience_s: float = PATIENCE_S,
         store_patience_s: float = STORE_PATIENCE_S,
+        drain_s: float | None = None,
+        on_change: OnChange = "report",
+        concurrency: Mapping[str, int] | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
+        check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
+        check("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
+        self.drain_s = drain_s
+        self.on_change = on_change
+        self._failure: Exception | None = None  # with on_change="stop"
         self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         given = [*agents]
@@ -85,9 +109,15 @@ class Worker:
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
+        self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
+        self._taken = set[tuple[str, int]]()  # the runs that take up room, and their fences
+        self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._deps: Deps = {} if deps is None else deps
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
+        self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
+        self._driving: dict[Reconciler, StoreRecorder] = {}
+        self.pulse = Pulse()
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
@@ -95,7 +125,35 @@ class Worker:
     @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
-        return self._stopping.is_set()
+        return self.stopping.is_set()
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """The names of the agents whose runs it drives."""
+        return [*self._agents]
+
+    @property
+    def held(self) -> int:
+        """How many runs are being driven."""
+        return len(self._driving)
+
+    def held_by_agent(self) -> Mapping[str, int]:
+        """Return how many runs are being driven, by agent."""
+        held = dict.fromkeys(self._agents, 0)
+        for recorder in [*self._driving.values()]:
+            held[recorder.lease.agent] += 1
+        return held
+
+    def health(self) -> WorkerHealth:
+        """Return how the worker is, from any thread; see `HealthServer` for probes over HTTP."""
+        pulse, is_alive = self.pulse, self.pulse.is_beating
+        return WorkerHealth(
+            is_alive=is_alive,
+            is_ready=is_alive and not self.is_stopping and not pulse.is_store_away,
+            held=self.held,
+            advanced=pulse.advanced.total(),
+            last_step_s=pulse.last_step_s,
+        )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
         """Advance what is due until `stop` is called; return how many times a run was advanced.
@@ -105,57 +163,151 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store has failed for too long.
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        crew = [_Member(self, once) for _ in range(threads)]
-        for member in crew:
-            member.start()
-        for member in crew:
-            member.join()
-        for member in crew:
-            if member.error is not None:
-                raise member.error
-        return sum(member.advanced for member in crew)
+        return self._unless_failed(ThreadCrew(self, threads, once).run())
+
+    async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
+        """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
+
+        Plain functions run in threads, as under `acall`.  If the task of this call is cancelled, all runs are given
+        back at once.
+
+        Args:
+            tasks: How many runs are driven at a time.
+            once: Return as soon as nothing is due.
+
+        Raises:
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
+        """
+        check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
+        return self._unless_failed(await TaskCrew(self, tasks, once).run())
 
     def stop(self) -> None:
-        """Make `run` return, from any thread or signal handler: finish work in progress, and give runs back.
+        """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
 
-        A driver stops at its next step, as soon as no request and no function is in progress.
+        A driver stops at its next step, as soon as no request and no function is in progress, and at the latest after
+        ``drain_s`` seconds.
         """
-        self._stopping.set()
+        self.stopping.set()
+        for wake in [*self._wakers]:
+            wake()
+
+    @contextmanager
+    def woken_at_stop(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call a function when the worker is stopped, or at once if it is."""
+        self._wakers.add(wake)
+        try:
+            if self.is_stopping:
+                wake()
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def interrupt(self) -> None:
+        """Make the drivers in threads give their runs back at once, whatever is in progress."""
+        for driver in [*self._driving]:
+            if isinstance(driver, SyncDriver):
+                driver.rest()
 
     def advance(self) -> bool:
         """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
 
         When no run is due, a run that is stuck under other code is tried.
         """
-        lease = self.runs.claim_due([*self._agents]) or self._claim_stuck()
-        if lease is None:
-            return False
-        try:
-            self._drive(lease)
-        except (LeaseLost, RunUnknown) as error:
-            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
-        except Exception:
-            _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=True)
-            with suppress(LeaseLost, RunUnknown):  # then it was given back already
-                self._give_back(lease)
-        return True
+        return self._drive_taken(self.take_next())
 
-    def _claim_stuck(self) -> Lease | None:
+    def drive(self, run_id: str) -> bool:
+        """Drive one run as far as it goes: for a queue or an engine that says itself which run is due when.
+
+        A run that fails is recorded as such, or given back, as in `run`; the error of a run is not raised.
+
+        Args:
+            run_id: The name of the run.
+
+        Returns:
+            False if there was nothing to do, since the run has ended or waits for an answer.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
+            UsageError: The worker has no agent of that name.
+            JournalError: With ``on_change="stop"``: the code cannot drive the run.
+            ReplayError: As `JournalError`.
+        """
+        return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
+
+    async def adrive(self, run_id: str) -> bool:
+        """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
+        claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
+        if claimed is not None:
+            await self.adrive_claimed(claimed)
+        return self._unless_failed(claimed is not None)
+
+    def _unless_failed(self, result: Done) -> Done:
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    def _drive_taken(self, claimed: Claimed | None) -> bool:
+        if claimed is not None:
+            self._drive(claimed)
+        return claimed is not None
+
+    def take_next(self) -> Claimed | None:
+        """Claim the run that is due next, to be driven; return None if none is due."""
+        if not self._room:
+            return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck(self._agents))
+        with self._freed:  # so that no two claim for the last room
+            free = [agent for agent in self._agents if self._room.get(agent, 1)]
+            lease = (self.runs.claim_due(free) or self._claim_stuck(free)) if free else None
+            if lease is not None and lease.agent in self._room:
+                self._room[lease.agent] -= 1
+                self._taken.add((lease.run, lease.fence))
+        return self._take(lease)
+
+    def wait_for_work(self) -> None:
+        """Wait until a run may be due that may be claimed, for a while."""
+        with self._freed:
+            is_full = not all(self._room.values())
+            if is_full:  # the store would tell at once of the runs that may not be claimed
+                self._freed.wait(FULL_S)
+        if not is_full:
+            self.runs.store.wait(IDLE_S)
+
+    def _free(self, lease: Lease) -> None:
+        """Make room for another run of its agent."""
+        with self._freed:
+            if (lease.run, lease.fence) in self._taken:
+                self._taken.remove((lease.run, lease.fence))
+                self._room[lease.agent] += 1
+                self._freed.notify()
+
+    def _claim_named(self, run_id: str) -> Lease | None:
+        """Claim a run that has something to do; return None if it has not."""
+        run = self.runs.store.load(run_id, after=None).run
+        if run.agent not in self._agents:
+            known = ", ".join(map(repr, self._agents))
+            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
+        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
+
+    def _claim_stuck(self, agents: Iterable[str]) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
-            for name, agent in self._agents.items():
+            for name in agents:
+                agent = self._agents[name]
                 for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
                         continue
                     self._tried.add((run.id, run.n))
-                    if self._is_other(agent, run, under) and (lease := self.runs.claim(run.id)) is not None:
-                        return lease
+                    if self._is_other(agent, run, under):
+                        with suppress(RunBusy, RunUnknown):
+                            return self.runs.claim(run.id)
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
@@ -179,24 +331,106 @@ class Worker:
             rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
             self.runs.store.append(lease, lease.n, (), rest)
 
-    def _drive(self, lease: Lease) -> None:
-        agent = self._agents[lease.agent]
+    def _take(self, lease: Lease | None) -> Claimed | None:
+        """Return a run that was claimed, to be driven; None: there is none."""
+        if lease is None:
+            return None
+        try:
+            process, recorder = self._prepare(lease)
+            if recorder is None:
+                self._free(lease)
+            return process, recorder
+        except BaseException as error:
+            self._free(lease)
+            if not isinstance(error, Exception):
+                raise
+            if self.on_change == "stop" and is_of_code(error):
+                self._failure = error
+                self.stop()
+            self._give_up(lease, error)
+            return None, None
+
+    def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.load_claimed(lease, self._definition(agent, header))
+        definition = self._definition(self._agents[lease.agent], header)
+        process, recorder = self.runs.load_claimed(lease, definition, self.on_change)
+        if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
+            recorder.patience_s = self.patience_s
+        return process, recorder
+
+    def _drive(self, claimed: Claimed) -> None:
+        """Drive a run that was claimed, as far as it goes."""
+        process, recorder = claimed
         if recorder is None:
             return
-        if recorder.patience_s is None or recorder.patience_s > self.patience_s:
-            recorder.patience_s = self.patience_s
-        tell = agent.listener_to(process)
-        with SyncDriver(process, agent.world_of(process), is_streamed=tell is not None, recorder=recorder) as driver:
-            for event in driver.events():
-                if event is None:
-                    driver.wait()
-                    continue
-                if tell is not None:
-                    tell(event)
-                if self.is_stopping and isinstance(event, Stepped) and not driver.active:
-                    return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            driver = SyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            with self._noted(driver, recorder), driver:
+                for event in driver.events():
+                    if event is None:
+                        driver.wait()
+                    elif self._is_last(event, tell, driver):
+                        return
+        except Aborted:
+            _log.info("run %s was interrupted, and given back", recorder.run)
+        except Exception as error:
+            self._give_up(recorder.lease, error)
+
+    def return_claimed(self, claimed: Claimed) -> None:
+        """Give back a run that was claimed and not driven since."""
+        give_back(claimed)
+        if (recorder := claimed[1]) is not None:
+            self._free(recorder.lease)
+
+    async def adrive_claimed(self, claimed: Claimed) -> None:
+        """Drive a run that was claimed, as far as it goes, under asyncio."""
+        process, recorder = claimed
+        if recorder is None:
+            return
+        agent = self._agents[recorder.lease.agent]
+        try:
+            tell, world = agent.listener_to(process), agent.world_of(process)
+            driver = AsyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
+            with self._noted(driver, recorder):
+                async with driver:
+                    for event in driver.events():
+                        reported = event or await driver.wait()
+                        if reported is not None and self._is_last(reported, tell, driver):
+                            return
+        except Exception as error:
+            await asyncio.to_thread(self._give_up, recorder.lease, error)
+
+    @contextmanager
+    def _noted(self, driver: Reconciler, recorder: StoreRecorder) -> Iterator[None]:
+        self._driving[driver] = recorder
+        try:
+            yield
+        finally:
+            del self._driving[driver]
+            self._free(recorder.lease)
+            self.pulse.count(self.pulse.advanced, recorder.lease.agent)
+
+    def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
+        """Report an event to the hooks; return whether the driver is to stop there."""
+        if tell is not None:
+            tell(event)
+        if not isinstance(event, Stepped):
+            return False
+        self.pulse.count_step(self._driving[driver].lease.agent)
+        return self.is_stopping and not driver.active
+
+    def _give_up(self, lease: Lease, error: Exception) -> None:
+        """Log why a run could not be driven, and give it back."""
+        is_lost = isinstance(error, LeaseLost | RunUnknown)
+        self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
+        if is_lost:
+            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
+            return
+        _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
+        with suppress(LeaseLost, RunUnknown):  # then it was given back already
+            self._give_back(lease)
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)
@@ -207,51 +441,12 @@ class Worker:
         return self._deps.get(agent.name)
 
 
-class _Member(threading.Thread):
-    """A thread of a worker, which drives one run at a time."""
-
-    def __init__(self, worker: Worker, once: bool) -> None:
-        super().__init__(daemon=True, name="fsm_agent worker")
-        self._worker = worker
-        self._once = once
-        self._failing_since_s: float | None = None  # monotonic; None: the store works
-        self._failures = 0  # in a row
-        self.advanced = 0
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._worker.is_stopping and self._goes_on():
-                pass
-        except BaseException as error:  # the store's: the others stop as well
-            self.error = error
-            self._worker.stop()
-
-    def _goes_on(self) -> bool:
-        """Advance a run, or wait for one; return False if nothing is due and the worker is to end."""
-        try:
-            if self._worker.advance():
-                self.advanced += 1
-            elif self._once:
-                return False
-            else:
-                self._worker.runs.store.wait(IDLE_S)
-        except Exception as error:
-            self._outlast(error)
-        else:
-            self._failing_since_s = None
-        return True
-
-    def _outlast(self, error: Exception) -> None:
-        """Wait before a store that failed is tried again; raise its error if it has failed for too long."""
-        now_s, patience_s = time.monotonic(), self._worker.store_patience_s
-        if self._failing_since_s is None:
-            self._failing_since_s, self._failures = now_s, 0
-        failed_s = now_s - self._failing_since_s
-        if failed_s >= patience_s:
-            _log.error("the store has failed for %.0f s, so the worker gives up: %s", failed_s, error)
-            raise error
-        self._failures += 1
-        pause_s = min(delay_s(STORE_WAIT, self._failures, error), patience_s - failed_s)
-        _log.warning("the store failed; it is tried again in %.1f s: %s", pause_s, error)
-        self._worker._stopping.wait(pause_s)
+def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:
+    """Return the limits; refuse one that is no number of runs, or of an agent that the worker does not have."""
+    right = "numbers from 1 on by the names of agents, such as {'shop': 4}"
+    check("concurrency", concurrency, concurrency is None or isinstance(concurrency, Mapping), right)
+    for name, limit in (concurrency or {}).items():
+        check(f"concurrency of {name!r}", limit, is_whole(limit, 1), "a whole number from 1 on")
+        if name not in agents:
+            raise UsageError(f"concurrency is given for {name!r}, which is no agent of this worker{hint(name, agents)}")
+    return concurrency or {}

@@ -8,8 +8,10 @@ Each effect has a ``prefix``, with which its keys begin, and ``outcomes``, the k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, get_args
+
+import msgspec
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments
@@ -43,6 +45,7 @@ TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
 _LATER = "; or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call there
+MOST_SCHEMA = 16_384  # characters of the schema of an answer, in a question
 _MOST_READ = 1000  # characters of its arguments that are read, so that a secret across the cut is recognized
 
 
@@ -113,10 +116,12 @@ class AskApproval(EffectValue, frozen=True):
 
     key: str
     call: FunctionCall
+    function: Function | None = None  # None: it has been removed
 
     @property
     def question(self) -> Question:
-        return _question(self, "approval")
+        schema = "" if self.function is None else schema_json(self.function.parameters)
+        return _question(self, "approval", schema)
 
 
 class StartFunction(EffectValue, frozen=True):
@@ -187,11 +192,17 @@ def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "ag
     return f"{', '.join(named)}: {_next_step(effects[0], run, driver, one)}" if effects else "nothing"
 
 
-def _question(effect: AskApproval | RunFunction | FindOut, kind: str, **more: str) -> Question:
+def schema_json(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema for a question; empty: it is too large for that."""
+    text = msgspec.json.encode(schema).decode()
+    return text if len(text) <= MOST_SCHEMA else ""
+
+
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: str) -> Question:
     about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
     kinds: Any = effect.outcomes
     answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
-    return Question(effect.key, kind, about, answers)
+    return Question(effect.key, kind, about, answers, schema)
 
 
 def _about(effect: Effect) -> str:

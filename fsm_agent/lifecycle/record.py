@@ -290,11 +290,6 @@ class CallRecord(Value, frozen=True, kw_only=True):
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
-    @property
-    def waits_for_approval(self) -> bool:
-        """True if a function of this round waits for approval."""
-        return any(f.needs_approval and not f.is_settled for f in self.round)
-
 
 if not TYPE_CHECKING:
     Children = InnerRecords  # which reads them from JSON

@@ -16,6 +16,7 @@ from fsm_agent.messages.reply import Reply, Usage
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call_result import CallResult
+    from fsm_agent.machine.process import Question
 
 
 class TextDelta(Value, frozen=True):
@@ -36,6 +37,7 @@ class FunctionCallStarted(Value, frozen=True):
     index: int
     name: str
     provider_id: str | None = None
+    id: str = ""  # as in `FunctionStarted`, if the reply is taken as it is; the driver sets it, no client does
 
 
 class ArgumentsDelta(Value, frozen=True):
@@ -225,6 +227,7 @@ class Suspended(Value, frozen=True):
 
     keys: tuple[str, ...]
     wake_at_s: float | None = None  # Unix time at which it continues by itself; None: never
+    questions: tuple[Question, ...] = ()  # those that are open, each with its key
 
 
 class Done(Value, Generic[Out], frozen=True):

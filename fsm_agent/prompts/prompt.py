@@ -401,7 +401,7 @@ class Prompt(Generic[Out]):
         """Return the output that ``text`` means; see `read`."""
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
-    def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
+    def prompt_for_request(self, *, is_final: bool, in_branch: bool) -> Prompt:
         """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
 
         A refused answer to the final request is asked for again in the final handler's form, unless the exception

@@ -47,7 +47,6 @@ from fsm_agent.runtime.model_request import (
     ask_model,
     ask_model_async,
     model_failed,
-    partial_outputs,
     stream_model,
     stream_model_async,
 )
@@ -118,7 +117,7 @@ class ModelActivity(Activity):
         world = self._world_for_request()
         if not self.driver.is_streamed:
             return ask_model(effect, world, self.allowed_s)
-        return stream_model(effect, world, self.allowed_s, partial_outputs(self.process))
+        return stream_model(effect, world, self.allowed_s, self.process)
 
     def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
         effect = self.effect
@@ -129,7 +128,7 @@ class ModelActivity(Activity):
         world = self._world_for_request()
         if not self.driver.is_streamed:
             return ask_model_async(effect, world, self.allowed_s)
-        return stream_model_async(effect, world, self.allowed_s, partial_outputs(self.process))
+        return stream_model_async(effect, world, self.allowed_s, self.process)
 
     def _world_for_request(self) -> World:
         """Return the world; a client that is a user's program is bound to the context of the call."""

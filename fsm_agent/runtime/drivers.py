@@ -103,5 +103,6 @@ async def adrive(
 
 def _last_event(process: Process) -> Event:
     if process.effects:
-        return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
+        questions = [question for effect in process.effects if (question := effect.question) is not None]
+        return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process), tuple(questions))
     return Done(process.outcome)

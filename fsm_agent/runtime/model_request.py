@@ -66,17 +66,18 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
 
 
 def stream_model(
-    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+    effect: CallModel, world: World, timeout_s: float | None, call: AgentCall
 ) -> Generator[Delta | PartialOutput, None, Replied | ModelFailed]:
     """Send the request from this thread; yield the deltas of the reply and return the outcome."""
     reply: Reply | None = None
+    partial_output, message = partial_outputs(call), len(call.record.dialog)
     try:
         with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
             for item in items:
                 if isinstance(item, Reply):
                     reply = item
                 else:
-                    yield item
+                    yield item if type(item) is not FunctionCallStarted else _with_id(item, message)
                     if partial_output is not None and (event := partial_output(item)) is not None:
                         yield event
     except Exception as error:
@@ -86,17 +87,18 @@ def stream_model(
 
 
 async def stream_model_async(
-    effect: CallModel, world: World, timeout_s: float | None, partial_output: PartialOutputs | None = None
+    effect: CallModel, world: World, timeout_s: float | None, call: AgentCall
 ) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
     """Send the request from this task; yield the deltas of the reply, and the outcome at the end."""
     reply: Reply | None = None
+    partial_output, message = partial_outputs(call), len(call.record.dialog)
     try:
         async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     reply = item
                 else:
-                    yield item
+                    yield item if type(item) is not FunctionCallStarted else _with_id(item, message)
                     if partial_output is not None and (event := partial_output(item)) is not None:
                         yield event
     except Exception as error:
@@ -104,6 +106,11 @@ async def stream_model_async(
             yield _failure_outcome(effect, error, world)
             return
     yield _reply_outcome(effect, reply, "astream", world)
+
+
+def _with_id(started: FunctionCallStarted, message: int) -> FunctionCallStarted:
+    """Return the event with the id that the call has in the message to come."""
+    return started.changed(id=f"{message}.{started.index}")
 
 
 def _failure_outcome(effect: CallModel, error: Exception, world: World) -> ModelFailed:

@@ -88,10 +88,14 @@ class SyncDriver(Reconciler):
 
     def _abandon(self) -> None:
         if self._may_rest is not None and self._may_rest():
-            self._is_to_rest = True
-            self.wake()
+            self.rest()
         else:
             self.process.cancel(LEFT)
+
+    def rest(self) -> None:
+        """Let the process rest where it stands, from any thread: the driver's next wait raises `Aborted`."""
+        self._is_to_rest = True
+        self.wake()
 
     def wait(self) -> None:
         """Write the journal, or wait until something happens, for at most `patience_s` seconds.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
-from fsm_agent._internal.field_checks import is_finite
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
+from fsm_agent.store.store import MAX_PRIORITY, Start
 
 if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Rest, Run
+
+
+UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
+_AT_ONCE = Start()
 
 
 def check_text(what: str, text: str) -> None:
@@ -59,22 +64,57 @@ def check_line(what: str, line: str) -> None:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
 
 
-def check_create(run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float) -> None:
-    """Check the arguments of `Store.create`.
+def check_create(
+    run: str,
+    header: str,
+    agent: str,
+    title: str,
+    follows: Head | None,
+    holder: str | None,
+    for_s: float,
+    start: Start | None,
+) -> Start:
+    """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
 
     Raises:
-        UsageError: The name of the run is empty, a text cannot be stored, or ``for_s`` is not finite.
+        UsageError: The name of the run is empty, a text cannot be stored, a number is out of range, or there are both a
+            holder and a start.
     """
     if not run:
         raise UsageError("the name of a run is '': it can be any text but the empty one")
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
+    check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
     if holder is not None:
         check_text("the name of a holder", holder)
         check_for_s(for_s)
+        check("start", start, start is None, "None, with a holder,")
+    return _AT_ONCE if start is None else _checked_start(start)
+
+
+def _checked_start(start: Start) -> Start:
+    check("due_s", start.due_s, is_finite(start.due_s), "a Unix time, or 0.0 for at once,")
+    check_priority(start.priority)
+    check_queue_limit(start.queue_limit)
+    right = "a tuple of the names of runs"
+    check("after", start.after, isinstance(start.after, tuple | list), right)
+    for run in start.after:
+        check_run(run)
+    return start.changed(due_s=0.0) if start.due_s < 0.0 else start
+
+
+def check_priority(priority: int) -> None:
+    """Refuse what is no priority."""
+    is_right = is_whole(priority, -MAX_PRIORITY) and priority <= MAX_PRIORITY
+    check("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+
+
+def check_queue_limit(limit: int | None) -> None:
+    """Refuse what is no limit of a queue."""
+    check("queue_limit", limit, limit is None or is_whole(limit, 1), "a whole number from 1 on, or None")
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
@@ -130,7 +170,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
     for question in rest.questions:
-        for text in (question.key, question.kind, question.about, *question.answers):
+        for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
     return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 
@@ -186,6 +226,14 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
         f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
         f" would be right, or resume({run!r}), which continues that one"
     )
+
+
+def result_or_loss(renew: Callable[..., int], *arguments: Any, **options: Any) -> int | LeaseLost:
+    """Return what renewing one lease of many returns, or the error if it was lost."""
+    try:
+        return renew(*arguments, **options)
+    except LeaseLost as error:
+        return error
 
 
 def lost_lease(lease: Lease) -> LeaseLost:

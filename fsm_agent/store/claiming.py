@@ -15,14 +15,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
+from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval, missing_function
 from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
 from fsm_agent.machine.journal import (
     Chain,
@@ -31,6 +34,7 @@ from fsm_agent.machine.journal import (
     Journal,
     Line,
     PastJournal,
+    entry_of,
     fold,
     header_of,
     is_signed,
@@ -41,7 +45,7 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.mistakes import check
 from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns
-from fsm_agent.store.errors import RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
@@ -49,9 +53,12 @@ from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+TITLE_CHARS = 160
 STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
+
+OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 Made = TypeVar("Made", bound=Process)
 
@@ -94,10 +101,11 @@ class Claiming:
         redact: Callable[[Outcome], Outcome] | None = None,
         lease_s: float = LEASE_S,
         patience_s: float | None = None,
+        read_only: bool = False,
     ) -> None:
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
-        self.store: Store = _open_store(store)
+        self.store: Store = _open_store(store, read_only)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
@@ -130,7 +138,14 @@ class Claiming:
 
     def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
-        lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
+        lease = self.store.create(
+            *(run, header),
+            agent=agent,
+            title=title_of(header),
+            follows=follows,
+            holder=holder_name(),
+            for_s=self.lease_s,
+        )
         assert lease is not True
         return lease or None
 
@@ -163,7 +178,7 @@ class Claiming:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
         journal = process.journal
         assert journal is not None
-        lease = self._claim(journal.run)
+        lease = self.claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
             self._give_back(lease, loaded)
@@ -185,13 +200,20 @@ class Claiming:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self._fold_run(loaded, definition), None
-        return self.load_claimed(self._claim(run), definition)
+        return self.load_claimed(self.claim(run), definition)
 
-    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
+    def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
 
         If that fails with one of these errors, the run is given back with a question, and is not due before it is
         answered.
+
+        Args:
+            lease: The lease.
+            definition: How the process is made.
+            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+                is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
+                the run.
 
         Raises:
             JournalError: As `resume` does.
@@ -203,20 +225,28 @@ class Claiming:
             if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
-                self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
+                rest = Rest(state=loaded.run.state, is_ended=True, is_failed=loaded.run.is_failed)
+                self.store.append(lease, lease.n, (), rest)
                 return self._fold_run(loaded, definition), None
             process = self._fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
-            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
+            problem = _find_lost_approval(process, loaded.posts)
+            if problem is None and on_change is not None and not answers:
+                problem = missing_function(process) or self._find_change(process, loaded, on_change)
+            if problem is not None:
                 raise ReplayError(problem)
         except BaseException as error:
-            self._fail(lease, loaded, error, answers, definition)
+            if on_change == "stop" and is_of_code(error):
+                self._give_back(lease, loaded)
+            else:
+                self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
-        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
+        changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others], changed_to)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -224,14 +254,26 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
-        if not will_last and lease.tries <= MAX_TRIES:
+        if not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self._give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
+
+    def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
+        """Return, in words, that the code is not that under which the run last rested; None: it is, or may be."""
+        if on_change == "report":
+            return None
+        saved = self.read_snapshot(loaded)
+        before = (saved and saved.definition) or header_of(loaded.header).definition
+        if before in ("", process.definition):
+            return None
+        return (
+            f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
+            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+        )
 
     def _give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run unchanged, due at once."""
@@ -249,7 +291,20 @@ class Claiming:
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+        rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
+        self.store.append(lease, lease.n, (), rest)
+
+    def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
+        """Return the chain after the last entry of a run that was loaded from its snapshot on.
+
+        Raises:
+            JournalError: An entry is damaged or forged.
+        """
+        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
+        for line in loaded.lines:
+            chain.verified(line)
+        return chain
 
     def fingerprint(self, header: str, definition: Definition) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
@@ -258,22 +313,24 @@ class Claiming:
             return fingerprint
         return ""
 
-    def _claim(self, run: str) -> Lease:
+    def claim(self, run: str) -> Lease:
+        """Claim a run.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives the run.
+        """
         lease = self.store.claim(holder_name(), for_s=self.lease_s, run=run)
         assert lease is not None
         return lease
-
-    def claim(self, run: str) -> Lease | None:
-        """Claim a run; return None if it has a holder or was deleted."""
-        with suppress(RunBusy, RunUnknown):
-            return self._claim(run)
-        return None
 
     def claim_due(self, agents: list[str]) -> Lease | None:
         """Claim the run of these agents that has been due longest; return None if none is due."""
         return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
 
-    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+    def _make_recorder(
+        self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
+    ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
             lease,
@@ -284,6 +341,7 @@ class Claiming:
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self._key,
+            definition=changed_to,
         )
 
     # Folding
@@ -295,9 +353,13 @@ class Claiming:
         saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
         earlier = conversation_turns.messages_before(self, header) if header.follows else ()
-        process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
+        turns = (earlier,) if earlier else ()
+        process = definition.make(header, document, *turns)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
-        fold(process, loaded.lines, chain, header.definition)
+        before = None
+        if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
+            before = saved.before.step, definition.make(header, saved.before.document, *turns).record
+        fold(process, loaded.lines, chain, header.definition, before)
         if chain.n != loaded.run.n:
             raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
@@ -311,6 +373,18 @@ class Claiming:
         """Refuse signed entries if there is no key to verify them."""
         if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
             raise KeyMissing(loaded.run.id)
+
+    def verdict(self, loaded: Loaded) -> tuple[str, bool]:
+        """Return what the digests of a journal tell, in words, and whether nothing is wrong."""
+        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
+            return "signed, and no signing key was given, so nothing was verified", True
+        chain = Chain(loaded.header, self._key)
+        try:
+            for line in loaded.lines:
+                chain.verified(line)
+        except JournalError as error:
+            return str(error), False
+        return "digests right" if self._key is None else "signatures right", True
 
     def read_snapshot(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.
@@ -366,6 +440,51 @@ class Claiming:
         return lease.changed(n=len(lines))
 
 
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+    parts: list[_Part] = []
+
+
+class _Seed(msgspec.Struct):
+    dialog: list[_Message] = []
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Began(msgspec.Struct):
+    """What a header says that a run is about."""
+
+    seed: _Seed
+
+
+def title_of(header: str) -> str:
+    """Return what a run is about, in at most `TITLE_CHARS`: the last words of its task, or its data; empty: unknown."""
+    try:
+        seed = decoder_of(_Began).decode(header).seed
+        texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]
+        data = from_json(bytes(seed.data), Any) if bytes(seed.data) else {}
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(data, dict):
+        texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
+    elif data:
+        texts.append(_words(data))
+    text = " ".join(plain(", ".join(texts)[: 2 * TITLE_CHARS]).split())
+    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
+
+
+def _words(value: Any) -> str:
+    return (value if isinstance(value, str) else to_json(value))[: TITLE_CHARS + 1]
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Return whether the present code cannot drive a run, for as long as it is as it is."""
+    return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
+
+
 def stuck_under(run: Run) -> str | None:
     """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
     for question in run.waits:
@@ -402,10 +521,10 @@ def _head_before(journal: Journal) -> Head | None:
 
 def renamed_entry(line: Line, name: str) -> Entry:
     """Return an entry for the copy of a run: its start holds the name of the copy."""
-    outcome = bytes(line.outcome).decode()
+    entry = entry_of(line)
     if line.key == Begin.prefix:
-        outcome = to_json(from_json(outcome, Begun).changed(id=name))
-    return Entry(line.key, outcome, to_json(line.steps), None, line.by)
+        return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))
+    return entry
 
 
 def apply_edit(process: Process, header: Header, definition: Definition) -> None:
@@ -427,8 +546,8 @@ def _process_name() -> str:
 os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
-def _open_store(store: Store | str | os.PathLike[str]) -> Store:
-    """Return a store as it is; open the store at a path, or at an address of Postgres.
+def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
+    """Return a store as it is; open the store at a path, or at an address of Postgres, or open it to be read.
 
     Raises:
         UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
@@ -438,15 +557,18 @@ def _open_store(store: Store | str | os.PathLike[str]) -> Store:
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
         check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        if read_only:
+            what = "read_only is for a path or an address, and a store was given that is open"
+            raise UsageError(f"{what}: Runs({type(store).__name__}(…, read_only=True)) would be right")
         return store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
     if colon and scheme in ("postgresql", "postgres"):
         from fsm_agent.store.postgres import PostgresStore  # few programs need it
 
-        return PostgresStore(text)
+        return PostgresStore(text, read_only=read_only)
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
     if os.path.isdir(text):
         file = os.path.join(text, "runs.db")
         raise UsageError(f"store is {text!r}, a folder: a file in it, such as {file!r}, is right")
-    return SqliteStore(text)
+    return SqliteStore(text, read_only=read_only)

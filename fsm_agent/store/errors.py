@@ -5,7 +5,9 @@ StoreError                     nothing was changed
 ├── RunUnknown, RunExists      the run does not exist; the name is taken by another run
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
-└── Conflict                   the conversation has moved on, or its newest turn has not ended
+├── Conflict                   the conversation has moved on, or its newest turn has not ended
+├── QueueFull                  too many runs of the agent wait to be begun
+└── ReadOnly                   the store was opened for reading only
 ```
 """
 
@@ -100,6 +102,41 @@ class Conflict(StoreError):
             f"the conversation {self.conversation!r} has moved on: its newest run is {self.run!r};"
             " call again to follow that run; this turn was not begun"
         )
+
+
+class QueueFull(StoreError):
+    """A run was not put into the store: too many runs of its agent wait to be begun.
+
+    Args:
+        queue: The name of the agent, whose runs are the queue.
+        size: How many of them were never claimed.
+        limit: How many may wait.
+    """
+
+    def __init__(self, queue: str, size: int, limit: int) -> None:
+        super().__init__(queue, size, limit)
+        self.queue, self.size, self.limit = queue, size, limit
+
+    def __str__(self) -> str:
+        return (
+            f"the queue of {self.queue!r} is full: {self.size} runs wait to be begun, and the limit is {self.limit};"
+            " submit again later, or start more workers"
+        )
+
+
+class ReadOnly(StoreError):
+    """The store was opened for reading only.
+
+    Args:
+        store: Its path or address, without a password.
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(store)
+        self.store = store
+
+    def __str__(self) -> str:
+        return f"the store {self.store!r} was opened for reading only, and cannot be written: without read_only it can"
 
 
 def _moment(at_s: float) -> str:

@@ -14,11 +14,11 @@ import msgspec
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Outcome
+from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
-from fsm_agent.store import checks, pruning
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store import checks, pruning, retrying
+from fsm_agent.store.claiming import STUCK, Definition
 from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.recorder import Posted
@@ -36,6 +36,7 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
+        read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:
@@ -93,8 +94,64 @@ class Runs(Forking):
         RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation; the driver of the run, the present or the next, ends it."""
-        self.answer(run, {"": Cancelled(reason=reason)}, by=by)
+        """Post a cancellation; the driver of the run, the present or the next, ends it.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            NotAsked: The run has ended.
+            AlreadyAnswered: The run is stuck, and somebody has said already what is to become of it.
+        """
+        asked = [question.key for question in self.store.get(run).waits]
+        self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
+
+    # For operators
+
+    def retry(self, run: str, *, by: str = "", at_s: float | None = None) -> int:
+        """Make a run that has failed go on, under its name; return the number of the last entry that counts.
+
+        The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
+        made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
+        asks what became of it, as after a crash.  Deadlines count anew.  The journal keeps what was undone, and says
+        who has retried the run.  It is due at once; the code of its agent is not needed here.
+
+        Args:
+            run: The name of the run.
+            by: Who retries it, for people.
+            at_s: Unix time; None: now.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder has it.
+            UsageError: It has not failed; or its last entry was no failure, so that something would be done twice; or
+                its conversation has gone on.
+            JournalError: Its journal is damaged or forged, or its signing key is missing.
+        """
+        return retrying.retry(self, run, by=by, at_s=time.time() if at_s is None else at_s)
+
+    def requeue(self, run: str, *, by: str = "") -> bool:
+        """Make a run due now that rests or is stuck; return False if it was due already.
+
+        A stuck run is tried again.  One that waits for a person, or for a time to come, is looked at by the next driver
+        and rests again.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives it.
+            UsageError: It has ended.
+        """
+        row = self.store.get(run)
+        if row.is_ended:
+            right = f"retry({run!r}) makes it go on" if row.is_failed else "it needs no driver any more"
+            raise UsageError(f"the run {run!r} has ended in {row.state!r}: {right}")
+        if any(question.key == STUCK for question in row.waits):
+            self.answer(run, {STUCK: RunAgain()}, by=by)
+            return True
+        if row.due_s == 0.0 and row.holder is None:
+            return False
+        lease = self.claim(run)
+        self._give_back(lease, self.store.load(run, after=lease.n))
+        RENEWER.ring(run)
+        return True
 
     # Maintenance
 

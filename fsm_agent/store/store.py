@@ -14,6 +14,8 @@ Rules
   not given back, and while it has unread posts that its rest heeds.  So the death of a holder is always followed by
   another claim.  A run that is due at once counts as due since it was created, posted to or given back, or since its
   lease expired.
+- *Priority comes first.*  Of the runs that are due, one of the highest priority is claimed, and of these the one that
+  has been due longest.  Nothing else lets a run of a low priority pass: it waits as long as others are due.
 - *An append may be repeated*, since a commit whose connection broke may have happened or not.  A holder that was
   superseded may not repeat it: the new holder has read the journal as it was.
 
@@ -27,12 +29,19 @@ the lease of a run that was deleted and created again: that run counts its fence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
 from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import LeaseLost
+
+MAX_PRIORITY = 100
+
+if TYPE_CHECKING:
+    import builtins
+    from typing import Unpack
 
 
 class Lease(Value, frozen=True):
@@ -54,8 +63,21 @@ class Rest(Value, frozen=True, kw_only=True):
     state: str
     due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a post
     is_ended: bool = False
+    is_failed: bool = False  # it has ended in a failure
     questions: tuple[Question, ...] = ()  # the open questions from now on
     heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
+
+
+class Start(Value, frozen=True, kw_only=True):
+    """When a run that has no holder yet is due for the first time, and how it is queued.
+
+    No post makes the run due before; to claim it by its name starts it.
+    """
+
+    due_s: float = 0.0  # Unix time; 0.0 or less: at once
+    after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
+    priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
+    queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
 
 
 class Head(Value, frozen=True):
@@ -89,6 +111,59 @@ class Run(Value, frozen=True, kw_only=True):
     created_s: float
     updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
+    priority: int = 0  # as in `Start`
+    title: str = ""  # what it is about, in a few words; empty: not known
+    is_failed: bool = False  # it has ended in a failure
+
+
+class RunFilter(TypedDict, total=False):
+    """Which runs `Store.list` returns; a run has to satisfy all that is given.
+
+    Attributes:
+        agent: The name of their agent.
+        state: The state of their last rest.
+        ended: They have ended (True), or have not (False).
+        failed: They have ended in a failure (True), or have not (False).
+        asked: They have open questions.
+        waiting_for: They have an open question of this kind, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
+        due_before: They are due before this Unix time, with or without a holder.
+        changed_before: They have changed last before this Unix time.
+        changed_after: They have changed last at this Unix time or after it.
+        text: Their name or title contains this, in whatever case.
+    """
+
+    agent: str | None
+    state: str | None
+    ended: bool | None
+    failed: bool | None
+    asked: bool
+    waiting_for: str | None
+    due_before: float | None
+    changed_before: float | None
+    changed_after: float | None
+    text: str
+
+
+class Page(list[Run]):
+    """Runs, and where the next ones begin.
+
+    Attributes:
+        next: For `Store.list(after=…)`; None: these are the last.
+    """
+
+    next: str | None = None
+
+
+class RunCount(Value, frozen=True, kw_only=True):
+    """How many runs of an agent are in a state, and wait for the same."""
+
+    agent: str
+    state: str
+    is_ended: bool
+    is_failed: bool
+    waits_for: tuple[str, ...]  # the kinds of their open questions
+    count: int
+    oldest_s: float  # Unix time of the last rest of the one that has changed least recently
 
 
 class Loaded(Value, frozen=True, kw_only=True):
@@ -116,9 +191,11 @@ class Store(Protocol):
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
         """Create a run, which is due at once; with a holder, claim it in the same commit, before a worker can.
 
@@ -126,17 +203,21 @@ class Store(Protocol):
             run: The name of the run: any string but the empty one.
             header: The first line of its journal.
             agent: The name of the agent that can drive it; see `claim`.
+            title: What it is about, in a few words, for people.
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
             holder: The name of the holder of the new run; None: it has none.
             for_s: How many seconds the lease lasts.
+            start: When the run is due, and its priority; None: at once, with priority 0.  Not with a holder.
 
         Returns:
             The lease, or True without a holder.  False if the run exists already with the same header; it is not
-            claimed then.
+            claimed then, and stays as it is.
 
         Raises:
             RunExists: The run exists with another header.
             Conflict: The conversation has moved on.  Nothing is written.
+            RunUnknown: A run of ``start.after`` does not exist.  Nothing is written.
+            QueueFull: ``start.queue_limit`` runs of the agent wait already.  Nothing is written.
         """
 
     def claim(
@@ -155,7 +236,7 @@ class Store(Protocol):
         Args:
             holder: The name of the holder.
             for_s: How many seconds the lease lasts; a finite number.
-            run: The name of the run; None: the run without a holder that has been due longest.
+            run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
 
@@ -173,6 +254,12 @@ class Store(Protocol):
         Raises:
             LeaseLost: The lease was superseded by another claim or given back, or the run was deleted.
         """
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        """`renew` many leases in one commit; return what it returns or raises for each, in their order."""
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        """Return those of these runs that have unread posts, by name."""
 
     def append(
         self,
@@ -250,30 +337,36 @@ class Store(Protocol):
             AlreadyAnswered: The question was answered before.
         """
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> list[Run]:
-        """Return runs, the last changed first.
+    def get(self, run: str) -> Run:
+        """Return the row of a run; neither its journal nor its snapshot is read.
+
+        Raises:
+            RunUnknown: The run does not exist.
+        """
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        """Return a page of runs, the last changed first.
+
+        A page costs as much as it has runs, however many the store has; but `RunFilter.due_before` looks at all runs,
+        and `RunFilter.text` at so many that a page may be short, or empty, although there is a next one.  A run that
+        changes meanwhile comes to the front, so that later pages do not have it.
 
         Args:
-            agent: Only runs of this agent.
-            ended: Only runs that have ended (True) or have not (False).
-            asked: Only runs with open questions.
-            due_before: Only runs that are due before this Unix time, with or without a holder.
+            after: The `Page.next` of the page before; None: the first page.
             limit: The largest number of runs to return.
+            which: Those of `RunFilter`.
         """
+
+    def stats(self) -> builtins.list[RunCount]:
+        """Return how many runs there are, by agent, state and what they wait for; it looks at all runs."""
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation; its version is 0 if it has no runs."""
 
     def delete(self, run: str) -> None:
         """Delete a run with its journal, posts and questions; a conversation keeps its head.
+
+        Runs that are to start after it start as if it had ended.
 
         Raises:
             RunUnknown: The run does not exist.

@@ -280,6 +280,8 @@ class JournalConformance(StoreTests):
             partial(store.claim, "v", for_s=9, run="r"),
             partial(store.claim, "v", for_s=9),
             partial(store.renew, lease, for_s=9),
+            partial(store.renew_all, [lease], for_s=9),
+            partial(store.unread, ["r"]),
             partial(store.append, lease, 0, ["one"]),
             partial(store.load, "r"),
             partial(store.post, "r", "", "body"),

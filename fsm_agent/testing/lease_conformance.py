@@ -160,6 +160,26 @@ class LeaseConformance(StoreTests):
         storage.elapse(storage.short_s * 1.5)
         assert claimed(storage.another(), holder="v").holder == "v"
 
+    def test_many_leases_are_renewed_together(self, storage: Storage) -> None:
+        """Each as if it were alone: those that are lost are reported in their places, and the others last."""
+        store, other = storage.store, storage.another()
+        leases = [begun(store, name, for_s=storage.short_s) for name in ("a", "b\0", "c", "d", "e")]
+        other.post("b\0", "", "body")
+        store.append(leases[2], 0, ["one"], waiting("k"))
+        assert store.unread(["a", "b\0", "c", "none"]) == {"b\0"}
+        assert store.unread([]) == set()
+        assert store.renew_all([], for_s=LONG_S) == []
+        storage.elapse(storage.short_s * 1.5)
+        taken = other.claim("v", for_s=LONG_S, run="d")
+        assert taken is not None
+        renewed = [*reversed(store.renew_all([*reversed(leases)], for_s=LONG_S))]
+        assert renewed[:2] == [0, 1]
+        assert [type(result) for result in renewed[2:]] == [LeaseLost, LeaseLost, int]
+        assert "'d'" in str(renewed[3])
+        storage.elapse(storage.short_s * 1.5)
+        assert {run.id for run in other.list() if run.holder == "w"} == {"a", "b\0", "e"}
+        assert other.load("d").run.holder == "v"
+
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
         """The time is the caller's, or now."""
         store, due_s = storage.store, storage.now_s + 50

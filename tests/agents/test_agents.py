@@ -37,7 +37,7 @@ from fsm_agent import (
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, FunctionStarted, LoopDetected, Suspended, TextDelta
+from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, ScriptError, call
 
@@ -468,15 +468,35 @@ def test_a_client_is_made_of_the_models_name_on_first_use():
     assert agent.client is agent.client
 
 
-def test_a_suspended_stream_ends_without_an_error(script):
+def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_result(script):
+    class Sum(BaseModel):
+        total: int
+
+    refused = "not JSON"
+    replies = [[call("add", a=1, b=2), call("add", a=3, b=4)], refused, [call("add", a=5, b=6)], '{"total": 21}']
+    agent = Agent(script(*replies), functions=[add], output=Sum)
+    dialog = agent.call("What is 1 + 1?", model=script('{"total": 2}')).dialog
+
+    async def main() -> list[Any]:
+        return [event async for event in Agent(script(*replies), functions=[add], output=Sum).astream(dialog)]
+
+    for events in (list(agent.stream(dialog)), asyncio.run(main())):
+        started = [event.id for event in events if isinstance(event, FunctionCallStarted)]
+        assert started == [event.id for event in events if isinstance(event, FunctionStarted)]
+        assert len({*started}) == 3
+
+
+def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
     agent = Agent(script(call("erase", path="x")), functions=[erase])
-    assert list(agent.stream("go"))[-1] == Suspended(("ask:1.0",))
+    last = list(agent.stream("go"))[-1]
+    assert last.keys == ("ask:1.0",)
+    assert [(question.key, question.kind) for question in last.questions] == [("ask:1.0", "approval")]
 
     async def main() -> list[object]:
         other = Agent(script(call("erase", path="x")), functions=[erase])
         return [event async for event in other.astream("go")]
 
-    assert asyncio.run(main())[-1] == Suspended(("ask:1.0",))
+    assert asyncio.run(main())[-1].keys == ("ask:1.0",)
 
 
 def test_a_restored_call_has_the_settings_that_it_was_made_with(script):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -56,6 +59,13 @@ class Away(MemoryStore):
 
 def rows(store):
     return {row.id: row for row in store.list(limit=1000)}
+
+
+def wait_until(condition) -> None:
+    ends_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
 
 
 def create(store, agent: Agent, *names: str, **options) -> None:
@@ -146,6 +156,319 @@ class TestAdvancing:
         create(store, agent, "one")
         Worker([agent], store).run(once=True)
         assert steps.seen == ["begun", "answered"]
+
+
+def sync(worker, run_id):
+    return worker.drive(run_id)
+
+
+def under_asyncio(worker, run_id):
+    return asyncio.run(worker.adrive(run_id))
+
+
+@pytest.mark.parametrize("drive", [sync, under_asyncio])
+class TestByName:
+    """What an engine needs that says itself which run is due."""
+
+    def test_one_run_goes_as_far_as_it_can_and_the_others_stay(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["one"].n) == ("ToolInterrupt", 0)
+        assert drive(worker, "two") is False  # it waits for a person
+        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["two"].holder) == ("Completed", None)
+        assert drive(worker, "two") is False  # it has ended
+
+    def test_a_hint_that_comes_early_is_heeded(self, store, drive):
+        agent = shop.busy()
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        assert drive(worker, "one") is True
+        due_s = rows(store)["one"].due_s
+        assert drive(worker, "one") is True  # the clock of the engine may be fast; the run says when it is due
+        assert (rows(store)["one"].due_s, rows(store)["one"].state) == (due_s, "Backoff")
+
+    def test_what_cannot_be_driven_is_said(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one")
+        create(store, shop.OTHER, "of-others")
+        worker = Worker([agent], store)
+        with pytest.raises(RunUnknown, match="'none'"):
+            drive(worker, "none")
+        with pytest.raises(UsageError, match="'of-others' is one of 'other', and this worker has 'shop'"):
+            drive(worker, "of-others")
+        lease = store.claim("somebody", for_s=60, run="one")
+        with pytest.raises(RunBusy, match="somebody") as busy:
+            drive(worker, "one")
+        assert busy.value.until_s == lease.until_s
+
+    def test_the_error_of_a_run_is_logged_and_it_is_given_back(self, store, drive, caplog):
+        agent = shop.shop()
+        create(store, agent, "one")
+        assert drive(Worker([agent], store, deps=lambda name, extra: 1 / 0), "one") is True
+        assert "division by zero" in caplog.text
+        assert rows(store)["one"].holder is None
+        assert drive(Worker([agent], store), "one") is True
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+
+class Patient:
+    """A model that is asked by many at a time, and answers when it may."""
+
+    name = "patient:model"
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.asked = 0
+        self.all_asked, self.may_answer = threading.Event(), threading.Event()
+
+    async def acomplete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        while not self.may_answer.is_set():  # noqa: ASYNC110  # it is set in other threads
+            await asyncio.sleep(0.005)
+        return Script("Patience.").complete(request)
+
+    def complete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        assert self.may_answer.wait(30)
+        return Script("Patience.").complete(request)
+
+
+@contextmanager
+def working(worker, **options):
+    """A worker under asyncio in a thread of its own, stopped at the end; gives a list of how it ended."""
+    ended = []
+    main = worker.arun if "tasks" in options else worker.run
+
+    def work():
+        try:
+            ended.append(asyncio.run(main(**options)) if "tasks" in options else main(**options))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+class TestUnderAsyncio:
+    def test_all_that_is_due_and_then_it_leaves(self, store):
+        agent = shop.shop()
+        create(store, agent, *"abcdefg")
+        worker = Worker([agent], store)
+        assert asyncio.run(worker.arun(tasks=3, once=True)) == 7
+        assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
+        Runs(store).answer("b", {"ask:3.0": Approved()}, by="ann")
+        assert asyncio.run(worker.arun(tasks=3, once=True)) == 1
+        assert [row.id for row in store.list(ended=True)] == ["b"]
+        assert worker.held == 0
+
+    @pytest.mark.parametrize("tasks", [1, 50, 200])
+    def test_so_many_wait_at_a_time_and_no_more(self, store, tasks):
+        model = Patient(expected=min(tasks, 60))
+        agent = Agent(model, name="x")
+        names = [f"r{n}" for n in range(60)]
+        create(store, agent, *names)
+        worker = Worker([agent], store)
+        with working(worker, tasks=tasks) as ended:
+            assert model.all_asked.wait(30)
+            time.sleep(0.05)
+            assert (worker.held, model.asked) == (min(tasks, 60), min(tasks, 60))
+            assert sum(row.holder is not None for row in rows(store).values()) == min(tasks, 60)
+            model.may_answer.set()
+            wait_until(lambda: len(store.list(ended=True, limit=200)) == 60)
+        assert ended == [60]
+        assert {row.n for row in rows(store).values()} == {2}
+
+    def test_plain_functions_run_beside_each_other(self, store):
+        together = threading.Barrier(3)
+
+        @function
+        def meet() -> str:
+            """Wait for the others."""
+            together.wait(30)
+            return "met"
+
+        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
+        create(store, agent, "one", "two", "three")
+        assert asyncio.run(Worker([agent], store).arun(tasks=3, once=True)) == 3
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_the_loop_is_not_blocked_by_the_store(self, store):
+        """A store whose calls take long delays its runs, and nothing else."""
+        agent = Agent(Script(*["hi"] * 20), name="x")
+        create(store, agent, *[f"r{n}" for n in range(10)])
+        for method in ("claim", "load", "append", "wait"):
+            works = getattr(store, method)
+
+            def slow(*args, works=works, **options):
+                if not store.is_volatile:
+                    assert threading.current_thread() is not main
+                    time.sleep(0.02)
+                return works(*args, **options)
+
+            setattr(store, method, slow)
+        main = threading.current_thread()
+        assert asyncio.run(Worker([agent], store).arun(tasks=5, once=True)) == 10
+
+    def test_a_run_that_raises_is_given_back_and_the_others_go_on(self, store, caplog):
+        class Broken:
+            def on_stepped(self, event):
+                raise LookupError("broken hook")
+
+        broken, agent = Agent(Script(*["hi"] * 9), name="broken", hooks=[Broken()]), shop.shop()
+        create(store, broken, "bad")
+        create(store, agent, "good")
+        asyncio.run(Worker([broken, agent], store).arun(tasks=2, once=True))
+        assert (rows(store)["good"].state, rows(store)["bad"].holder) == ("ToolInterrupt", None)
+        assert "broken hook" in caplog.text
+
+    @pytest.mark.parametrize("method", ["claim", "load", "wait"])
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
+        store, agent = Away(3, method), shop.shop()
+        create(store, agent, "one")
+        with working(Worker([agent], Runs(store, lease_s=0.05)), tasks=3):
+            wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
+        assert "the server is away" in caplog.text
+
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
+        with pytest.raises(OSError, match="the server is away"):
+            asyncio.run(Worker([shop.shop()], Away(10**9), store_patience_s=0.2).arun(tasks=3))
+        assert "so the worker gives up: the server is away" in caplog.text
+
+    @pytest.mark.parametrize("when", ["idle", "claiming", "asking"])
+    def test_a_cancelled_worker_gives_its_runs_back(self, store, when):
+        model = Patient(expected=3)
+        agent = Agent(model, name="x")
+        create(store, agent, *(() if when == "idle" else ("one", "two", "three")))
+        worker = Worker([agent], store)
+
+        async def main():
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            if when == "asking":
+                await asyncio.to_thread(model.all_asked.wait, 30)
+            elif when == "idle":
+                await asyncio.sleep(0.05)
+            else:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        wait_until(lambda: not any(row.holder for row in rows(store).values()))
+        assert {(row.due_s, row.is_ended) for row in rows(store).values()} <= {(0.0, False)}
+        assert worker.held == 0
+
+    def test_how_many_is_a_number(self, store):
+        with pytest.raises(UsageError, match="tasks is 0"):
+            asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
+
+
+class TestConcurrency:
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
+        few, many = Patient(expected=2), Patient(expected=3)
+        agents = [Agent(few, name="few"), Agent(many, name="many")]
+        create(store, agents[0], *[f"few{n}" for n in range(6)])
+        create(store, agents[1], *[f"many{n}" for n in range(3)])
+        worker = Worker(agents, store, concurrency={"few": 2})
+        with working(worker, **mode) as ended:
+            assert few.all_asked.wait(30)
+            assert many.all_asked.wait(30)
+            time.sleep(0.1)
+            assert worker.held_by_agent() == {"few": 2, "many": 3}
+            assert sum(row.holder is not None for row in rows(store).values()) == 5
+            few.expected = -1
+            few.may_answer.set()
+            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
+            many.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert ended == [9]
+
+    @pytest.mark.parametrize("tasks", [0, 3])
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
+        assert worker._room == {"shop": 1}
+
+    def test_a_cancelled_worker_frees_its_room(self, store):
+        model = Patient(expected=1)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, concurrency={"x": 1})
+
+        async def main(turns):
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            for _ in range(turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for turns in (0, 1, 2, 5, 10):
+            asyncio.run(main(turns))
+            wait_until(lambda: worker._room == {"x": 1})
+        assert {row.holder for row in rows(store).values()} == {None}
+
+    def test_mistakes(self, store):
+        with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
+            Worker([shop.shop()], store, concurrency={"shpo": 1})
+        with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
+            Worker([shop.shop()], store, concurrency={"shop": 0})
+        with pytest.raises(UsageError, match="concurrency is 4"):
+            Worker([shop.shop()], store, concurrency=4)
+
+
+@pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
+class TestDraining:
+    def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
+        """After the time to drain, not before; and others may take it at once."""
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store, drain_s=0.3)
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            began_s = time.monotonic()
+            time.sleep(0.1)
+            assert worker.held == 2
+        assert ended == [2]
+        assert 0.3 <= time.monotonic() - began_s < 10
+        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+        model.may_answer.set()
+        again = Worker([agent], store)
+        assert again.run(once=True) == 2
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_what_ends_in_time_is_written(self, store, mode):
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, drain_s=30)
+        with working(worker, **(mode if "threads" in mode else {"tasks": 2})) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            time.sleep(0.05)
+            model.may_answer.set()
+        assert ended == [2]
+        assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
 
 class TestFailing:
@@ -324,6 +647,122 @@ class TestStuck:
         assert bad.run(once=True) == 1
         assert rows(store)["one"].is_ended
         assert rows(store)["one"].waits == ()
+
+
+@function
+def weigh(item: str) -> float:
+    """Weigh an item."""
+    return 1.5
+
+
+def other_shop(functions=(shop.price, shop.refund, weigh), **options) -> Agent:
+    """The shop under other code."""
+    return Agent(Script(*[shop.turn] * 50), functions=[*functions], name="shop", **options)
+
+
+def left_before_its_function(store) -> None:
+    """Begin a run whose holder dies when the model has just asked for a function."""
+
+    class Dies:
+        def on_stepped(self, event):
+            if event.trigger == "functions_asked":
+                raise LookupError("dies")
+
+    create(store, shop.shop(), "one")
+    Worker([shop.shop(hooks=[Dies()])], store).advance()
+    assert rows(store)["one"].n == 2
+
+
+class TestChangedCode:
+    """A run that waits for a person, answered when the code is another."""
+
+    @pytest.fixture(autouse=True)
+    def waiting(self, store):
+        agent = shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        Runs(store).answer("one", {"ask:3.0": Approved()}, by="ann")
+
+    def test_report_goes_on(self, store, caplog):
+        assert Worker([other_shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+        assert "has changed since" in caplog.text
+
+    def test_rest_asks_first_and_asks_once(self, store):
+        worker = Worker([other_shop()], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
+        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert worker.run(once=True) == 0
+        Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    def test_rest_takes_a_run_that_rested_under_the_code_that_a_person_has_accepted(self, store):
+        create(store, shop.shop(), "two")
+        Worker([shop.shop()], store).run(once=True)  # of it "one" ends
+        worker = Worker([other_shop()], store, on_change="rest")
+        create(store, shop.shop(), "three")
+        assert worker.run(once=True) == 1  # "three", which was begun by other code
+        Runs(store).answer("three", {"stuck": RunAgain()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "ToolInterrupt"
+        Runs(store).answer("three", {"ask:3.0": Approved()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "Completed"
+
+    def test_rest_leaves_it_to_the_code_that_it_had(self, store):
+        assert Worker([other_shop()], store, on_change="rest").run(once=True) == 1
+        assert Worker([shop.shop()], store, on_change="rest").run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, shop.refund]])
+    def test_the_same_code_is_no_change(self, store, functions):
+        """And a function that is missing is asked about under each policy."""
+        worker = Worker([other_shop(functions)], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == ("Completed" if len(functions) == 2 else "Stuck")
+
+    @pytest.mark.parametrize("mode", [{}, {"tasks": 3}])
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, weigh]])
+    def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode, functions):
+        worker = Worker([other_shop(functions)], store, on_change="stop")
+        with pytest.raises(ReplayError, match="there is no function 'refund' by now"):
+            asyncio.run(worker.arun(**mode)) if mode else worker.run()
+        row = rows(store)["one"]
+        assert (row.state, row.holder, row.waits) == ("ToolInterrupt", None, ())
+        with pytest.raises(ReplayError):
+            worker.drive("one")
+        assert Worker([shop.shop()], store).drive("one") is True
+        assert rows(store)["one"].state == "Completed"
+
+    def test_stop_at_any_change(self, store):
+        with pytest.raises(ReplayError, match="the code has changed: its fingerprint was"):
+            Worker([other_shop()], store, on_change="stop").run(once=True)
+
+    def test_it_is_one_of_three(self, store):
+        with pytest.raises(UsageError, match="on_change is 'error': 'report', 'rest' or 'stop'"):
+            Worker([shop.shop()], store, on_change="error")
+
+
+class TestMissingCode:
+    def test_a_function_that_was_about_to_run_is_named(self, store, caplog):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        assert without.run(once=True) == 1
+        (question,) = rows(store)["one"].waits
+        assert "the call '1.0' of 'price' was about to run, and there is no function 'price' by now" in question.about
+        assert Worker([shop.shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+    def test_a_person_may_go_on_without_it(self, store):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        without.run(once=True)
+        Runs(store).answer("one", {"stuck": RunAgain()})
+        assert without.run(once=True) == 1
+        assert "'price' is no longer available" in "".join(store.load("one").lines)
 
 
 class TestStopping:

@@ -236,7 +236,7 @@ class TestShow:
 
     def test_a_signed_one(self, store, monkeypatch):
         begin(store, "one", signing_key="k" * 32)
-        assert "signed; FSM_AGENT_SIGNING_KEY is not set, so nothing was verified" in runs("show", "one")
+        assert "signed, and no signing key was given, so nothing was verified" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "k" * 32)
         assert "signatures right" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "x" * 32)

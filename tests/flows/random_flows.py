@@ -151,21 +151,18 @@ class RandomFlows:
 
     Args:
         seed: The seed.
-        are_cancelled: Some flows are cancelled in a state of theirs, and need `cancel`.
-
-    Attributes:
-        cancel: Cancels the run that is driven, or None if the flow has no state that does it.
     """
 
-    def __init__(self, seed: int, *, are_cancelled: bool = True) -> None:
+    def __init__(self, seed: int) -> None:
         self._chance = Random(seed)
-        self._are_cancelled = are_cancelled
         self._names = 0
-        self.cancel: Callable[[], None] | None = None
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
-        """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes."""
-        if self._are_cancelled and self._chance.random() < 0.3:
+        """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes.
+
+        The deps of its runs are a function that cancels the run, which a state of some flows calls.
+        """
+        if self._chance.random() < 0.3:
             return self._cancelled_flow()
         flow, event, entries, least_s = self._sequence(depth=2)
         if event == "never":
@@ -178,14 +175,12 @@ class RandomFlows:
         states = [part.make() for part in parts]
         entries = tuple(f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True))
 
-        async def cancelling(log: Log) -> str:
-            assert self.cancel is not None
-            self.cancel()
+        async def cancelling(log: Log, context: Context[Callable[[], None]]) -> str:
+            context.deps()
             return await too_long(log)
 
-        def cancelling_in_a_thread(log: Log) -> str:
-            assert self.cancel is not None
-            self.cancel()
+        def cancelling_in_a_thread(log: Log, context: Context[Callable[[], None]]) -> str:
+            context.deps()
             return too_long_in_a_thread(log)
 
         stop: Any = execute(name="stop")(self._chance.choice([cancelling, cancelling_in_a_thread]))
@@ -193,7 +188,6 @@ class RandomFlows:
         tidying = pause("tidying", short_s)
         rows = [cancelled(tidying, do=noted("cancelled")), tidying.elapsed(over, do=noted("tidied"))]
         made = replace(flow, rows=[*flow.rows, *rows], limits=FlowLimits(deadline_s=self._chance.choice([None, FAR_S])))
-        self.cancel = lambda: None
         return made, "over", (*entries, "cancelled", "tidied"), sum(part.least_s for part in parts) + SHORT_S
 
     def _sequence(self, depth: int) -> tuple[Flow[Log], str, tuple[str, ...], float]:

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -505,7 +505,7 @@ def test_a_damaged_journal_is_not_shown(tmp_path: Path) -> None:
     flow = reviewed(tmp_path / "runs.db")
     flow.runs.close()
     second = "place & 4294967295 = 2"
-    with sqlite3.connect(tmp_path / "runs.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         (line,) = connection.execute(f"select line from journal where {second}").fetchone()
         connection.execute(f"update journal set line = ? where {second}", (line.replace("Dear one", "Dear me!"),))
     flow = letters(tmp_path / "runs.db")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,8 +26,9 @@ AT_ONCE = 16  # forks that are driven at a time
 
 def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
     """Continue a run; return its end."""
+    cancel = partial(flow.runs.cancel, run_id)
     try:
-        return asyncio.run(flow.aresume(run_id)) if by_asyncio else flow.resume(run_id)
+        return asyncio.run(flow.aresume(run_id, deps=cancel)) if by_asyncio else flow.resume(run_id, deps=cancel)
     except FlowFailed as failed:
         return failed.run.outcome
 
@@ -54,10 +56,10 @@ def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> l
 
 def forks_of(seed: int, store: Any = None) -> list[str]:
     """Run the flow of a seed, and fork it at every step; return what is wrong with the forks."""
-    made, state, entries, _ = RandomFlows(seed, are_cancelled=False).flow()
+    made, state, entries, _ = RandomFlows(seed).flow()
     flow = replace(made, store=store or MemoryStore())
     with suppress(FlowFailed):
-        flow.call(Log(), run_id="one")
+        flow.call(Log(), run_id="one", deps=partial(flow.runs.cancel, "one"))
     before = flow.runs.store.load("one")
     chance = Random(seed)
     steps = range(before.run.n + 1)
@@ -81,8 +83,19 @@ def test_so_do_forks_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_forks_of_five_thousand_flows_come_to_their_ends() -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
+def test_forks_of_five_thousand_flows_come_to_their_ends(
+    seeds: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_one_of_the_stores(seed: int) -> list[str]:
+        if seed % 25:
+            return forks_of(seed)
+        with closing(Runs(tmp_path / f"{seed}.db", signing_key="k" * 32)) as runs:
+            return forks_of(seed, runs)
+
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(forks_of, range(5_000)))
+        found = list(threads.map(in_one_of_the_stores, seeds))
+    with capsys.disabled():
+        print(f"\n{len(seeds)} random flows forked at every step, {len(seeds[::25])} of them in a file")
     assert [problem for problems in found for problem in problems] == []

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.errors import CallSuspended, JournalError, RateLimited, ReplayError
+from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
 from fsm_agent.messages.event import Event
-from fsm_agent.runtime.drivers import run as drive_run
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store.errors import StoreError
+from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import sqlite_store as sqlite_module
 from fsm_agent.testing import Script, call
@@ -26,8 +29,8 @@ from fsm_agent.testing import Script, call
 RUN = "r1"
 
 
-def opened(path: str) -> Any:
-    return sqlite_module.SqliteStore(path)
+def opened(address: str) -> Any:
+    return Runs(address).store
 
 
 class Notes:
@@ -193,16 +196,33 @@ def answers(run: Any, effects: str) -> dict[str, Outcome]:
 # Many workers
 
 
-def work(path: str, notes_path: str) -> None:
-    """Advance whatever is due, until somebody kills the OS process."""
-    notes, store = Notes(notes_path), sqlite_module.SqliteStore(path)
-    runs = Runs(store)
-    while True:
-        agent = clerk(runs, notes)
-        lease = runs.claim_due(["clerk"])
-        if lease is None:
-            store.wait(0.05)
-            continue
-        with suppress(StoreError, ReplayError, JournalError):
-            process, recorder = runs.load_claimed(lease, agent.definition())
-            drive_run(process, agent.own_world, None, recorder)
+def work(address: str, notes_path: str, lease_s: float = LEASE_S, ahead_s: float = 0.0) -> None:
+    """Advance whatever is due, until somebody kills the OS process, whose clock is ahead of others by ``ahead_s``.
+
+    With such a clock its model never asks for patience: a wait that it began would end an hour too late for others.
+    """
+    if ahead_s:
+        real = time.time
+        time.time = lambda: real() + ahead_s
+        SystemClock.now = staticmethod(time.time)
+    runs = Runs(address, lease_s=lease_s)
+    agent = clerk(runs, Notes(notes_path))
+    agent.client.limited = bool(ahead_s)
+    Worker([agent], runs).run()
+
+
+def staying(store: Any, notes: Notes) -> Agent[Any, Any]:
+    @function
+    def stay() -> str:
+        """Note the OS process, and stay."""
+        notes.add(str(os.getpid()))
+        time.sleep(600.0)
+        return "done"
+
+    return Agent(Script(call("stay")), functions=[stay], store=store, name="staying")
+
+
+def stay(address: str, notes_path: str) -> None:
+    """Drive a run that does not end, or wait for it."""
+    runs = Runs(address)
+    Worker([staying(runs, Notes(notes_path))], runs).run()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kept_runs import Elsewhere, LastingStore, loaded
+from support.kept_runs import Elsewhere, LastingStore, loaded, renew
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
@@ -25,7 +25,7 @@ class Renewing(SqliteStore):
     def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **rest_: Any) -> int:
         left = super().append(lease, n, lines, rest, **rest_)
         for recorder in RENEWER._recorders():
-            recorder.renew()
+            renew(recorder)
         return left
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
             store._clock = Elsewhere()
             store.claim("another", for_s=600.0, run="r1")
             for recorder in RENEWER._recorders():
-                recorder.renew()
+                renew(recorder)
 
     agent = Agent(Script(call("pay")), functions=[pay], name="clerk", store=store)
     with pytest.raises(LeaseLost):

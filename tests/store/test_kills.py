@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import random
 import shutil
 import signal
 import sys
@@ -17,12 +13,12 @@ from typing import Any
 
 import kill_worker
 import pytest
+from crowd import Crowd, Often, assert_journal, forked
 from kill_worker import RUN, Notes, answers, clerk, opened
 from support.kept_runs import definition_of
 
-from fsm_agent.errors import CallSuspended, FsmAgentError
-from fsm_agent.store.errors import AlreadyAnswered, RunUnknown
-from fsm_agent.store.runs import Runs
+from fsm_agent.errors import CallSuspended
+from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.sqlite import SqliteStore
 
 WORKERS, RUNS = 8, 200
@@ -35,11 +31,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def forks() -> Any:
-    """Makes OS processes that have loaded everything already, from a server that finds their modules by its path."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kill_worker"])
-    return context
+    return forked()
 
 
 class Case:
@@ -105,23 +97,6 @@ class Case:
         assert whole.record == result.record
         assert [m.text for m in result.dialog if m.role == "tool"] == ["3", "paid 3", "7", "wiped"]
         assert_journal(lines)
-
-
-def assert_journal(lines: Any) -> None:
-    """One ending, no fence that falls, and nothing that was started twice without somebody's word."""
-    entries = [json.loads(line) for line in lines]
-    fences = [entry["fence"] for entry in entries]
-    assert fences == sorted(fences)
-    assert sum(entry["steps"][-1][1] == "answered" for entry in entries) == 1
-    assert entries[-1]["steps"][-1][1] == "answered"
-    started: dict[str, int] = {}
-    for entry in entries:
-        subject = entry["key"].partition(":")[2].partition(":")[0]
-        if entry["outcome"]["kind"] == "run_again":
-            started.pop(subject)
-        elif entry["outcome"]["kind"] == "started":
-            assert subject not in started
-            started[subject] = entry["fence"]
 
 
 ACTS = {"begin": kill_worker.begin, "answer": kill_worker.answer, "go on": kill_worker.go_on}
@@ -220,49 +195,10 @@ def gone_on(copy: Path) -> int:
 def test_many_workers_are_killed_and_every_run_ends_once(
     forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    path, notes_path = str(tmp_path / "runs.db"), tmp_path / "notes"
-    notes_path.touch()
-    store = SqliteStore(path)
-    agent = clerk(store, Notes(str(notes_path)))
-    names = [f"run {number}" for number in range(RUNS)]
-    for name in names:
-        call = agent.seed("Go.", run_id=name)
-        assert store.create(name, call.journal.header, agent="clerk")
-    workers: list[Any] = []
-    rng, deaths, doubts, until_s = random.Random(12), 0, 0, time.monotonic() + 600
-    runs = Runs(store)
-    next_kill_s = time.monotonic() + 1.0
-    while store.list(ended=False, limit=1):
-        assert time.monotonic() < until_s
-        while len(workers) < WORKERS:
-            workers.append(forks.Process(target=kill_worker.work, args=(path, str(notes_path)), daemon=True))
-            workers[-1].start()
-        for run in store.list(asked=True, limit=RUNS):
-            try:
-                told = answers(run, notes_path.read_text())
-                runs.answer(run.id, told, by="ann")
-                doubts += sum(key.startswith("doubt") for key in told)
-            except (AlreadyAnswered, FsmAgentError):
-                pass
-        if time.monotonic() > next_kill_s:
-            next_kill_s = time.monotonic() + rng.uniform(0.02, 0.12)
-            victim = workers.pop(rng.randrange(len(workers)))
-            victim.kill()
-            victim.join(10)
-            deaths += 1
-        store.wait(0.02)
-    for worker in workers:
-        worker.kill()
-        worker.join(10)
-    effects = Counter(notes_path.read_text().splitlines())
-    highest = 0
-    for name in names:
-        lines = store.load(name).lines
-        assert_journal(lines)
-        assert effects[f"{name} pay"] == 1
-        highest = max(highest, json.loads(lines[-1])["fence"])
-    store.close()
-    assert deaths > 10
+    address = str(tmp_path / "runs.db")
+    crowd = Crowd(forks, address, tmp_path, [(address, 0.0)] * WORKERS, runs=RUNS)
+    crowd.drive(Often(0.02, 0.12, crowd.kill_one, after_s=1.0), within_s=600)
+    said = crowd.assert_ended_once()
+    assert crowd.deaths > 10
     with capsys.disabled():
-        print(f"\n{WORKERS} workers, {RUNS} runs, {deaths} deaths: each ended once, paid once;", end=" ")
-        print(f"{doubts} times a person was asked; the highest fence is {highest}")
+        print(f"\n{said}")

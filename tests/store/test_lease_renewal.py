@@ -22,22 +22,50 @@ from fsm_agent.testing import Script, call
 PATIENCE_S = 20.0
 
 
+class Counting(LastingStore):
+    """A store that tells the recorder of each lease of its renewal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[int] = []  # how many leases were renewed at a time
+        self.asked = 0  # how often it was asked for posts
+
+    def renew_all(self, leases: Any, *, for_s: float) -> Any:
+        self.together.append(len(leases))
+        for recorder in leases:
+            recorder.begin_renewal()
+        return [0] * len(leases)
+
+    def unread(self, names: Any) -> Any:
+        self.asked += 1
+        return names
+
+
 class Renewed:
     """All of a recorder that a heart sees; each renewal and each look for letters is noted."""
 
-    def __init__(self, lease_s: float, renew: Callable[[], None] | None = None) -> None:
-        self.run, self.lease_s, self.store = "r", lease_s, LastingStore()
+    def __init__(
+        self, lease_s: float, renew: Callable[[], None] | None = None, store: Counting | None = None, run: str = "r"
+    ) -> None:
+        self.run, self.lease_s, self.store = run, lease_s, store or Counting()
         self.renewed_s = [time.monotonic()]
         self.fetched = 0
         self._renew = renew
         self._changed = threading.Condition()
 
-    def renew(self) -> None:
+    @property
+    def lease(self) -> Any:
+        return self
+
+    def begin_renewal(self) -> None:
         with self._changed:
             self.renewed_s.append(time.monotonic())
             self._changed.notify_all()
         if self._renew is not None:
             self._renew()
+
+    def note_renewal(self, result: Any) -> None:
+        assert result == 0
 
     def fetch(self) -> None:
         with self._changed:
@@ -90,7 +118,7 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
     heart.hold(away)
     away.wait_for(3)
     heart.drop(away)
-    assert f"run r: its lease could not be renewed: {kind('the disk is away')}" in caplog.text
+    assert f"run r: the lease could not be renewed: {kind('the disk is away')}" in caplog.text
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -117,6 +145,31 @@ def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.Mon
     heart.hold(patient)
     patient.wait(lambda: patient.fetched >= 3)
     assert len(patient.renewed_s) == 1
+
+
+def test_many_leases_are_renewed_together(heart: Any) -> None:
+    """Also those that are due a little later; and whether any has posts is one question."""
+    store = Counting()
+    recorders = [Renewed(0.6, store=store, run=f"r{number}") for number in range(50)]
+    for recorder in recorders:
+        heart.hold(recorder)
+        time.sleep(0.001)
+    recorders[-1].wait_for(4)
+    assert sum(store.together) >= 4 * 50
+    assert len(store.together) <= 8
+    assert max(store.together) == 50
+
+
+def test_posts_are_one_question_for_all_runs(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without posts are not read."""
+    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
+    store = Counting()
+    store.unread = lambda names: [name for name in names if name == "r7"]  # type: ignore[method-assign]
+    recorders = [Renewed(60.0, store=store, run=f"r{number}") for number in range(20)]
+    for recorder in recorders:
+        heart.hold(recorder)
+    recorders[7].wait(lambda: recorders[7].fetched >= 3)
+    assert [recorder.run for recorder in recorders if recorder.fetched] == ["r7"]
 
 
 def test_a_lease_that_is_given_back_during_its_renewal_is_not_kept(heart: Any) -> None:
@@ -152,7 +205,7 @@ def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) 
             return is_there
 
     heart._renewals = Watched({recorder: 0.0})
-    heart._renew_or_fetch(recorder, is_poll=False)
+    heart._renew(recorder.store, recorder.lease_s, [recorder])
     assert dropped.wait(PATIENCE_S)
     assert not heart._renewals
 

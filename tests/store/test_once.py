@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from recorded_drivers import WAYS, Way, by_run, by_threads
-from support.kept_runs import Elsewhere, LastingStore, loaded, team_definition, team_header, triggers
+from support.kept_runs import Elsewhere, LastingStore, loaded, renew, team_definition, team_header, triggers
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
@@ -239,7 +239,7 @@ def test_what_a_holder_without_a_lease_came_to_is_posted_and_answers(
     agent = shop.next_holder()
     if notices == "the heart":
         asked(agent)
-        recorder.renew()
+        renew(recorder)
     else:
         claimed = threading.Thread(target=lambda: (until(lambda: shop.store._runs["r1"].fence == 2), shop.quick.set()))
         claimed.start()

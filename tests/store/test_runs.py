@@ -31,7 +31,6 @@ from support.kept_runs import (
 )
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.runs.reading import read
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
@@ -45,6 +44,7 @@ from fsm_agent.store import lease_renewal
 from fsm_agent.store.claiming import MAX_TRIES, STUCK
 from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.reading import read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Lease

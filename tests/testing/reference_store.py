@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
+from fsm_agent.store.checks import result_or_loss
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
     LeaseLost,
     NotAsked,
+    QueueFull,
+    ReadOnly,
     RunBusy,
     RunExists,
     RunUnknown,
     StoreError,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+from fsm_agent.store.store import (
+    MAX_PRIORITY,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Post,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    Start,
+)
 
 
 class Kept:
     """A run."""
 
-    def __init__(self, name: str, header: str, agent: str, now_s: float) -> None:
-        self.name, self.header, self.agent = name, header, agent
+    def __init__(
+        self, name: str, header: str, agent: str, start: Start, now_s: float, title: str = "", number: int = 0
+    ) -> None:
+        self.name, self.header, self.agent, self.title, self.number = name, header, agent, title, number
+        self.start, self.awaits = start, set[str]()
         self.lines: list[str] = []
         self.posts: list[Post] = []
         self.asked: dict[str, tuple[Question, str | None, float]] = {}  # the question, who answered, when
         self.snapshot: tuple[int, bytes] | None = None
-        self.state, self.is_ended = "", False
-        self.due_s: float | None = 0.0
-        self.heeds: str | None = None
+        self.state, self.is_ended, self.is_failed = "", False, False
+        self.due_s: float | None = max(0.0, start.due_s)
+        self.heeds: str | None = "no question" if self.due_s else None
         self.due_since_s = self.created_s = self.updated_s = now_s
         self.fence = self.tries = 0
         self.holder, self.since_s = "", 0.0
@@ -50,7 +69,7 @@ class Shared:
         self.changed = threading.Condition(threading.RLock())
         self.runs: dict[str, Kept] = {}
         self.heads: dict[str, Head] = {}
-        self.last_post = 0
+        self.last_post = self.last_run = 0
 
 
 _PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
@@ -61,8 +80,10 @@ class ReferenceStore:
 
     is_volatile = False  # as far as its other stores can tell
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
-        self._shared, self.clock = _PLACES[folder], clock
+    def __init__(self, folder: Path, clock: Callable[[], float], *, read_only: bool = False) -> None:
+        if read_only and folder not in _PLACES:
+            raise StoreError("there is no store")
+        self._shared, self.clock, self.is_read_only = _PLACES[folder], clock, read_only
         self.writer = ThreadPoolExecutor(1)
         self.is_closed = False
 
@@ -72,26 +93,51 @@ class ReferenceStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_texts(run, agent, header, lines=[header])
+        check_texts(run, agent, header, title, lines=[header])
+        self.check_writable()
         if not run:
             raise UsageError("a run without a name")
+        check_start(start, holder)
+        start = start or Start()
         with self.shared.changed:
             if run in self.shared.runs:
                 if self.kept(run).header != header:
                     raise RunExists(f"there is another run {run!r}")
                 return False
             now_s = self.clock()
+            self.check_queue(agent, start)
+            awaits = self.unended(start.after)
             if follows is not None:
                 self.follow(follows, run)
-            self.shared.runs[run] = kept = Kept(run, header, agent, now_s)
+            self.shared.last_run += 1
+            self.shared.runs[run] = kept = Kept(run, header, agent, start, now_s, title, self.shared.last_run)
+            if awaits:
+                kept.awaits, kept.due_s, kept.heeds = awaits, None, "no question"
             if holder is not None:
                 return self.take(kept, holder, now_s, for_s)
             self.shared.changed.notify_all()
             return True
+
+    def check_queue(self, agent: str, start: Start) -> None:
+        size = len([kept for kept in self.shared.runs.values() if kept.agent == agent and not kept.fence])
+        if start.queue_limit is not None and size >= start.queue_limit:
+            raise QueueFull(agent, size, start.queue_limit)
+
+    def unended(self, runs: Sequence[str]) -> set[str]:
+        return {run for run in runs if not self.kept(run).is_ended}
+
+    def end(self, run: str, now_s: float) -> None:
+        for kept in self.shared.runs.values():
+            if run in kept.awaits:
+                kept.awaits.discard(run)
+                if not kept.awaits and not kept.fence:
+                    kept.due_s, kept.due_since_s = max(0.0, kept.start.due_s), now_s
 
     def follow(self, head: Head, run: str) -> None:
         now = self.head(head.conversation)
@@ -109,6 +155,7 @@ class ReferenceStore:
         now_s: float | None = None,
     ) -> Lease | None:
         check_texts(holder, *agents)
+        self.check_writable()
         with self.shared.changed:
             at_s = self.clock()
             if run is None:
@@ -120,12 +167,12 @@ class ReferenceStore:
 
     def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
         free = [
-            (kept.due_s or kept.due_since_s, kept.name)
+            (-kept.start.priority, kept.due_s or kept.due_since_s, kept.name)
             for kept in self.shared.runs.values()
             if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
             if not agents or kept.agent in agents
         ]
-        return min(free)[1] if free else None
+        return min(free)[2] if free else None
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:
@@ -146,12 +193,20 @@ class ReferenceStore:
         return kept
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
+        self.check_writable()
         with self.shared.changed:
             kept = self.newest(lease)
             if kept.until_s is None:
                 raise LeaseLost(f"the run {lease.run!r} was given back")
             kept.until_s = kept.due_since_s = self.clock() + for_s
             return len(kept.posts)
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [result_or_loss(self.renew, lease, for_s=for_s) for lease in leases]
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self.shared.changed:
+            return {name for name in names if name in self.shared.runs and self.shared.runs[name].posts}
 
     def append(
         self,
@@ -164,6 +219,7 @@ class ReferenceStore:
         snapshot: bytes | None = None,
     ) -> int:
         check_texts(*([rest.state] if rest is not None else []), lines=lines)
+        self.check_writable()
         with self.shared.changed:
             now_s = self.clock()
             kept = self.newest(lease)
@@ -205,11 +261,14 @@ class ReferenceStore:
 
     def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
         kept.until_s, kept.state, kept.is_ended = None, rest.state, rest.is_ended
+        kept.is_failed = rest.is_failed
         kept.asked = self.asked_now(kept, rest)
         kept.heeds = rest.heeds
         is_woken = any(rest.heeds in (None, post.key) for post in kept.posts)
         kept.due_s = None if rest.is_ended else 0.0 if is_woken else rest.due_s
         kept.due_since_s = now_s
+        if rest.is_ended:
+            self.end(kept.name, now_s)
         self.shared.changed.notify_all()
 
     def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
@@ -240,6 +299,7 @@ class ReferenceStore:
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
         check_texts(key, body, by)
+        self.check_writable()
         with self.shared.changed:
             now_s, kept = self.clock(), self.kept(run)
             self.check_open(kept, key)
@@ -268,22 +328,68 @@ class ReferenceStore:
         self.shared.last_post += 1
         return self.shared.last_post
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> list[Run]:
-        check_texts(agent or "")
+    def get(self, run: str) -> Run:
+        return self.load(run).run
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Any) -> Page:
+        for name, value in which.items():
+            is_text = name in ("agent", "state", "waiting_for", "text")
+            if name not in RunFilter.__optional_keys__ or not isinstance(value, str if is_text else int | float | None):
+                raise UsageError(f"there is no filter {name!r} of {value!r}")
+        check_texts(which.get("agent") or "")
+        before = self.place_in(after)
         with self.shared.changed:
-            rows = [self.row(kept) for kept in reversed(self.shared.runs.values())]
-        rows = [row for row in rows if agent in (None, row.agent) and ended in (None, row.is_ended)]
-        rows = [row for row in rows if not asked or row.waits]
-        rows = [row for row in rows if due_before is None or (row.due_s is not None and row.due_s < due_before)]
-        return sorted(rows, key=lambda row: row.updated_s, reverse=True)[:limit]
+            found = sorted([(kept.updated_s, kept.number, kept.name) for kept in self.shared.runs.values()])[::-1]
+            rows = [(place, self.row(self.kept(place[2]))) for place in found]
+        rows = [(place, row) for place, row in rows if place[:2] < before and self.is_wanted(row, which)]
+        page = Page([row for _, row in rows[:limit]])
+        if len(rows) > limit > 0:
+            (moment, number, _), _ = rows[limit - 1]
+            page.next = f"{moment!r}~{number}"
+        return page
+
+    def place_in(self, after: Any) -> tuple[float, int]:
+        if after is None:
+            return float("inf"), 0
+        try:
+            moment, number = after.split("~")
+            return float(moment), int(number)
+        except (AttributeError, ValueError):
+            raise UsageError(f"after is {after!r}: the `next` of a page, or None, would be right") from None
+
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        kinds, text = {question.kind for question in row.waits}, which.get("text", "").casefold()
+        due_before, before_s = which.get("due_before"), which.get("changed_before")
+        return (
+            which.get("agent") in (None, row.agent)
+            and which.get("state") in (None, row.state)
+            and which.get("ended") in (None, row.is_ended)
+            and which.get("failed") in (None, row.is_failed)
+            and (not which.get("asked") or bool(kinds))
+            and (which.get("waiting_for") is None or which.get("waiting_for") in kinds)
+            and (due_before is None or (row.due_s is not None and row.due_s < due_before))
+            and (before_s is None or row.updated_s < before_s)
+            and row.updated_s >= (which.get("changed_after") or 0.0)
+            and text in f"{row.id}\n{row.title}".casefold()
+        )
+
+    def stats(self) -> list[RunCount]:
+        groups = defaultdict[Any, list[float]](list)
+        for row in self.list(limit=10**6):
+            kinds = tuple(sorted({question.kind for question in row.waits}))
+            groups[row.agent, row.state, row.is_ended, row.is_failed, kinds].append(row.updated_s)
+        return [
+            RunCount(
+                agent=agent,
+                state=state,
+                is_ended=ended,
+                is_failed=failed,
+                waits_for=kinds,
+                count=len(times),
+                oldest_s=min(times),
+            )
+            for (agent, state, ended, failed, kinds), times in sorted(groups.items())
+        ]
 
     def row(self, kept: Kept) -> Run:
         return Run(
@@ -297,6 +403,9 @@ class ReferenceStore:
             created_s=kept.created_s,
             updated_s=kept.updated_s,
             waits=tuple([question for _, (question, by, _) in sorted(kept.asked.items()) if by is None]),
+            priority=kept.start.priority,
+            title=kept.title,
+            is_failed=kept.is_failed,
         )
 
     def kept(self, run: str) -> Kept:
@@ -310,17 +419,26 @@ class ReferenceStore:
         return self.shared.heads.get(conversation, Head(conversation))
 
     def delete(self, run: str) -> None:
+        self.check_writable()
         with self.shared.changed:
             self.check_free(self.kept(run), self.clock(), "")
             del self.shared.runs[run]
+            self.end(run, self.clock())
+            self.shared.changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
-            self.shared.changed.wait(timeout_s)
+            now_s = self.clock()
+            times = [kept.due_s - now_s for kept in self.shared.runs.values() if (kept.due_s or 0.0) > now_s]
+            self.shared.changed.wait(min([timeout_s, *times]))
 
     def close(self) -> None:
         self.writer.shutdown()
         self.is_closed = not self.is_volatile
+
+    def check_writable(self) -> None:
+        if self.is_read_only:
+            raise ReadOnly("the reference")
 
     @property
     def shared(self) -> Shared:
@@ -336,3 +454,15 @@ def check_texts(*texts: str, lines: Sequence[str] = ()) -> None:
         "".join([*texts, *lines]).encode()
     except UnicodeEncodeError:
         raise UsageError("half a surrogate pair") from None
+
+
+def check_start(start: Start | None, holder: str | None) -> None:
+    if start is None:
+        return
+    if holder is not None:
+        raise UsageError("a start of a run with a holder")
+    limit = start.queue_limit
+    is_right = type(start.priority) is int and abs(start.priority) <= MAX_PRIORITY and math.isfinite(start.due_s)
+    if not is_right or not isinstance(start.after, tuple) or not (limit is None or (type(limit) is int and limit > 0)):
+        raise UsageError(f"the start is {start!r}")
+    check_texts(*start.after)

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 from reference_store import Kept, ReferenceStore, check_texts
 
-from fsm_agent.errors import FsmAgentError
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunExists, RunUnknown
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
+from fsm_agent.errors import FsmAgentError, UsageError
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start, Store
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 
@@ -29,6 +29,9 @@ class ReferenceSuite(StoreConformance):
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return self.make(folder, clock)
+
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return self.make(folder, clock, read_only=True)
 
 
 class TestReference(ReferenceSuite):
@@ -43,6 +46,9 @@ class TestOwnClock(ReferenceSuite):
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return ReferenceStore(folder, time.time)
+
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return ReferenceStore(folder, time.time, read_only=True)
 
 
 # what is kept
@@ -283,6 +289,113 @@ class ListsAnsweredQuestions(ReferenceStore):
         return [run for run in super().list(**filters) if not asked or self.kept(run.id).asked]
 
 
+class ForgetsTheTitle(ReferenceStore):
+    def get(self, run: str) -> Run:
+        return super().get(run).changed(title="")
+
+
+class GetsWhatIsNotThere(ReferenceStore):
+    def get(self, run: str) -> Run:
+        return super().get(run) if run in self.shared.runs else self.row(Kept(run, "", "", Start(), 0.0))
+
+
+class LosesSchemas(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        plain = [question.changed(schema="") for question in rest.questions]
+        return super().asked_now(kept, rest.changed(questions=tuple(plain)))
+
+
+class FailsForEver(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest.changed(is_failed=rest.is_failed or kept.is_failed), now_s)
+
+
+class FailsByName(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        failed = which.pop("failed", None)
+        return super().is_wanted(row, which) and failed in (None, row.is_ended)
+
+
+class WaitsForParts(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        kind = which.get("waiting_for") or ""
+        rest = RunFilter(**{**which, "waiting_for": None})  # type: ignore[typeddict-item]
+        return super().is_wanted(row, rest) and any(kind in question.kind for question in row.waits)
+
+
+class WaitsForWhatWasAnswered(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        asked = [question for question, _, _ in self.kept(row.id).asked.values()]
+        return super().is_wanted(row.changed(waits=tuple(asked)), which)
+
+
+class FindsWordsInOneCase(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        return super().is_wanted(row, which) and which.get("text", "") in f"{row.id} {row.title}"
+
+
+class FindsNoTitles(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        return super().is_wanted(row.changed(title=""), which)
+
+
+class TakesAnyFilter(ReferenceStore):
+    def list(self, **which: Any) -> Page:
+        try:
+            return super().list(**which)
+        except UsageError:
+            return Page()
+
+
+class BeginsAgainAfterNonsense(ReferenceStore):
+    def place_in(self, after: Any) -> tuple[float, int]:
+        try:
+            return super().place_in(after)
+        except UsageError:
+            return super().place_in(None)
+
+
+class GoesOnByTimeAlone(ReferenceStore):
+    def place_in(self, after: Any) -> tuple[float, int]:
+        moment, number = super().place_in(after)
+        return moment, number if after is None else -1
+
+
+class EndsAfterOnePage(ReferenceStore):
+    def list(self, **which: Any) -> Page:
+        return Page(super().list(**which))
+
+
+class GoesOnByCount(ReferenceStore):
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Any) -> Page:
+        first, whole = int((after or "0").removesuffix("~")), super().list(limit=10**6, **which)
+        page = Page(whole[first : first + limit])
+        page.next = f"{first + limit}~" if len(whole) > first + limit > first else None
+        return page
+
+
+class CountsByState(ReferenceStore):
+    def stats(self) -> list[RunCount]:
+        return [count.changed(agent="a") for count in super().stats()]
+
+
+class CountsTheNewest(ReferenceStore):
+    def stats(self) -> list[RunCount]:
+        newest = max([row.updated_s for row in self.list()], default=0.0)
+        return [count.changed(oldest_s=newest) for count in super().stats()]
+
+
+class WritesWhatItReads(ReferenceStore):
+    def check_writable(self) -> None:
+        pass
+
+
+class MakesWhatItReads(ReferenceStore):
+    def __init__(self, folder: Path, clock: Callable[[], float], *, read_only: bool = False) -> None:
+        folder.joinpath("runs").touch()
+        super().__init__(folder, clock, read_only=read_only)
+
+
 class ComparesRunsAlone(ReferenceStore):
     def follow(self, head: Head, run: str) -> None:
         now = self.head(head.conversation)
@@ -291,7 +404,7 @@ class ComparesRunsAlone(ReferenceStore):
 
 class LeavesTheLoserBehind(ReferenceStore):
     def follow(self, head: Head, run: str) -> None:
-        self.shared.runs[run] = Kept(run, "header", "a", self.clock())
+        self.shared.runs[run] = Kept(run, "header", "a", Start(), self.clock())
         super().follow(head, run)
 
 
@@ -374,7 +487,7 @@ class NamesTheClaimant(ReferenceStore):
 
 
 def _named(kept: Kept, holder: str) -> Kept:
-    other = Kept(kept.name, kept.header, kept.agent, kept.created_s)
+    other = Kept(kept.name, kept.header, kept.agent, Start(), kept.created_s)
     other.holder, other.since_s, other.until_s = holder, kept.since_s, kept.until_s
     return other
 
@@ -418,6 +531,21 @@ class RenewsInSilence(ReferenceStore):
     def renew(self, lease: Lease, *, for_s: float) -> int:
         super().renew(lease, for_s=for_s)
         return 0
+
+
+class RenewsNoneIfOneIsLost(ReferenceStore):
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [self.renew(lease, for_s=for_s) for lease in leases]
+
+
+class RenewsInAnotherOrder(ReferenceStore):
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return super().renew_all(sorted(leases, key=lambda lease: lease.run), for_s=for_s)
+
+
+class SeesPostsEverywhere(ReferenceStore):
+    def unread(self, names: Sequence[str]) -> Any:
+        return set(names)
 
 
 class IsDueTooLate(ReferenceStore):
@@ -701,6 +829,122 @@ class LooksForTheHolderTooEarly(ReferenceStore):
             self.kept(run).due_s = None
 
 
+# how runs start
+
+
+class IgnoresStarts(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        start = start and start.changed(due_s=0.0)
+        return super().create(run, header, agent=agent, start=start, **more)
+
+
+class CountsDelaysFromNow(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        if start is not None and start.due_s < self.clock():
+            start = start.changed(due_s=0.0)
+        return super().create(run, header, agent=agent, start=start, **more)
+
+
+class StartsAtAPost(ReferenceStore):
+    def is_heeded(self, kept: Kept, key: str) -> bool:
+        return super().is_heeded(kept, key) or not kept.fence
+
+
+class ClaimsTheLowestFirst(ReferenceStore):
+    def longest_due(self, at_s: float, due_s: float, agents: Sequence[str]) -> str | None:
+        for kept in self.shared.runs.values():
+            kept.start = kept.start.changed(priority=-abs(kept.start.priority))
+        return super().longest_due(at_s, due_s, agents)
+
+
+class ForgetsPriorities(ReferenceStore):
+    def take(self, kept: Kept, holder: str, at_s: float, for_s: float) -> Lease:
+        kept.start = kept.start.changed(priority=0)
+        return super().take(kept, holder, at_s, for_s)
+
+
+class StartsAfterTheFirst(ReferenceStore):
+    def end(self, run: str, now_s: float) -> None:
+        for kept in self.shared.runs.values():
+            kept.awaits = {run} if run in kept.awaits else kept.awaits
+        super().end(run, now_s)
+
+
+class StartsWhatIsHeld(ReferenceStore):
+    def end(self, run: str, now_s: float) -> None:
+        for kept in self.shared.runs.values():
+            if run in kept.awaits:
+                kept.due_s = 0.0
+        super().end(run, now_s)
+
+
+class ComesAfterNobody(ReferenceStore):
+    def unended(self, runs: Sequence[str]) -> set[str]:
+        return super().unended([run for run in runs if run in self.shared.runs])
+
+
+class LooksForTheEndTooEarly(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        awaits = self.unended(start.after) if start is not None else set()
+        self.clock()
+        made = super().create(run, header, agent=agent, start=start, **more)
+        if awaits:
+            self.kept(run).due_s = None
+        return made
+
+
+class EndsInTwoSteps(ReferenceStore):
+    def append(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> int:
+        is_last = {kept.name for kept in self.shared.runs.values() if kept.awaits == {lease.run}}
+        self.clock()
+        count = super().append(lease, n, lines, rest, **more)
+        for kept in self.shared.runs.values():
+            if not kept.fence and kept.start.after and kept.name not in is_last:
+                kept.due_s = None
+        return count
+
+
+class CountsAllRuns(ReferenceStore):
+    def check_queue(self, agent: str, start: Start) -> None:
+        if start.queue_limit is not None and len(self.shared.runs) >= start.queue_limit:
+            raise QueueFull(agent, len(self.shared.runs), start.queue_limit)
+
+
+class LetsAllIn(ReferenceStore):
+    def check_queue(self, agent: str, start: Start) -> None:
+        """Refuse none."""
+
+
+class CountsInTwoSteps(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        super().check_queue(agent, start or Start())
+        self.clock()
+        return super().create(run, header, agent=agent, start=start, **more)
+
+    def check_queue(self, agent: str, start: Start) -> None:
+        """It was done before."""
+
+
+class StartsAnew(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        made = super().create(run, header, agent=agent, start=start, **more)
+        if start is not None:
+            self.kept(run).start = start
+        return made
+
+
+class TakesAnyStart(ReferenceStore):
+    def create(self, run: str, header: str, *, agent: str, start: Start | None = None, **more: Any) -> Lease | bool:
+        if start is not None and start.priority > 100:
+            start = start.changed(priority=100)
+        return super().create(run, header, agent=agent, start=start, **more)
+
+
+class HearsNoStarts(ReferenceStore):
+    def wait(self, timeout_s: float) -> None:
+        time.sleep(timeout_s)
+
+
 FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_new_run_is_due_and_empty", IsNotDueAtFirst, {}),
     ("creating_again_changes_nothing", TakesAnyHeader, {}),
@@ -757,6 +1001,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
     ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
+    ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
+    ("many_leases_are_renewed_together", SeesPostsEverywhere, {}),
     ("a_run_is_due_at_the_time_of_its_rest", IsDueTooLate, {}),
     ("a_run_is_due_at_the_time_of_its_rest", KnowsOnlyNow, {}),
     ("a_named_run_need_not_be_due", ClaimsOnlyWhatIsDue, {}),
@@ -779,6 +1026,24 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("wait_hears_of_a_new_run", WaitsForItself, {}),
     ("wait_hears_of_a_post", HearsNoPosts, {}),
     ("wait_ends", WaitsUntilSomethingHappens, {}),
+    ("a_run_is_got_without_its_journal", ForgetsTheTitle, {}),
+    ("a_run_is_got_without_its_journal", GetsWhatIsNotThere, {}),
+    ("a_run_is_got_without_its_journal", LosesSchemas, {}),
+    ("a_failure_is_told_from_another_end", FailsForEver, {}),
+    ("a_failure_is_told_from_another_end", FailsByName, {}),
+    ("runs_are_found_by_what_they_wait_for", WaitsForParts, {}),
+    ("runs_are_found_by_what_they_wait_for", WaitsForWhatWasAnswered, {}),
+    ("runs_are_found_by_state_time_and_words", FindsWordsInOneCase, {}),
+    ("runs_are_found_by_state_time_and_words", FindsNoTitles, {}),
+    ("what_is_no_filter_is_refused", TakesAnyFilter, {}),
+    ("what_is_no_filter_is_refused", BeginsAgainAfterNonsense, {}),
+    ("pages_have_each_run_once", GoesOnByTimeAlone, {}),
+    ("pages_have_each_run_once", EndsAfterOnePage, {}),
+    ("a_page_goes_on_where_the_one_before_ended", GoesOnByCount, {}),
+    ("runs_are_counted", CountsByState, {}),
+    ("runs_are_counted", CountsTheNewest, {}),
+    ("a_store_that_only_reads_writes_nothing", WritesWhatItReads, {}),
+    ("a_store_that_only_reads_makes_nothing", MakesWhatItReads, {}),
     ("posts_wait_in_order", NumbersPostsByRun, {}),
     ("posts_wait_in_order", UsesAllPostsUp, {}),
     ("a_run_with_unread_posts_is_due", HasTheRestDecide, {}),
@@ -798,6 +1063,22 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_post_at_the_time_of_a_giving_back_is_not_lost", WakesNobody, {}),
     ("a_post_and_a_giving_back_take_turns", CountsPostsTooEarly, {"first": "append"}),
     ("a_post_and_a_giving_back_take_turns", LooksForTheHolderTooEarly, {"first": "post"}),
+    ("a_run_starts_at_its_time", IgnoresStarts, {}),
+    ("a_run_has_been_due_since_its_time", CountsDelaysFromNow, {}),
+    ("no_post_starts_a_run", StartsAtAPost, {}),
+    ("the_highest_priority_is_claimed_first", ClaimsTheLowestFirst, {}),
+    ("a_run_keeps_its_priority", ForgetsPriorities, {}),
+    ("a_run_starts_after_others", StartsAfterTheFirst, {}),
+    ("a_run_that_others_come_after_may_start_by_name", StartsWhatIsHeld, {}),
+    ("a_run_comes_after_known_ones", ComesAfterNobody, {}),
+    ("an_end_and_a_run_after_it_take_turns", LooksForTheEndTooEarly, {"first": "create"}),
+    ("of_two_that_end_at_once_one_starts_the_next", EndsInTwoSteps, {}),
+    ("a_full_queue_is_named", CountsAllRuns, {}),
+    ("of_many_who_put_in_a_last_one_one_does", LetsAllIn, {}),
+    ("a_queue_is_counted_and_joined_in_one", CountsInTwoSteps, {}),
+    ("a_start_is_kept_as_it_was", StartsAnew, {}),
+    ("a_wrong_start_is_refused", TakesAnyStart, {}),
+    ("wait_hears_of_a_start", HearsNoStarts, {}),
 ]
 
 
@@ -806,9 +1087,11 @@ def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 1.0)
-    storage = Storage(lambda clock: wrong(tmp_path, clock))
+    storage, suite = Storage(lambda clock: wrong(tmp_path, clock)), ReferenceSuite()
+    monkeypatch.setattr(ReferenceSuite, "make", wrong)
+    case |= {"tmp_path": tmp_path} if check.startswith("a_store_that_only_reads") else {}
     with pytest.raises((AssertionError, pytest.fail.Exception, FsmAgentError, ValueError)):
-        getattr(StoreConformance(), f"test_{check}")(storage, **case)
+        getattr(suite, f"test_{check}")(storage=storage, **case)
     storage.close()
 
 

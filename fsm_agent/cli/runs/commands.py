@@ -49,11 +49,18 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
 from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import RunReading, StorePath, opened, read, turns_of
-from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
+from fsm_agent.cli.runs.reading import StorePath, opened, turns_of
+from fsm_agent.cli.runs.tables import (
+    OPTIONS,
+    differences_table,
+    head_lines,
+    processes_table,
+    questions_table,
+    runs_table,
+)
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.diagrams.diagram import trace_diagram
-from fsm_agent.errors import CallSuspended, ReplayError, UsageError
+from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
+from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -67,6 +74,7 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
+from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
 
@@ -106,9 +114,9 @@ def list_runs(
     debug: Debug = False,
 ) -> None:
     """List runs, the last changed first."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         if conversation is None:
-            found = runs.store.list(agent=agent, ended=ended, asked=asked, limit=limit)
+            found: list[Run] = runs.store.list(agent=agent, ended=ended, asked=asked, limit=limit)
         else:
             found = turns_of(runs, conversation, agent=agent, ended=ended, asked=asked, limit=limit)
         if as_json:
@@ -123,7 +131,7 @@ def list_runs(
 @app.command()
 def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
     """Show a run: what it waits for, its path through the states, each entry of its journal."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         reading = read(runs, run)
         if as_json:
             screen.line(json_text(_shown_json(reading)))
@@ -133,6 +141,9 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
             if reading.entries:
                 screen.line()
                 screen.show(picture(reading))
+            if len(reading.processes) > 1:
+                screen.line()
+                screen.show(processes_table(reading, screen.columns), is_whole=True)
         if not reading.is_sound:
             raise UsageError(f"the journal of the run {run!r} is damaged: {reading.verdict}")
 
@@ -250,14 +261,25 @@ def diagram(
     run: RunName,
     format: AsFormat = None,
     output: Output = None,
+    inside: Annotated[
+        str, typer.Option(metavar="PATH", help="An agent or flow inside of the run, as run:2.0; 'runs show' has them.")
+    ] = "",
     debug: Debug = False,
 ) -> None:
-    """Draw the states of an agent call, and the path that a run took through them."""
-    with reporting(debug), opened(store) as runs:
+    """Draw the states of an agent call or of a flow, and the path that a run took through them."""
+    with reporting(debug), opened(store, read_only=True) as runs:
         reading = read(runs, run)
-        if reading.trace is None:
-            raise UsageError(f"the run {run!r} is no agent call's: its journal has steps that none takes")
-        draw(trace_diagram(reading.trace, title=f"The run {one_line(run)}"), format, output)
+        if inside not in reading.processes:
+            raise UsageError(f"nothing inside of the run {run!r} is called {inside!r}{hint(inside, reading.processes)}")
+        process = reading.processes[inside]
+        title = f"The run {one_line(run)}" + (f": {one_line(inside)}" if inside else "")
+        if process.kind == "call" and UNKNOWN in {step.to for step in process.trace}:
+            raise UsageError(f"the run {run!r} cannot be drawn: its journal has steps that no agent call takes")
+        if process.kind == "call":
+            drawn = trace_diagram(process.trace, title=title)
+        else:
+            drawn = table_diagram(reading.table(inside), process.trace, title=title)
+        draw(drawn, format, output)
 
 
 @app.command()
@@ -271,7 +293,7 @@ def diff(
     debug: Debug = False,
 ) -> None:
     """Show where two runs diverge: the first entry that differs, and its differences."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = parting(a, b)
         if as_json:
@@ -298,7 +320,7 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Write the journal of a run as lines of JSON: its header and its entries."""
-    with reporting(debug), opened(store) as runs:
+    with reporting(debug), opened(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
@@ -495,24 +517,35 @@ def _seconds(span: str) -> float:
 
 
 def _shown_json(reading: RunReading) -> dict[str, Any]:
-    trace = reading.trace
     return {
         "run": to_builtins(reading.run),
+        "title": reading.title,
+        "kind": reading.kind,
         "header": {**json.loads(to_json(reading.header)), "seed": reading.seed},
         "verdict": reading.verdict,
         "is_sound": reading.is_sound,
-        "entries": [
-            {
-                "n": entry.line.n,
-                "key": entry.line.key,
-                "outcome": entry.data,
-                "steps": to_builtins(entry.line.steps),
-                "by": entry.line.by,
-                "fence": entry.line.fence,
-                "context": None if (use := reading.uses.get(entry.line.key)) is None else to_builtins(use),
-                "from": None if trace is None else trace[n].source,
-                "to": None if trace is None else trace[n].to,
-            }
-            for n, entry in enumerate(reading.entries)
+        "processes": [
+            {"path": path, "kind": one.kind, "name": one.name, "task": one.task, "n": one.n, "state": one.state}
+            for path, one in reading.processes.items()
+        ],
+        "entries": [_entry_json(reading, entry) for entry in reading.entries],
+    }
+
+
+def _entry_json(reading: RunReading, entry: EntryReading) -> dict[str, Any]:
+    own = [move.step for move in entry.moves if not move.path and move.step.to != UNKNOWN]
+    return {
+        "n": entry.n,
+        "key": entry.key,
+        "outcome": entry.data,
+        "steps": to_builtins(entry.line.steps),
+        "by": entry.by,
+        "fence": entry.line.fence,
+        "context": None if (use := reading.uses.get(entry.key)) is None else to_builtins(use),
+        "from": own[0].source if own else None,
+        "to": own[-1].to if own else None,
+        "moves": [
+            {"path": move.path, "trigger": move.step.trigger, "from": move.step.source, "to": move.step.to}
+            for move in entry.moves
         ],
     }

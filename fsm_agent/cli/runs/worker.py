@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
@@ -15,13 +17,25 @@ import typer
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.worker import PATIENCE_S, Worker
+from fsm_agent.agents.worker_health import HealthServer
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import traceback_text
+
+DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
+
+
+class Change(StrEnum):
+    """What happens to a run if its code has changed."""
+
+    REPORT = "report"
+    REST = "rest"
+    STOP = "stop"
 
 
 def worker(
@@ -31,7 +45,10 @@ def worker(
         str | None,
         typer.Option(help="A function of an agent's name and a run's extra that makes deps, as module:name."),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="How many runs are driven at a time.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="How many runs are driven at a time; 1.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Instead of threads: tasks of an event loop, of which 1,000 are cheap.")
+    ] = None,
     patience: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
     ] = PATIENCE_S,
@@ -39,19 +56,75 @@ def worker(
         bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
     ] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    concurrency: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
+    ] = None,
+    drain_s: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
+    ] = DRAIN_S,
+    on_change: Annotated[
+        Change, typer.Option(help="If the code of a run has changed: go on, ask a person first, or end the worker.")
+    ] = Change.REPORT,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Answer /live, /ready, /health and /metrics on this port of this machine."),
+    ] = None,
+    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address of it.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
+    if threads is not None and tasks is not None:
+        raise typer.BadParameter("either threads or tasks drive runs: give one of both", param_hint="--tasks")
     kept = opened(store, must_exist=not create)
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
-        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience)
+        crew = Worker(
+            found,
+            runs,
+            deps=made,
+            prompts=prompts,
+            patience_s=patience,
+            drain_s=drain_s,
+            on_change=on_change.value,
+            concurrency=option("--concurrency", _numbers, concurrency or ()),
+        )
         names = ", ".join([one_line(agent.name) for agent in found])
-        with _stop_by_signals(crew):
+        with _stop_by_signals(crew), _probed(crew, health_host, health_port, screen):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
-            advanced = crew.run(threads=threads, once=once)
+            if tasks is None:
+                advanced = crew.run(threads=threads or 1, once=once)
+            else:
+                advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, int]:
+    """Return numbers by names, from texts such as ``shop=4``."""
+    found = dict[str, int]()
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"{text!r} is not the name of an agent and a number: shop=4 would be right")
+        found[name] = int(number)
+    return found
+
+
+@contextmanager
+def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
+    """Answer probes, if a port is given."""
+    if port is None:
+        yield
+        return
+    try:
+        server = HealthServer(crew, port, host)
+    except OSError as error:
+        raise ConfigError(f"the port {port} of {host!r} cannot be used: {error.strerror}") from None
+    with server:
+        screen.tell(f"health: http://{host}:{server.port}/health")
+        yield
 
 
 @contextmanager

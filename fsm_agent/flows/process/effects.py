@@ -26,7 +26,7 @@ class AwaitAnswer(EffectValue, frozen=True):
     @property
     def question(self) -> Question:
         about = to_json({"question": result_text(self.shown), "types": self.state.answer_types.names})
-        return Question(self.key, "answer", about, ("returned",))
+        return Question(self.key, "answer", about, ("returned",), self.state.answer_types.schema)
 
 
 class Timer(Sleep, frozen=True):

@@ -126,6 +126,10 @@ class FlowRun(FlowProcess, Generic[D]):
         """A fingerprint of the table, and of the prompts of its agents."""
         return self.flow.fingerprint
 
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return ``"flow"`` and its data as JSON."""
+        return "flow", self.flow.data_json(self.data)
+
     def now_s(self) -> float:
         return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]
 

@@ -1,4 +1,6 @@
-"""The queue of a store in memory: find the run that has been due longest, without a look at the others.
+"""The queue of a store in memory: find the run of the highest priority that has been due longest.
+
+No search looks at all runs.
 
 A run has at most one valid *ticket* in the heaps.  A move gives it a new ticket and leaves the old one in its heap,
 since to find an item in a heap takes as long as to read the heap.  Stale tickets are dropped when they come to the top,
@@ -18,6 +20,7 @@ class Queued(Protocol):
     """A run as the queue sees it."""
 
     agent: str
+    priority: int
     is_ended: bool
     ticket: int  # the valid one; 0: none
     until_s: float | None  # Unix time at which its lease ends; None: it has no holder
@@ -64,7 +67,7 @@ class _Heap(Generic[R]):
 
 
 class _Waiting(Generic[R]):
-    """The runs of one agent without a holder that are due, or will be at a known time."""
+    """The runs of one agent and one priority without a holder that are due, or will be at a known time."""
 
     __slots__ = ("later", "now")
 
@@ -77,25 +80,25 @@ class DueQueue(Generic[R]):
     """The runs that are due or will be, and those with a holder.  Not thread-safe."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, _Waiting[R]] = defaultdict(_Waiting)
+        self._waiting: defaultdict[str, defaultdict[int, _Waiting[R]]] = defaultdict(lambda: defaultdict(_Waiting))
         # By the ends of their leases when they were pushed.  A renewal moves no ticket; `_end_leases` pushes a renewed
         # run again when the old end comes.
         self._held = _Heap[R]()
 
     def make_due(self, run: R, since_s: float) -> None:
         """Make a run without a holder due at once."""
-        self._waiting[run.agent].now.push(since_s, run)
+        self._waiting[run.agent][run.priority].now.push(since_s, run)
 
     def make_due_at(self, run: R, due_s: float) -> None:
         """Make a run without a holder due from ``due_s`` on."""
-        self._waiting[run.agent].later.push(due_s, run)
+        self._waiting[run.agent][run.priority].later.push(due_s, run)
 
     def hold(self, run: R, until_s: float) -> None:
         """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
     def longest_due(self, agents: Iterable[str], now_s: float, due_s: float) -> R | None:
-        """Return the run without a holder that has been due longest.
+        """Return the run without a holder of the highest priority that has been due longest.
 
         Args:
             agents: Only runs of these agents; empty: of all.
@@ -103,21 +106,21 @@ class DueQueue(Generic[R]):
             due_s: Unix time at which runs have to be due.
         """
         self._end_leases(now_s)
-        best: tuple[float, int, R] | None = None
+        best: tuple[int, float, int, R] | None = None
         for agent in agents or list(self._waiting):
-            if (waiting := self._waiting.get(agent)) is None:
-                continue
-            first = self._first_free(waiting.now, now_s)
-            if first is not None and (best is None or first < best):
-                best = first
-            first = waiting.later.first()
-            if first is not None and first[0] <= due_s and (best is None or first < best):
-                best = first
-        return best[2] if best is not None else None
+            for priority, waiting in self._waiting[agent].items() if agent in self._waiting else ():
+                first = self._first_free(waiting.now, now_s)
+                if first is not None and (best is None or (-priority, *first) < best):
+                    best = -priority, *first
+                first = waiting.later.first()
+                if first is not None and first[0] <= due_s and (best is None or (-priority, *first) < best):
+                    best = -priority, *first
+        return best[3] if best is not None else None
 
     def next_due_s(self, agents: Iterable[str], after_s: float) -> float | None:
         """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
-        waiting = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
+        found = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
+        waiting = [runs for priorities in found for runs in priorities.values()]
         firsts = [heap.first_after(after_s) for heap in (self._held, *[runs.later for runs in waiting])]
         return min([first for first in firsts if first is not None], default=None)
 

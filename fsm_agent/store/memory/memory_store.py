@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import heapq
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from fsm_agent.store import checks
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -19,18 +21,23 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
+from fsm_agent.store.listing import Group, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
     effective_due_s,
+    group_of,
     is_repeated,
     is_woken,
     merge_questions,
     open_questions,
     row_of,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class MemoryStore:
@@ -46,8 +53,9 @@ class MemoryStore:
         self._clock = clock
         self._runs: dict[str, StoredRun] = {}
         self._heads: dict[str, Head] = {}
+        self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
-        self._last_post = 0
+        self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
         self._changes = 0  # counts the times that a run became due, or due earlier than before
@@ -60,27 +68,61 @@ class MemoryStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_create(run, header, agent, follows, holder, for_s)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
         with self._lock:
             if (old := self._runs.get(run)) is not None:
                 if old.header != header:
                     raise checks.other_header(run)
                 return False
+            awaited = self._admit(agent, starts)
             if follows is not None:
                 name = follows.conversation
                 if (head := self._heads.get(name, Head(name))) != follows:
                     raise Conflict(name, head.run)
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
-            self._runs[run] = kept = StoredRun(run, header, agent, now_s)
+            self._last_run += 1
+            self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
+            self._new[agent].add(run)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
-            self._make_due(kept, now_s)
+            kept.awaits = len(awaited)
+            for before in awaited:
+                before.followers.append(kept)
+            if not awaited:
+                self._start(kept, now_s)
         return True
+
+    def _admit(self, agent: str, start: Start) -> list[StoredRun]:
+        """Return the runs that a new one has to await; raise if one does not exist, or the queue is full."""
+        size = len(self._new[agent])
+        if start.queue_limit is not None and size >= start.queue_limit:
+            raise QueueFull(agent, size, start.queue_limit)
+        before = [self._get(name) for name in dict.fromkeys(start.after)]
+        return [kept for kept in before if not kept.is_ended]
+
+    def _start(self, kept: StoredRun, now_s: float) -> None:
+        """Make due a run that was never claimed."""
+        if kept.due_s:
+            self._queue.make_due_at(kept, kept.due_s)
+            self._notify()
+        else:
+            self._make_due(kept, now_s)
+
+    def _end(self, kept: StoredRun, now_s: float) -> None:
+        """Make due the runs that awaited the end of this one alone."""
+        for after in kept.followers:
+            if not after.fence and self._runs.get(after.name) is after:
+                after.awaits -= 1
+                if not after.awaits:
+                    self._start(after, now_s)
+        kept.followers = []
 
     def claim(
         self,
@@ -114,6 +156,13 @@ class MemoryStore:
                 raise checks.lost_lease(lease)
             kept.until_s = self._clock() + for_s
             return len(kept.posts)
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        return [checks.result_or_loss(self.renew, lease, for_s=for_s) for lease in leases]
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        with self._lock:
+            return {run for run in names if (kept := self._runs.get(run)) is not None and kept.posts}
 
     def append(
         self,
@@ -202,29 +251,30 @@ class MemoryStore:
             else:
                 self._notify()
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        if agent is not None:
-            check_agent(agent)
+    def get(self, run: str) -> Run:
+        check_run(run)
+        with self._lock:
+            return row_of(self._get(run), self._clock())
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
         with self._lock:
             found = [
-                kept
-                for kept in reversed(self._runs.values())
-                if (agent is None or kept.agent == agent)
-                and (ended is None or kept.is_ended == ended)
-                and (not asked or open_questions(kept))
-                and (due_before is None or ((due_s := effective_due_s(kept)) is not None and due_s < due_before))
+                (place, kept)
+                for kept in self._runs.values()
+                if asked.takes(place := (kept.updated_s, kept.number), effective_due_s(kept), kept.name, kept.title)
+                and asked.takes_group(group_of(kept))
             ]
-            found.sort(key=lambda kept: kept.updated_s, reverse=True)
+            rows, following = paged(iter(heapq.nlargest(asked.limit + 1, found)), asked)
             now_s = self._clock()
-            return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
+            return page_of([row_of(kept, now_s) for _, kept in rows], following)
+
+    def stats(self) -> builtins.list[RunCount]:
+        with self._lock:
+            times: dict[Group, builtins.list[float]] = {}
+            for kept in self._runs.values():
+                times.setdefault(group_of(kept), []).append(kept.updated_s)
+        return [group.counted(len(times[group]), min(times[group])) for group in sorted(times)]
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -237,7 +287,9 @@ class MemoryStore:
             kept = self._get(run)
             self._check_free(kept, self._clock())
             del self._runs[run]
+            self._new[kept.agent].discard(run)
             kept.ticket = 0
+            self._end(kept, self._clock())
 
     def wait(self, timeout_s: float) -> None:
         with self._lock:
@@ -259,6 +311,9 @@ class MemoryStore:
         """Do nothing; runs in memory need no closing."""
 
     def _take(self, kept: StoredRun, holder: str, for_s: float, now_s: float) -> Lease:
+        if not kept.fence:
+            self._new[kept.agent].discard(kept.name)
+            kept.awaits = 0
         kept.fence += 1
         kept.tries += 1
         kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
@@ -294,13 +349,15 @@ class MemoryStore:
 
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
-        kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
+        kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
+        kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = merge_questions(kept.asked, rest.questions, unread)
         kept.ticket = 0
         if rest.is_ended:
+            self._end(kept, kept.updated_s)
             return
         if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)

@@ -16,8 +16,15 @@ conninfo = deferred("psycopg.conninfo")
 SCHEMES = ("postgresql", "postgres")
 SCHEMA = "fsm_agent"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows: a channel is named after it
-# A server that is gone without a word is noticed after some 20 s; libpq's own default is two hours.
-_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "2", "connect_timeout": "10"}
+# A server that is gone without a word is noticed after some 20 s, whether an answer is waited for (`tcp_user_timeout`)
+# or not; libpq's own defaults are a quarter of an hour and two hours.
+_KEEPALIVES = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "20000",
+    "connect_timeout": "10",
+}
 
 
 class Address(NamedTuple):

@@ -8,18 +8,20 @@ A store may be used by many threads, and on both sides of a fork.
 from __future__ import annotations
 
 import builtins
+import logging
+import math
 import os
+import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -28,15 +30,18 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import RunBusy, StoreError
+from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreError
 from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import address_of
-from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
-from fsm_agent.store.postgres.schema import prepare
+from fsm_agent.store.postgres.postgres_runs import Append, RunTables
+from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import psycopg
     import psycopg_pool
     import tenacity
@@ -46,8 +51,21 @@ else:
 CONNECTIONS = 10  # at most, beside that of the session
 PATIENCE_S = 30.0  # how long a server that is away is waited for
 GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
+_CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
+_LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
+_IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
+_BEGIN = f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"  # not of the session: a pooler shares those
+_READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
-_MAY_PASS = ("08", "40", "53", "57P")  # SQLSTATEs: connection, rolled back, resources, shutdown
+_MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
+_UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit surely did not happen
+# Why there is no connection has no SQLSTATE, only the words of libpq or of the server.
+_LASTS = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"
+    r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)",
+    re.IGNORECASE,
+)
+_log = logging.getLogger("fsm_agent")
 
 Work = Callable[["psycopg.Connection[Any]"], Any]
 
@@ -58,7 +76,8 @@ class PostgresStore:
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
 
-    The server's clock times leases.  A run whose holder's session has ended is due at once.
+    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run
+    whose holder's session has ended is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
@@ -67,6 +86,8 @@ class PostgresStore:
         patience_s: How many seconds a server that is away is waited for.
         on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
             makes a run due; an engine puts its job into the same commit.
+        read_only: The schema is neither created nor written, so it has to be there, in the version of this release; to
+            write raises `ReadOnly`.
 
     Raises:
         UsageError: The URL cannot be read.
@@ -84,6 +105,7 @@ class PostgresStore:
         connections: int = CONNECTIONS,
         patience_s: float = PATIENCE_S,
         on_due: Callable[[psycopg.Connection[Any], str, float], None] | None = None,
+        read_only: bool = False,
     ) -> None:
         try:
             import psycopg  # noqa: F401
@@ -97,11 +119,16 @@ class PostgresStore:
         self._size = connections
         self._patience_s = patience_s
         self._on_due = on_due
+        self._is_read_only = read_only
         self._tables = RunTables(self._address.schema)
         self._channel = f"fsm_agent_{self._address.schema}"
         self._open()
         try:
-            self._do(lambda c: prepare(c, self._address.schema, self._address.name))
+            if read_only:
+                self._read(lambda c: check_schema(c, self._address.schema, self._address.name))
+            else:
+                self._do(lambda c: prepare(c, self._address.schema, self._address.name))
+                self._check_clock()
         except BaseException:
             self.close()
             raise
@@ -117,8 +144,8 @@ class PostgresStore:
             self._address.conninfo,
             min_size=0,
             max_size=self._size,
-            timeout=self._patience_s,
-            reconnect_timeout=self._patience_s,
+            timeout=_LOOK_S,
+            reconnect_timeout=0.0,  # its pauses double, and would outlast a restart of the server
             open=True,
             name=self._channel,
             kwargs={"autocommit": True, "prepare_threshold": None},  # a pooler of transactions knows no statements
@@ -127,24 +154,42 @@ class PostgresStore:
         self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
         self._looked = threading.local()  # `vain`: the changes heard before the thread's last claim found nothing
 
+    def _check_clock(self) -> None:
+        """Warn if the clocks of this host and of the server differ; leases are timed by the server's, waits by ours."""
+        began_s = time.time()
+        ahead_s = began_s - self._do(self._now)
+        if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
+            _log.warning(
+                "the clock of this host is %.0f s %s that of the store %s: waits and deadlines that are set here are"
+                " as wrong for other hosts",
+                abs(ahead_s),
+                "ahead of" if ahead_s > 0.0 else "behind",
+                self._address.name,
+            )
+
     def create(
         self,
         run: str,
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
+        start: Start | None = None,
     ) -> Lease | bool:
-        check_create(run, header, agent, follows, holder, for_s)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
+        self._check_writable()
         instance = 0 if holder is None else self._session.instance()
 
         def work(c: psycopg.Connection[Any]) -> Lease | bool:
             now_s = self._now(c)
-            if not self._tables.create(c, run, header, agent, follows, now_s):
+            due_s = self._tables.create(c, run, header, agent, title, follows, starts, now_s)
+            if due_s is None:
                 return False
-            self._tell(c, run, now_s, now_s)
+            if due_s < math.inf:
+                self._tell(c, run, due_s, now_s)
             if holder is None:
                 return True
             key = self._tables.lock_free(c, run, now_s)
@@ -163,6 +208,7 @@ class PostgresStore:
         now_s: float | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
+        self._check_writable()
         changes = self._session.count()
         instance = self._session.instance()
 
@@ -183,6 +229,17 @@ class PostgresStore:
         check_for_s(for_s)
         unread: int = self._do(lambda c: self._tables.renew(c, lease, self._now(c) + for_s), may_repeat=True)
         return unread
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        check_for_s(for_s)
+        renewed: Sequence[int | LeaseLost] = self._do(
+            lambda c: self._tables.renew_all(c, leases, self._now(c) + for_s), may_repeat=True
+        )
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        found: Collection[str] = self._read(lambda c: self._tables.unread(c, names))
+        return found
 
     def append(
         self,
@@ -224,6 +281,8 @@ class PostgresStore:
         def work(c: psycopg.Connection[Any]) -> int:
             now_s = self._now(c)
             unread = self._tables.append(c, new, now_s)
+            if rest is not None and rest.is_ended:
+                self._end(c, lease.run, now_s)
             if rest is not None and not rest.is_ended and (unread or rest.due_s is not None):
                 self._tell(c, lease.run, rest.due_s or now_s, now_s)
             return unread
@@ -245,29 +304,19 @@ class PostgresStore:
 
         self._do(work)
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        conditions: dict[str, Sequence[object]] = {}
-        if agent is not None:
-            check_agent(agent)
-            conditions["agent = %s"] = [encode(agent)]
-        if ended is not None:
-            conditions["is_ended" if ended else "NOT is_ended"] = []
-        if asked:
-            conditions[f"key IN (SELECT run FROM {self._address.schema}.question WHERE answered IS NULL)"] = []
-        if due_before is not None:
-            conditions["due < %s"] = [due_before]
-        found: builtins.list[Run] = self._read(
-            lambda c: self._tables.select(c, conditions, max(0, limit), self._now(c))
-        )
-        return found
+    def get(self, run: str) -> Run:
+        check_run(run)
+        row: Run = self._read(lambda c: self._tables.get(c, run, self._now(c)))
+        return row
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
+        page: Page = self._read(lambda c: self._tables.select(c, asked, self._now(c)))
+        return page
+
+    def stats(self) -> builtins.list[RunCount]:
+        counts: builtins.list[RunCount] = self._read(self._tables.stats)
+        return counts
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -280,6 +329,7 @@ class PostgresStore:
         def work(c: psycopg.Connection[Any]) -> None:
             now_s = self._now(c)
             self._lock_free(c, run, now_s)
+            self._end(c, run, now_s)
             self._tables.delete(c, run, now_s)
 
         self._do(work)
@@ -290,17 +340,18 @@ class PostgresStore:
         if changes is None:
             changes = self._session.count()
         ends_s = time.monotonic() + timeout_s
-        next_s = self._do(self._next_due_s)
+        due_in_s = self._read if self._is_read_only else self._do
+        next_s = due_in_s(self._next_due_s)
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
             if self._session.wait(changes, min(left_s, max(next_s, 0.0) if is_near else POLL_S)) or is_near:
                 return
-            next_s = self._do(self._next_due_s)
+            next_s = due_in_s(self._next_due_s)
 
     def _next_due_s(self, c: psycopg.Connection[Any]) -> float | None:
         """Return in how many seconds the next run is due by itself, 0 if a session has died; None: none is."""
         now_s = self._now(c)
-        if self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
+        if not self._is_read_only and self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
             return 0.0
         next_s = self._tables.next_due_s(c, now_s)
         return None if next_s is None else next_s - now_s
@@ -314,55 +365,71 @@ class PostgresStore:
 
     # Transactions
 
-    def _do(self, work: Work, *, may_repeat: bool = False) -> Any:
+    def _do(self, work: Work, *, may_repeat: bool = False, begin: str = "BEGIN") -> Any:
         """Do the work in a transaction, and return its result when it is on disk.
 
         Args:
             work: What reads and writes; done again if the transaction failed in passing.
             may_repeat: The work may also be done again when it is not known whether it was committed.
+            begin: The statement that begins the transaction.
 
         Raises:
             StoreError: The work was refused, or the server failed.
         """
+        if begin != _READS:
+            self._check_writable()
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Passing)),
             stop=tenacity.stop_after_delay(self._patience_s),
-            wait=tenacity.wait_exponential_jitter(initial=0.02, max=1.0, jitter=0.05),
+            wait=tenacity.wait_exponential_jitter(initial=0.02, max=_LOOK_S, jitter=0.05),
             reraise=True,
         )
         try:
-            return attempts(self._try, work, may_repeat)
+            return attempts(self._try, work, may_repeat, begin)
         except _Passing as error:
             raise StoreError(f"the store {self._address.name} failed: {error}") from error.__cause__
 
     def _read(self, work: Work) -> Any:
         """Do work that only reads, all of it as of one moment."""
+        return self._do(work, may_repeat=True, begin=_READS)
 
-        def reading(c: psycopg.Connection[Any]) -> Any:
-            c.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            return work(c)
-
-        return self._do(reading, may_repeat=True)
-
-    def _try(self, work: Work, may_repeat: bool) -> Any:
+    def _try(self, work: Work, may_repeat: bool, begin: str) -> Any:
         is_asked = False  # for the commit
         try:
             if self._is_closed:
                 raise self._closed_error()
-            with self._pool.connection() as connection:
-                with connection.transaction():
-                    result = work(connection)
-                    is_asked = True
-                return result
-        except psycopg.Error as error:
-            state = error.sqlstate or ""
-            is_passing = isinstance(error, psycopg.OperationalError) and (not state or state.startswith(_MAY_PASS))
-            if is_passing and (may_repeat or not is_asked):
-                raise _Passing(_first_line(error)) from error
-            doubt = ", and whether it was written is not known" if is_passing else ""
-            raise StoreError(f"the store {self._address.name} failed{doubt}: {_first_line(error)}") from error
+            with self._pool.connection() as connection:  # at its end, it commits or rolls back
+                connection.execute(begin + _BEGIN)
+                result = work(connection)
+                is_asked = True
+            return result
         except psycopg_pool.PoolClosed:
             raise self._closed_error() from None
+        except psycopg_pool.PoolTimeout:
+            reason = self._why_not_connected()
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            is_passing = state.startswith(_MAY_PASS) if state else isinstance(error, psycopg.OperationalError)
+            if is_passing and not state.startswith(("40", "53")):
+                self._pool.check()  # other connections were lost with this one
+            is_in_doubt = is_passing and is_asked and not state.startswith(_UNDONE)
+            if is_passing and (may_repeat or not is_in_doubt):
+                raise _Passing(_first_line(error)) from error
+            doubt = ", and whether it was written is not known" if is_in_doubt else ""
+            raise StoreError(f"the store {self._address.name} failed{doubt}: {_first_line(error)}") from error
+        if _LASTS.search(reason):
+            raise StoreError(f"the store {self._address.name} cannot be reached: {reason}")
+        raise _Passing(reason)
+
+    def _why_not_connected(self) -> str:
+        """Return why the pool gives no connection; it does not say, and its own errors are only logged."""
+        if self._pool.get_stats()["pool_size"] >= self._size:
+            return f"all {self._size} connections are in use"
+        try:
+            psycopg.connect(self._address.conninfo).close()
+        except psycopg.Error as error:
+            return _first_line(error)  # without its traceback, in which the password is a variable
+        return "the server was slow to connect"
 
     def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
         """Do submitted work in one transaction; see `GroupCommit`."""
@@ -398,6 +465,11 @@ class PostgresStore:
         if due_s <= now_s:
             c.execute(f"NOTIFY {self._channel}")
 
+    def _end(self, c: psycopg.Connection[Any], run: str, now_s: float) -> None:
+        """Make due the runs that await the end of this one."""
+        for name, due_s in self._tables.end(c, run, now_s):
+            self._tell(c, name, due_s, now_s)
+
     def _lock_free(self, c: psycopg.Connection[Any], run: str, now_s: float) -> int:
         """Lock a run without a holder, or whose holder's session is over; return its key."""
         try:
@@ -406,6 +478,10 @@ class PostgresStore:
             if not self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
                 raise
             return self._tables.lock_free(c, run, now_s)
+
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise ReadOnly(self._address.name)
 
     def _closed_error(self) -> StoreError:
         return StoreError(f"the store {self._address.name} is closed")

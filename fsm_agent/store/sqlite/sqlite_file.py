@@ -33,12 +33,16 @@ _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
 # Columns of a run: `due` is as in `Run.due_s`; `queued` is the time since when the run is due, or from which it will
 # be.  `until` is the end of the lease, also after it has passed; null: the lease was given back.  `heeds` is as in
-# `Rest`.  `unread` counts the posts, so that a rest and a post at the same time change the same row.  `given_back` is
-# the `n` of the append that gave the lease back.  The header is entry 0.
+# `Rest`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so that a rest and a post at
+# the same time change the same row.  `given_back` is the `n` of the append that gave the lease back.  The header is
+# entry 0.
 #
 # The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones.  So an append
 # writes one page, that where the lines of its run end, and no page of an index.  It does not write the row of the run
 # either: `updated` is the time of the last rest, and while the run has a holder, the time of its last line is newer.
+#
+# A `predecessor` is a run that has not ended and before which another one is not due; `due` is the time from which that
+# one may be due.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE run (
@@ -102,6 +106,31 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE run ADD COLUMN heeds TEXT",
         "CREATE INDEX run_open ON run (agent) WHERE is_ended = 0",
     ),
+    (  # all runs were claimed in the order in which they became due, and all were due when they were created
+        "ALTER TABLE run ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX run_free",
+        "CREATE INDEX run_free ON run (agent, priority, due, queued) WHERE until IS NULL AND due IS NOT NULL",
+        "DROP INDEX run_held",
+        "CREATE INDEX run_held ON run (instance, priority, until, due) WHERE until IS NOT NULL",
+        "CREATE INDEX run_new ON run (agent) WHERE fence = 0",
+        """CREATE TABLE predecessor (
+            before INTEGER NOT NULL, run INTEGER NOT NULL, due REAL NOT NULL, PRIMARY KEY (before, run)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX predecessor_of_run ON predecessor (run)",
+    ),
+    (  # runs in one state were looked for among all of their agent
+        "ALTER TABLE run ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN is_failed INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE run ADD COLUMN asks TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE question ADD COLUMN schema TEXT NOT NULL DEFAULT ''",
+        "UPDATE run SET is_failed = is_ended AND state = 'Failed'",
+        """UPDATE run SET asks = coalesce((SELECT group_concat(kind, char(10)) FROM (
+            SELECT DISTINCT kind FROM question WHERE run = run.key AND answered IS NULL ORDER BY kind
+        )), '') WHERE key IN (SELECT run FROM question WHERE answered IS NULL)""",
+        "DROP INDEX run_updated",
+        "DROP INDEX run_open",
+        "CREATE INDEX run_group ON run (agent, is_failed, is_ended, asks, state, updated)",
+    ),
 )
 
 
@@ -129,14 +158,38 @@ def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> Non
         connection.close()
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def check_file(path: Path) -> None:
+    """Check that a file is a store of the newest version, without creating or changing it.
+
+    Raises:
+        StoreError: The file does not exist, is not a store, is of another version, or cannot be opened.
+    """
+    if not path.is_file():
+        raise StoreError(f"there is no store at {str(path)!r}")
+    connection = connect(path, read_only=True)
+    try:
+        with name_file_in_errors(path):
+            version = _version(connection, path, newest := len(MIGRATIONS))
+    finally:
+        connection.close()
+    if version < newest:
+        raise StoreError(
+            f"the store {str(path)!r} has version {version}, and can be read from version {newest} on: to open it once"
+            " for writing brings it there"
+        )
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Return a new connection, for one thread at a time, with explicit transactions.
 
     Raises:
         StoreError: The file cannot be opened.
     """
     with name_file_in_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        where = f"{path.as_uri()}?mode=ro" if read_only else path
+        connection = sqlite3.connect(
+            where, uri=read_only, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk

@@ -1,0 +1,63 @@
+"""Agents whose model takes as long as the environment says: for many runs at a time, in OS processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+from fsm_agent import Agent, function
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages.reply import Reply
+from fsm_agent.testing import Script, call
+
+
+@function
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"nothing in {where}"
+
+
+class SlowModel:
+    """A model that takes a while, and calls a function as often as the environment says before it answers."""
+
+    name = "slow:model"
+
+    def __init__(self) -> None:
+        self.model_s = float(os.environ.get("SLOW_MODEL_S", "0.05"))
+        self.rounds = int(os.environ.get("SLOW_MODEL_ROUNDS", "1"))
+
+    def reply_to(self, request: Request) -> Reply:
+        done = sum(message.role == "assistant" for message in request.messages)
+        return Script(f"Done after {done} rounds." if done >= self.rounds else call("look", where="A")).complete(
+            request
+        )
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        time.sleep(self.model_s)
+        return self.reply_to(request)
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
+        yield self.complete(request)
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        await asyncio.sleep(self.model_s)
+        return self.reply_to(request)
+
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+        yield await self.acomplete(request)
+
+    def close(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+def slow(**options: Any) -> Agent:
+    return Agent(SlowModel(), functions=[look], name="slow", **options)
+
+
+AGENT = slow()
