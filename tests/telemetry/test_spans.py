@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import aclosing, closing
@@ -14,6 +16,7 @@ import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.trace import SpanKind, StatusCode
 from support.kept_runs import LastingStore
+from support.paths import ROOT
 from support.traces import Traces
 
 from fsm_agent import (
@@ -650,6 +653,11 @@ def test_a_stream_that_is_closed_at_any_event(taken: int, traces: Traces) -> Non
         assert here() == ""
 
     asyncio.run(main())
+    roots = [span for span in traces.spans if span.name == "invoke_agent agent"]
+    assert [dict(span.attributes).get("error.type") for span in roots] == [
+        None,
+        None,
+    ]  # who stops to listen is no error
 
 
 def test_a_task_that_is_cancelled(traces: Traces) -> None:
@@ -687,6 +695,22 @@ def test_an_interrupt(traces: Traces) -> None:
 
 
 # Beginning and ending
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_only_instrument_loads_the_interface() -> None:
+    code = "import sys, fsm_agent.telemetry; from fsm_agent import Agent, MemoryStore; "
+    code += "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).call('?');"
+    assert in_a_fresh_process(f"{code} print('opentelemetry' in sys.modules)") == "False\n"
+
+
+def test_without_the_extra_it_says_which() -> None:
+    code = "import sys; sys.modules['opentelemetry'] = None\n"
+    code += "try:\n    from fsm_agent.telemetry import instrument\nexcept ImportError as error:\n    print(error)"
+    assert in_a_fresh_process(code) == "instrument needs opentelemetry: pip install 'fsm-agent[otel]'\n"
 
 
 def test_it_records_once_and_can_be_stopped() -> None:
