@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -53,6 +54,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import call as asking
+from fsm_agent.flows.orchestrator import Blueprint, Orchestrator
 from fsm_agent.lifecycle.reports import trace_names as names
 from fsm_agent.lifecycle.seeding import header_of_call
 from fsm_agent.telemetry import instrument
@@ -524,6 +526,18 @@ def test_flows_inside_and_items(traces: Traces) -> None:
         "invoke_workflow outer",
         ["step below", within, "step many", ["invoke_agent scout", ["chat script"]] * 2],
     ]
+
+
+@each_way
+def test_an_orchestrator(way: Callable[..., Any], traces: Traces) -> None:
+    worker = Agent(Script("It is late."), name="worker", system="Finds out")
+    step = {"step_id": "facts", "description": "find the facts", "intent_template": "Find out: {{ task }}"}
+    planner = Agent(Script(json.dumps({"goal": "facts", "steps": [step]})), name="planner")
+    result = way(Orchestrator([worker], Blueprint("Facts."), planner=planner), "the delay")
+    assert result.state == "completed"
+    done = ["step preparing", ["run preparing"], "step working", ["invoke_agent worker", ["chat script"]]]
+    root, inside = traces.tree()
+    assert (root, inside[-2:]) == ("invoke_workflow orchestrator", ["step executing", ["invoke_workflow step", done]])
 
 
 def test_a_flow_that_fails(traces: Traces) -> None:
