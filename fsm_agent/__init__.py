@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.exports import exports
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from fsm_agent.agents import Agent as Agent

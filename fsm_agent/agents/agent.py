@@ -161,6 +161,13 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
             options.  Another OS process can continue what this one began; see `resume`.
         world: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
+
+    Examples:
+        >>> agent = Agent(Script("Paris."), system="You know capitals.")
+        >>> agent.call("What is the capital of France?").output
+        'Paris.'
+        >>> Agent(Script('{"x": 3}'), output=dict[str, int]).call("Three, please.").output
+        {'x': 3}
     """
 
     model: str | Client

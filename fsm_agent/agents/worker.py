@@ -74,6 +74,19 @@ class Worker:
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
             `arun` say.  It holds for this worker: two workers drive twice as many.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> clerk = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     clerk.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     clerk.runs.answer("tidy", {"ask:1.0": Approved()})
+        >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
+        1
     """
 
     def __init__(
@@ -121,6 +134,11 @@ class Worker:
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The names by which runs are claimed."""
+        return [*self._agents]
 
     @property
     def is_stopping(self) -> bool:
@@ -249,6 +267,13 @@ class Worker:
         if self._failure is not None:
             raise self._failure
         return result
+
+    def release_stuck(self) -> bool:
+        """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
+        lease = self._claim_stuck(self._agents)
+        if lease is not None:
+            self.runs.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
+        return lease is not None
 
     def _drive_taken(self, claimed: Claimed | None) -> bool:
         if claimed is not None:

@@ -42,6 +42,11 @@ class RateLimit:
 
     Raises:
         ConfigError: A limit is not a positive integer, or no limit is set.
+
+    Examples:
+        >>> limit = RateLimit(requests_per_minute=60, max_concurrent=4)
+        >>> Agent(RateLimitedClient(Script("Hi."), limit)).call("Hello").output
+        'Hi.'
     """
 
     def __init__(

@@ -91,6 +91,10 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> D
     Args:
         rows: The table.
         title: The title above the diagram.
+
+    Examples:
+        >>> [node.id for node in lifecycle().nodes][:3]
+        [<State.SEEDED: 'Seeded'>, <State.CALLING: 'Calling'>, <State.PARSE_EXCEPTION: 'ParseException'>]
     """
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in _arrows(rows):
@@ -114,6 +118,11 @@ def trace_diagram(
 
     Raises:
         UsageError: The trace is not that of an agent call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> trace_diagram(result.trace).title
+        'A run of an agent call'
     """
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
     check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace,")
@@ -205,6 +214,9 @@ def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
     Raises:
         ConfigError: `dot` is not installed; the other two files have been written.
         UsageError: There is no such directory.
+
+    Examples:
+        >>> write_lifecycle("pictures")                             # doctest: +SKIP
     """
     return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
 

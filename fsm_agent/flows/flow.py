@@ -102,6 +102,14 @@ class Flow(FlowVerbs[D], Generic[D]):
 
     Raises:
         FlowError: The table is wrong; the message names the row or the state.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return f"Hello, {name}."
+        >>> hello = Flow("hello", str, start=greet, rows=[greet.done(end("said"), do=lambda name, text: text)])
+        >>> hello.call("Ada").output
+        'Hello, Ada.'
     """
 
     name: str

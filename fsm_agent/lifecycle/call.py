@@ -108,6 +108,16 @@ class AgentCall(Driven, Generic[Out]):
         client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
             by the model's name, or uses its own.
         system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
+
+    Examples:
+        >>> from fsm_agent.lifecycle import Begun, Replied
+        >>> asked = AgentCall.seed(Dialog([Message.of("user", "hi")]), Prompt("{{ task }}"))
+        >>> [effect.key for effect in asked.effects]
+        ['begin']
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance(asked.effects[0].key, Replied(reply=Reply.of("hello")))
+        >>> asked.state, asked.outcome.output
+        (<State.COMPLETED: 'Completed'>, 'hello')
     """
 
     __slots__ = (

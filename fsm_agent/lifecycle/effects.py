@@ -50,7 +50,13 @@ _MOST_READ = 1000  # characters of its arguments that are read, so that a secret
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """The content of one request to a model."""
+    """The content of one request to a model.
+
+    Examples:
+        >>> request = Request(messages=[Message.of("user", "Hello")], settings=Settings(temperature=0))
+        >>> request.messages[0].text, request.tool_choice
+        ('Hello', 'auto')
+    """
 
     messages: Sequence[Message]
     functions: tuple[Function, ...] = ()
@@ -62,7 +68,12 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Begin(EffectValue, frozen=True):
-    """The start of the call: the time and an id."""
+    """The start of the call: the time and an id.
+
+    Examples:
+        >>> Agent(Script()).seed("Hello").effects[0].key
+        'begin'
+    """
 
     prefix, outcomes = "begin", (Begun,)
 
@@ -70,7 +81,15 @@ class Begin(EffectValue, frozen=True):
 
 
 class CallModel(EffectValue, frozen=True):
-    """A model's reply."""
+    """A model's reply.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> effect = asked.effects[0]
+        >>> effect.key, effect.request.messages[-1].text
+        ('model:0', 'Hello')
+    """
 
     prefix, outcomes = "model", (Replied, ModelFailed)
 
@@ -97,7 +116,12 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
 
 
 class Sleep(EffectValue, frozen=True):
-    """A wait until a Unix time."""
+    """A wait until a Unix time.
+
+    Examples:
+        >>> Sleep("sleep:1", until_s=1_800_000_000.0).until_s
+        1800000000.0
+    """
 
     prefix, outcomes = "sleep", (Slept,)
 
@@ -110,7 +134,20 @@ class Sleep(EffectValue, frozen=True):
 
 
 class AskApproval(EffectValue, frozen=True):
-    """The decision whether a function may be called."""
+    """The decision whether a function may be called.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> asked = Agent(Script(call("erase")), functions=[erase]).seed("Tidy up.")
+        >>> try:
+        ...     Agent(Script(call("erase")), functions=[erase]).run(asked)
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('ask:1.0', 'erase')]
+    """
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
@@ -125,7 +162,12 @@ class AskApproval(EffectValue, frozen=True):
 
 
 class StartFunction(EffectValue, frozen=True):
-    """The record that a function that must not run twice is about to start."""
+    """The record that a function that must not run twice is about to start.
+
+    Examples:
+        >>> StartFunction("start:1.0", call("pay", order=17)).call.name
+        'pay'
+    """
 
     prefix, outcomes = "start", (Started,)
 
@@ -134,7 +176,16 @@ class StartFunction(EffectValue, frozen=True):
 
 
 class RunFunction(EffectValue, frozen=True):
-    """A function's result."""
+    """A function's result.
+
+    Examples:
+        >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
+        >>> try:
+        ...     Agent(Script(call("weather")), functions=[weather]).call("?")
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('run:1.0', 'weather')]
+    """
 
     prefix, outcomes = "run", (Returned, FunctionFailed, Interrupted)
 
@@ -149,7 +200,16 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class FindOut(EffectValue, frozen=True):
-    """The fate of a function that must not run twice, and whose driver is gone."""
+    """The fate of a function that must not run twice, and whose driver is gone.
+
+    Examples:
+        >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
+        ... def pay() -> str:
+        ...     "Pay."
+        ...     return "paid"
+        >>> pay.name
+        'pay'
+    """
 
     prefix, outcomes = "doubt", (Returned, FunctionFailed, RunAgain)
 
@@ -164,7 +224,12 @@ class FindOut(EffectValue, frozen=True):
 
 
 class CheckOutput(EffectValue, frozen=True):
-    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`."""
+    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`.
+
+    Examples:
+        >>> CheckOutput("check:0").key                       # its outcome is Checked, CheckRefused or CheckFailed
+        'check:0'
+    """
 
     prefix, outcomes = "check", (Checked, CheckRefused, CheckFailed)
 

@@ -38,10 +38,10 @@ VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
-TRACEPARENT_CHARS = 55
-_TRACEPARENT = ',"traceparent":'
 _RETRIED = b'{"kind":"retried"'
 TASK_CHARS = 2000  # of what a process inside has begun with
+TRACEPARENT_CHARS = 55
+_TRACEPARENT = ',"traceparent":'
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 

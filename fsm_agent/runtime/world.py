@@ -108,6 +108,12 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             calls with a budget in dollars have, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
         name: The name of the agent or flow, for whoever measures what it does.
+
+    Examples:
+        >>> world = World(client=Script("Hi."))
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> run(asked, world).state
+        <State.COMPLETED: 'Completed'>
     """
 
     client: Client

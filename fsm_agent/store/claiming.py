@@ -181,7 +181,7 @@ class Claiming:
         lease = self.claim(journal.run)
         loaded = self.store.load(journal.run, after=max(0, lease.n - 1))
         if lease.n != chain.n or not all(map(chain.ends_with, loaded.lines)):
-            self._give_back(lease, loaded)
+            self.give_back(lease, loaded)
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
@@ -239,7 +239,7 @@ class Claiming:
                 raise ReplayError(problem)
         except BaseException as error:
             if on_change == "stop" and is_of_code(error):
-                self._give_back(lease, loaded)
+                self.give_back(lease, loaded)
             else:
                 self._fail(lease, loaded, error, answers, definition)
             raise
@@ -254,10 +254,11 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        if not is_of_code(error) and lease.tries <= MAX_TRIES:
+        is_cancelled = any(map(_read_cancellation, answers))
+        if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
-            self._give_back(lease, loaded)
+            self.give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
@@ -275,7 +276,7 @@ class Claiming:
             f" {process.definition!r}; RunAgain() goes on with the code as it is now"
         )
 
-    def _give_back(self, lease: Lease, loaded: Loaded) -> None:
+    def give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run unchanged, due at once."""
         run = loaded.run
         self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
@@ -543,7 +544,8 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_process_name.cache_clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:

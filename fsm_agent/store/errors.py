@@ -25,15 +25,41 @@ else:
 
 
 class StoreError(FsmAgentError):
-    """A store cannot perform an operation; nothing was changed."""
+    """A store cannot perform an operation; nothing was changed.
+
+    Examples:
+        >>> try:
+        ...     SqliteStore("no/such/folder/runs.db")
+        ... except StoreError:
+        ...     print("it cannot be opened")
+        it cannot be opened
+    """
 
 
 class RunUnknown(StoreError):
-    """The run does not exist."""
+    """The run does not exist.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script(), name="host", store=MemoryStore()).resume("r9")
+        ... except RunUnknown as error:
+        ...     print(error)
+        there is no run 'r9'
+    """
 
 
 class RunExists(StoreError):
-    """Another run has this name already."""
+    """Another run has this name already.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> _ = agent.call("Hello", run_id="r1")
+        >>> try:
+        ...     agent.call("Something else", run_id="r1")
+        ... except RunExists:
+        ...     print("the name is taken")
+        the name is taken
+    """
 
 
 class RunBusy(StoreError):
@@ -44,6 +70,10 @@ class RunBusy(StoreError):
         holder: The name of its holder.
         since_s: Unix time of the holder's claim.
         until_s: Unix time at which the lease ends, unless it is renewed.
+
+    Examples:
+        >>> RunBusy("refund-17", "host:42", since_s=0.0, until_s=15.0).holder
+        'host:42'
     """
 
     def __init__(self, run: str, holder: str, since_s: float, until_s: float) -> None:
@@ -56,11 +86,26 @@ class RunBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry."""
+    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry.
+
+    Examples:
+        >>> issubclass(LeaseLost, StoreError)
+        True
+    """
 
 
 class NotAsked(StoreError):
-    """The run has no such open question."""
+    """The run has no such open question.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> _ = agent.call("Hello", run_id="r1")
+        >>> try:
+        ...     agent.runs.answer("r1", {"ask:1.0": Approved()})
+        ... except NotAsked as error:
+        ...     print("it asks nothing")
+        it asks nothing
+    """
 
 
 class AlreadyAnswered(StoreError):
@@ -71,6 +116,10 @@ class AlreadyAnswered(StoreError):
         key: The key of the question.
         by: Who answered it.
         at_s: Unix time of the answer.
+
+    Examples:
+        >>> AlreadyAnswered("refund-17", "ask:1.0", by="ann", at_s=1_800_000_000.0).by
+        'ann'
     """
 
     def __init__(self, run: str, key: str, by: str, at_s: float) -> None:
@@ -89,6 +138,10 @@ class Conflict(StoreError):
         conversation: The name of the conversation.
         run: The name of its newest run.
         what: Why no turn can begin yet, and the remedy; empty: the conversation has moved on.
+
+    Examples:
+        >>> Conflict("customer-17", "run-2").run
+        'run-2'
     """
 
     def __init__(self, conversation: str, run: str, what: str = "") -> None:
@@ -111,6 +164,10 @@ class QueueFull(StoreError):
         queue: The name of the agent, whose runs are the queue.
         size: How many of them were never claimed.
         limit: How many may wait.
+
+    Examples:
+        >>> QueueFull("shop", size=100, limit=100).queue
+        'shop'
     """
 
     def __init__(self, queue: str, size: int, limit: int) -> None:
@@ -129,6 +186,10 @@ class ReadOnly(StoreError):
 
     Args:
         store: Its path or address, without a password.
+
+    Examples:
+        >>> issubclass(ReadOnly, StoreError)
+        True
     """
 
     def __init__(self, store: str) -> None:

@@ -37,6 +37,11 @@ class Runs(Forking):
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
         read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
+        >>> agent.call("Hello", run_id="r1").output
+        'Hi.'
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:
@@ -149,7 +154,7 @@ class Runs(Forking):
         if row.due_s == 0.0 and row.holder is None:
             return False
         lease = self.claim(run)
-        self._give_back(lease, self.store.load(run, after=lease.n))
+        self.give_back(lease, self.store.load(run, after=lease.n))
         RENEWER.ring(run)
         return True
 

@@ -181,6 +181,11 @@ class Store(Protocol):
 
     Attributes:
         is_volatile: True if nothing outlives the OS process, and no method waits for a disk or a server.
+
+    Examples:
+        >>> store: Store = MemoryStore()
+        >>> store.list()
+        []
     """
 
     is_volatile: bool

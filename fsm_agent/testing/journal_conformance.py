@@ -34,7 +34,12 @@ NAMES = (
 
 
 class JournalConformance(StoreTests):
-    """Checks of what a store keeps."""
+    """Checks of what a store keeps.
+
+    Examples:
+        >>> issubclass(StoreConformance, JournalConformance)         # derive from StoreConformance for all of them
+        True
+    """
 
     def test_a_new_run_is_due_and_empty(self, storage: Storage) -> None:
         """All that can be known of it is there."""

@@ -26,7 +26,12 @@ from fsm_agent.testing.storages import (
 
 
 class LeaseConformance(StoreTests):
-    """Checks of leases, and of the store as a queue."""
+    """Checks of leases, and of the store as a queue.
+
+    Examples:
+        >>> issubclass(StoreConformance, LeaseConformance)           # derive from StoreConformance for all of them
+        True
+    """
 
     def test_a_claim_gives_a_lease(self, storage: Storage) -> None:
         """With what its holder has to know; by name, or of what is due."""

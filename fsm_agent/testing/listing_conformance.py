@@ -32,7 +32,12 @@ def walked(store: Store, limit: int, **which: Any) -> list[Run]:
 
 
 class ListingConformance(StoreTests):
-    """Checks of how runs are found."""
+    """Checks of how runs are found.
+
+    Examples:
+        >>> issubclass(StoreConformance, ListingConformance)         # derive from StoreConformance for all of them
+        True
+    """
 
     def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store | None:
         """Return a store that only reads what those of `opened` have in this folder; None: there is no such thing."""

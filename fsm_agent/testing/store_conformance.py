@@ -38,6 +38,13 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
             and no method is held up.
         short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
+
+    Examples:
+        >>> class TestMyStore(StoreConformance):
+        ...     def make(self):
+        ...         return MemoryStore()
+        >>> issubclass(TestMyStore, LeaseConformance)
+        True
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:

@@ -525,9 +525,12 @@ class TestFailing:
         assert "shop/count" in question.about
         assert "shop/count" in caplog.text
         assert Worker([agent], store).run(once=True) == 0
-        Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
+        Runs(store).answer("one", {"": Approved()})  # no answer to the question: it does not keep workers busy
         assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
+        Runs(store).cancel("one")  # which needs no code that could drive the run
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].is_ended
 
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         began_s = time.monotonic()

@@ -24,6 +24,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.engines import Engine, engine_of
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import traceback_text
 
@@ -55,6 +56,13 @@ def worker(
     once: Annotated[
         bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[dbos|temporal]",
+            help="What says which run is due, in place of the store, whose address ends with ?engine=… then.",
+        ),
+    ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     concurrency: Annotated[
         list[str] | None,
@@ -91,10 +99,13 @@ def worker(
             on_change=on_change.value,
             concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
+        driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)
         names = ", ".join([one_line(agent.name) for agent in found])
         with _stop_by_signals(crew), _probed(crew, health_host, health_port, screen):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
-            if tasks is None:
+            if driving is not None:
+                advanced = driving.run(threads=threads or 1)
+            elif tasks is None:
                 advanced = crew.run(threads=threads or 1, once=once)
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
@@ -125,6 +136,14 @@ def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterat
     with server:
         screen.tell(f"health: http://{host}:{server.port}/health")
         yield
+
+
+def _engine(name: str, crew: Worker, is_own_claim: bool) -> Engine:
+    if is_own_claim:
+        raise UsageError(
+            "an engine says which run is due, so --once and --tasks, which ask the store, do not go with it"
+        )
+    return engine_of(name, crew)
 
 
 @contextmanager

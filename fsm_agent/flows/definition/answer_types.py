@@ -61,6 +61,18 @@ class Failure(Generic[S]):
 
     ``data`` is what the flow inside of the state had come to; None: none is inside.  In the data of a flow it keeps its
     type if it is annotated, as ``Failure[Order | None]``.
+
+    Examples:
+        >>> @execute
+        ... def look(n: int) -> int:
+        ...     raise ConnectionError("no line")
+        >>> def note(n: int, why: Failure) -> int:
+        ...     print(why.reason, why.detail)
+        ...     return -1
+        >>> rows = [look.done(end("found")), look.failed(end("lost"), do=note)]
+        >>> Flow("looking", int, start=look, rows=rows).call(1).output
+        raised ConnectionError: no line
+        -1
     """
 
     reason: str  # of a call its `Reason`; of a flow its end; "raised"; "too few" items; "expired" or "cancelled"

@@ -77,6 +77,12 @@ class Orchestrator(FlowVerbs[Job]):
 
     Raises:
         FlowError: There are no agents, two have the same name, the strategy names an unknown one, or a prompt is wrong.
+
+    Examples:
+        >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
+        >>> team = Orchestrator([Agent(Script("3 facts"), name="research")], strategy=plan)
+        >>> team.call("The sky.").output
+        '3 facts'
     """
 
     def __init__(

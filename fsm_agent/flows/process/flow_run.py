@@ -55,6 +55,15 @@ class FlowRun(FlowProcess, Generic[D]):
         flow: The flow.
         record: The state.
         run_context: What it has besides.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
+        >>> run = letters.seed("Dear Ada")
+        >>> run.state, run.data
+        ('Seeded', 'Dear Ada')
     """
 
     record: FlowRecord

@@ -31,6 +31,11 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
 
     Raises:
         UsageError: It is no record of a call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> [span["name"] for span in spans_of(result.record)]
+        ['invoke_agent', 'chat']
     """
     check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
     if not record.trace:

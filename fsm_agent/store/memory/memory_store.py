@@ -45,6 +45,11 @@ class MemoryStore:
 
     Args:
         clock: Returns the Unix time.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> agent.call("Hello", run_id="r1").output, [run.id for run in agent.runs.store.list()]
+        ('Hi.', ['r1'])
     """
 
     is_volatile = True

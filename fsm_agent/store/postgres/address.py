@@ -15,6 +15,7 @@ conninfo = deferred("psycopg.conninfo")
 
 SCHEMES = ("postgresql", "postgres")
 SCHEMA = "fsm_agent"
+ENGINES = ("dbos", "temporal")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows: a channel is named after it
 # A server that is gone without a word is noticed after some 20 s, whether an answer is waited for (`tcp_user_timeout`)
 # or not; libpq's own defaults are a quarter of an hour and two hours.
@@ -34,12 +35,14 @@ class Address(NamedTuple):
         conninfo: What libpq is told; it may hold a password.
         schema: The schema of the tables.
         is_pooled: A pooler of transactions stands between, so that no session can be had.
+        engine: Who is told which runs are due: "dbos" or "temporal"; empty: nobody, as workers claim them.
         name: For messages and logs: host, port, database and schema.
     """
 
     conninfo: str
     schema: str
     is_pooled: bool
+    engine: str
     name: str
 
     def __repr__(self) -> str:
@@ -50,29 +53,32 @@ def address_of(url: str) -> Address:
     """Return the address that a URL names.
 
     ``postgresql://host/db?schema=orders`` has its tables in the schema "orders", by default in "fsm_agent".  With
-    ``pooled=yes``, a pooler of transactions may stand between.  All else is libpq's: ``sslmode=verify-full``,
-    ``service=``, a password file, ``PGPASSWORD``.
+    ``pooled=yes``, a pooler of transactions may stand between; with ``engine=dbos`` or ``engine=temporal``, that engine
+    is told which runs are due.  All else is libpq's: ``sslmode=verify-full``, ``service=``, a password file,
+    ``PGPASSWORD``.
 
     Raises:
-        UsageError: libpq cannot read the URL, the schema is not a plain name, or ``pooled`` is another word.  The URL
-            is not quoted, as it may hold a password.
+        UsageError: libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` is another
+            word.  The URL is not quoted, as it may hold a password.
     """
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
-        ours = {name: value for name, value in options if name in ("schema", "pooled")}
+        ours = {name: value for name, value in options if name in ("schema", "pooled", "engine")}
         rest = [(name, value) for name, value in options if name not in ours]
         plain = urlunsplit(parts._replace(query=urlencode(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
     except (ValueError, psycopg.Error):
         right = "postgresql://user@host/database, with special characters as %XX, would be right"
         raise UsageError(f"the address of the store in Postgres cannot be read: {right}") from None
-    schema, pooled = ours.get("schema", SCHEMA), ours.get("pooled", "no")
+    schema, pooled, engine = ours.get("schema", SCHEMA), ours.get("pooled", "no"), ours.get("engine")
     if not _NAME.fullmatch(schema):
         right = "a name of small letters, digits and underscores would be right"
         raise UsageError(f"the schema of the store is {shown(schema)}: {right}")
     if pooled not in ("yes", "no"):
         raise UsageError(f"pooled of the store is {shown(pooled)}: yes or no would be right")
+    if engine not in (None, *ENGINES):
+        raise UsageError(f"engine of the store is {shown(engine)}: {' or '.join(ENGINES)} would be right")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
     plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given})
-    return Address(plain, schema, pooled == "yes", f"{place} (schema {schema})")
+    return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")

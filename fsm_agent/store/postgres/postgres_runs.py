@@ -483,6 +483,17 @@ class RunTables:
         row = c.execute(f"SELECT min(wake) FROM {self.schema}.run WHERE wake > %s", (after_s,)).fetchone()
         return None if row is None else row[0]
 
+    def remind(self, c: Connection[Any], agents: Sequence[str], now_s: float, older_s: float, limit: int) -> list[str]:
+        """Have runs without a holder count as due since now, and return their names; see `PostgresStore.remind`."""
+        is_forgotten = "(wake <= %s OR until IS NOT NULL AND wake <= until)"
+        found = c.execute(
+            f"UPDATE {self.schema}.run SET wake = %s WHERE key IN (SELECT key FROM {self.schema}.run"
+            f" WHERE agent = ANY(%s) AND wake <= %s AND (until IS NULL OR until <= %s) AND {is_forgotten}"
+            " ORDER BY wake LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING id",
+            (now_s, [encode(agent) for agent in agents], now_s, now_s, now_s - older_s, limit),
+        )
+        return [_decode(run) for (run,) in found]
+
     def _entries(self, c: Connection[Any], key: int, after: int, end: int) -> Any:
         return c.execute(
             f"SELECT line FROM {self.schema}.entry WHERE run = %s AND n > %s AND n <= %s ORDER BY n", (key, after, end)

@@ -33,7 +33,8 @@ from fsm_agent.store.checks import (
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
-from fsm_agent.store.postgres.address import address_of
+from fsm_agent.store.postgres.address import Address, address_of
+from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
@@ -85,7 +86,7 @@ class PostgresStore:
         connections: The largest number of connections at once, beside one more that listens.
         patience_s: How many seconds a server that is away is waited for.
         on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
-            makes a run due; an engine puts its job into the same commit.
+            makes a run due; an engine puts its job into the same commit.  None: the hook of the engine in the URL.
         read_only: The schema is neither created nor written, so it has to be there, in the version of this release; to
             write raises `ReadOnly`.
 
@@ -93,6 +94,9 @@ class PostgresStore:
         UsageError: The URL cannot be read.
         ConfigError: psycopg is not installed.
         StoreError: The server is not there, or the schema is another program's or of a newer version.
+
+    Examples:
+        >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
     """
 
     is_volatile = False
@@ -104,7 +108,7 @@ class PostgresStore:
         *,
         connections: int = CONNECTIONS,
         patience_s: float = PATIENCE_S,
-        on_due: Callable[[psycopg.Connection[Any], str, float], None] | None = None,
+        on_due: OnDue | None = None,
         read_only: bool = False,
     ) -> None:
         try:
@@ -118,8 +122,9 @@ class PostgresStore:
         self._clock = clock
         self._size = connections
         self._patience_s = patience_s
-        self._on_due = on_due
         self._is_read_only = read_only
+        engine = self._address.engine
+        self._on_due = HOOKS[engine](self._address.schema) if on_due is None and engine else on_due
         self._tables = RunTables(self._address.schema)
         self._channel = f"fsm_agent_{self._address.schema}"
         self._open()
@@ -136,6 +141,11 @@ class PostgresStore:
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._address.name})"
+
+    @property
+    def address(self) -> Address:
+        """Where the store is; it may hold a password."""
+        return self._address
 
     def _open(self) -> None:
         """Make the connections and threads, which each OS process has for itself."""
@@ -355,6 +365,41 @@ class PostgresStore:
             return 0.0
         next_s = self._tables.next_due_s(c, now_s)
         return None if next_s is None else next_s - now_s
+
+    # Engines
+
+    def tell(self, run: str, in_s: float = 0.0) -> None:
+        """Tell the engine of a run; in so many seconds, it is to look at the run."""
+        check_run(run)
+
+        def work(c: psycopg.Connection[Any]) -> None:
+            if self._on_due is not None:
+                self._on_due(c, run, self._now(c) + in_s)
+
+        self._do(work)
+
+    def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
+        """Tell the engine once more of runs whose jobs were lost, and return of how many.
+
+        They are the runs without a holder that have been due for long, or whose holder has died.  A run counts as due
+        since then, so that a long queue is not told of again and again.
+
+        Args:
+            agents: Only runs of these agents.
+            older_s: For how many seconds a run has to have been due, unless its holder has died since.
+            limit: The largest number of runs.
+        """
+
+        def work(c: psycopg.Connection[Any]) -> int:
+            now_s = self._now(c)
+            self._tables.end_leases_of_the_dead(c, now_s, GRACE_S)
+            found = self._tables.remind(c, agents, now_s, older_s, limit)
+            for run in found:
+                self._tell(c, run, now_s, now_s)
+            return len(found)
+
+        told: int = self._do(work)
+        return told
 
     def close(self) -> None:
         """Finish submitted work, and close connections; safe to repeat."""

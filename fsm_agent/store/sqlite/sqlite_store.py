@@ -61,6 +61,12 @@ class SqliteStore:
 
     Raises:
         StoreError: The file is not a store, is of a newer version, or cannot be opened.
+
+    Examples:
+        >>> store = SqliteStore("runs.db")
+        >>> Agent(Script("Hi."), name="host", store=store).call("Hello", run_id="r1").output
+        'Hi.'
+        >>> store.close()
     """
 
     is_volatile = False

@@ -1,0 +1,91 @@
+"""DBOS: a job for a run is a row in its queue, written in the store's own transaction."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import sqlalchemy
+from dbos import DBOS, DBOSConfig
+
+from fsm_agent.engines.engine import Engine
+from fsm_agent.store.postgres.engine_jobs import JOB, QUEUE, dbos_schema
+
+POLL_S = 0.2  # how often a worker asks for jobs
+KEEP_S = 3600.0  # for how long a job that was done can be looked at
+TIDY_S, MOST_TIDIED = 60.0, 1000
+_log = logging.getLogger("fsm_agent")
+
+
+class DbosEngine(Engine):
+    """Drives runs when DBOS says so.
+
+    DBOS is one in an OS process.  Its tables are in a schema of their own, beside the store's.
+    """
+
+    _tidied_s = 0.0  # monotonic
+
+    @contextmanager
+    def serving(self, threads: int) -> Iterator[None]:
+        address = self.store.address
+        tables = sqlalchemy.create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(address.conninfo), pool_size=5
+        )
+        DBOS(
+            config=DBOSConfig(
+                name="fsm_agent",
+                system_database_engine=tables,
+                system_database_url="postgresql:///store",  # not used, as there is an engine
+                dbos_system_schema=dbos_schema(address.schema),
+                executor_id=uuid.uuid4().hex,  # so that none begins anew what another one does
+                application_version="1",  # jobs hold names: those of any version are right
+                use_listen_notify=False,
+                log_level="WARNING",
+            )
+        )
+        try:
+            DBOS.workflow(name=JOB)(lambda run: self._do(run))
+            DBOS.listen_queues([QUEUE])
+            DBOS.launch()
+            # What people have set, such as a rate limit, stays.
+            queue = DBOS.register_queue(QUEUE, polling_interval_sec=POLL_S, on_conflict="never_update")
+            queue.set_worker_concurrency(threads)
+            try:
+                yield
+            finally:
+                DBOS.destroy(workflow_completion_timeout_sec=int(self.leave_s))
+        finally:
+            DBOS.destroy(destroy_registry=True)
+            tables.dispose()
+
+    def pause(self, seconds: float) -> None:
+        if time.monotonic() >= self._tidied_s + TIDY_S:
+            self._tidied_s = time.monotonic()
+            try:
+                self._tidy()
+            except Exception as error:  # the database's
+                _log.warning("jobs of DBOS that are done could not be removed: %s", error)
+        super().pause(seconds)
+
+    def _tidy(self) -> None:
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=KEEP_S)
+        done = DBOS.list_workflows(
+            completed_before=before.isoformat(), limit=MOST_TIDIED, load_input=False, load_output=False
+        )
+        DBOS.delete_workflows([job.workflow_id for job in done])
+
+    def _do(self, run: str) -> None:
+        try:
+            in_s = self.drive(run)
+            if in_s is not None:
+                self.store.tell(run, in_s)
+        except Exception as error:  # the store's; the run is found again
+            _log.warning("run %s could not be told of: %s", run, error)
+
+
+ENGINE = DbosEngine

@@ -1,0 +1,132 @@
+"""What the adapters of engines share: jobs that are hints, and the search for runs whose jobs were lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from importlib import import_module
+
+from fsm_agent.agents.crews import LEAVE_S, StorePatience
+from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.mistakes import check
+from fsm_agent.store.errors import RunBusy, RunUnknown
+from fsm_agent.store.postgres import PostgresStore
+
+LOOK_S = 0.5  # how often lost jobs are looked for
+LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died
+DAY_S = 24 * 3600.0
+_log = logging.getLogger("fsm_agent")
+
+
+def engine_of(name: str, worker: Worker) -> Engine:
+    """Return the engine of a name, "dbos" or "temporal", for a worker.
+
+    Raises:
+        UsageError: The worker's store is not in Postgres, or its address names another engine.
+        ConfigError: The package of the engine is not installed.
+    """
+    check("engine", name, name in ("dbos", "temporal"), "dbos or temporal")
+    store = worker.runs.store
+    if not isinstance(store, PostgresStore) or store.address.engine != name:
+        right = f"postgresql://…?engine={name} would be right, and for all who begin or answer runs"
+        raise UsageError(f"the engine {name!r} needs a store that tells it which runs are due, not {store!r}: {right}")
+    if name == "temporal" and store.address.is_pooled:
+        raise UsageError("the engine 'temporal' listens on a session of its own, and a store with pooled=yes has none")
+    try:
+        made: type[Engine] = import_module(f"fsm_agent.engines.{name}_engine").ENGINE
+    except ImportError as error:
+        raise ConfigError(f"the engine needs its package ({error}): pip install 'fsm-agent[{name}]'") from None
+    return made(worker, store)
+
+
+class Engine(ABC):
+    """Drives the runs of a worker when an engine says so.
+
+    Args:
+        worker: What drives them.
+        store: Its store.
+    """
+
+    def __init__(self, worker: Worker, store: PostgresStore) -> None:
+        self.worker = worker
+        self.store = store
+        self._counting = threading.Lock()
+        self._driven = 0
+        self.hears_since_s = 0.0  # monotonic; jobs from before may have been told to nobody
+
+    def run(self, *, threads: int = 1) -> int:
+        """Drive runs until `Worker.stop` is called; return how many times a run was driven.
+
+        Args:
+            threads: How many runs are driven at a time.
+
+        Raises:
+            Exception: The engine cannot be reached, or the store has failed for too long.
+        """
+        check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
+        interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
+        try:
+            with self.serving(threads):
+                try:
+                    self._look_after(threads)
+                finally:
+                    self.worker.stop()
+                    if self.worker.drain_s is not None:
+                        interrupting.start()
+        finally:
+            interrupting.cancel()
+        return self._driven
+
+    @property
+    def leave_s(self) -> float:
+        """How many seconds jobs that were taken may last once the worker is stopped."""
+        return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
+
+    @abstractmethod
+    def serving(self, threads: int) -> AbstractContextManager[None]:
+        """Take jobs until the end of the block, and finish those that were taken."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait until lost jobs are looked for again; do what else is done now and then."""
+        time.sleep(seconds)
+
+    def drive(self, run: str) -> float | None:
+        """Do a job: drive the run, if it has something to do; return in how many seconds to look again; None: never.
+
+        A job does not fail: an engine would forget it.
+        """
+        if self.worker.is_stopping:
+            return 0.0
+        try:
+            is_driven = self.worker.drive(run)
+        except RunBusy:  # its holder may be dead
+            return self.worker.runs.lease_s
+        except RunUnknown:
+            return None
+        except UsageError as error:
+            _log.warning("all workers under an engine need the same agents: %s", error)
+            return None
+        except Exception as error:  # the store's
+            _log.warning("run %s could not be driven; it is tried again: %s", run, error)
+            return LOST_S
+        with self._counting:
+            self._driven += is_driven
+        return None
+
+    def _look_after(self, threads: int) -> None:
+        """Look for runs whose jobs were lost, one at least, and more while there is nothing else to do."""
+        self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker)
+        while not self.worker.is_stopping:
+            try:
+                self.worker.release_stuck()
+                older_s, free = min(LOST_S, time.monotonic() - self.hears_since_s), threads - self.worker.held
+                self.store.remind(self.worker.agent_names, older_s=older_s, limit=max(1, free))
+            except Exception as error:
+                self.worker.stopping.wait(patience.pause_s(error))
+            else:
+                patience.note_success()
+                self.pause(LOOK_S)

@@ -1,0 +1,123 @@
+"""What workers drive in the tests of engines: an agent, a flow and an orchestrator that need nothing of an OS process.
+
+Their models know from the dialog what to say, so that any worker goes on with any run.  Their effects are lines in
+files of the folder in which the worker runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "flows"))
+
+import flow_kill_worker
+import orchestrator_kill_worker
+from flow_runs import s
+
+from fsm_agent import Agent, Context, function
+from fsm_agent.errors import Overloaded
+from fsm_agent.flows.orchestrator import Orchestrator
+from fsm_agent.messages.event import Inside
+from fsm_agent.runtime.world import SystemClock
+from fsm_agent.testing import Script, call
+
+DELAY_S = float(os.environ.get("MODEL_DELAY_S", 0))  # of the clerk's model
+TURN_S = float(os.environ.get("TURN_S", 0))  # for how long a draft may wait for the other one
+WORLD = {"threads": 0, "clock": SystemClock()}  # one after another, and by the clock that engines have, too
+
+
+def note(file: str, line: str) -> None:
+    with Path(file).open("a") as opened:
+        opened.write(f"{line}\n")
+
+
+class Model(Script):
+    """Answers the clerk, after a delay; it is busy once for each run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refused: set[str] = set()
+
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        time.sleep(DELAY_S)
+        return self._make_reply(self._reply(request), request, timeout_s)
+
+    def _reply(self, request: Any) -> Any:
+        task = request.messages[0].text if request.messages[0].role == "user" else request.messages[1].text
+        results = [message for message in request.messages if message.role == "tool"]
+        if not results:
+            return [call("look_up", item="kettle"), call("pay", amount=19)]
+        if len(results) == 2:
+            if task not in self._refused and "busy" in task:
+                self._refused.add(task)
+                return Overloaded("busy", retry_after_s=0.5)
+            return "many" if request.messages[-1].role == "tool" else call("send", to="ann")
+        return "42"
+
+
+@function
+def look_up(item: str) -> float:
+    """Look up a price."""
+    return 19.5
+
+
+@function(once=True)
+def pay(context: Context[Any], amount: int) -> str:
+    """Pay."""
+    note("paid.txt", context.idempotency_key)
+    return f"paid {amount}"
+
+
+@function(needs_approval=True)
+def send(to: str) -> str:
+    """Send a parcel."""
+    return f"sent to {to}"
+
+
+clerk = Agent(Model(), functions=[look_up, pay, send], output=int, name="clerk", world=WORLD)
+
+
+class Turns:
+    """A hook of the support flow: of two drafts that are written at once, the terse one is ready after the warm one."""
+
+    def __init__(self) -> None:
+        self.is_warm = threading.Event()
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, Inside) and "draft_warmly" in event.path and getattr(event.event, "to", "") == "Completed":
+            self.is_warm.set()
+
+
+class Second(flow_kill_worker.Model):
+    def _next(self, request: Any, timeout_s: float | None) -> Any:
+        turns.is_warm.wait(TURN_S)
+        return super()._next(request, timeout_s)
+
+
+turns = Turns()
+for state, model in {**flow_kill_worker.models(), s.draft_tersely: Second()}.items():
+    one: Any = state.agent
+    one.__dict__.update(client=model, own_world=one.world_with(model).changed(**WORLD))
+
+support = replace(s.support, world=WORLD, hooks=[turns])
+
+
+@function(once=True, name="note")
+def outbox(context: Context[Any], text: str) -> str:
+    """Note a text."""
+    note("noted.txt", f"{context.idempotency_key} {text}")
+    return "noted"
+
+
+orchestrator = Orchestrator(
+    [Agent(orchestrator_kill_worker.Model(), name="worker", functions=[outbox], world=WORLD)],
+    planner=Agent(orchestrator_kill_worker.Model(), name="planner", world=WORLD),
+    name="news",
+    world=WORLD,
+)

@@ -1,0 +1,361 @@
+"""What a store tells an engine, and what an engine does with what it is told; no engine is needed for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.postgres import NOT_HERE, PostgresServer, programs
+from support.shop_agent import OTHER, shop
+from typer.testing import CliRunner
+
+from fsm_agent import Worker
+from fsm_agent.cli.commands import app
+from fsm_agent.engines import Engine, engine_of
+from fsm_agent.engines.engine import LOST_S
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.machine.process import Question
+from fsm_agent.store import MemoryStore, PostgresStore, StoreError
+from fsm_agent.store.errors import NotAsked, RunExists
+from fsm_agent.store.postgres.address import address_of
+from fsm_agent.store.store import Rest, Start
+
+pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
+ODD = 'it\'s \x00 \x1a "odd" \\ ü\u2028 {}'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with closing(PostgresServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: PostgresServer, tmp_path: Path) -> str:
+    return server.url("t" + hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest())
+
+
+class Clock:
+    """A clock that only a test moves."""
+
+    now_s = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Told:
+    """A store, and what its hook was told."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = Clock()
+        self.all: list[tuple[str, float]] = []
+        self.store = PostgresStore(url, self.clock, on_due=lambda c, run, due_s: self.all.append((run, due_s)))
+
+    def now(self) -> list[tuple[str, float]]:
+        """Return what it was told since the last time."""
+        told, self.all[:] = [*self.all], []
+        return told
+
+    def runs(self) -> list[str]:
+        return [run for run, _ in self.now()]
+
+    def remind(self, *agents: str, limit: int = 10) -> list[str]:
+        told = self.store.remind(agents or ["a"], older_s=LOST_S, limit=limit)
+        runs = self.runs()
+        assert told == len(runs)
+        return runs
+
+    def rest(self, lease: Any, **rest: Any) -> None:
+        self.store.append(lease, lease.n, (), Rest(state="S", **rest))
+
+
+@pytest.fixture
+def told(url: str) -> Iterator[Told]:
+    told = Told(url)
+    with closing(told.store):
+        yield told
+
+
+# The hook
+
+
+def test_it_is_told_of_each_commit_that_makes_a_run_due(told: Told) -> None:
+    store, start_s = told.store, told.clock.now_s
+    store.create("r", "header", agent="a")
+    assert told.now() == [("r", start_s)]
+    store.create("r", "header", agent="a")
+    assert told.now() == []
+    told.rest(store.claim("w", for_s=60), due_s=start_s + 50)
+    assert told.now() == [("r", start_s + 50)]
+    lease = store.claim("w", for_s=60, run="r")
+    store.append(lease, 0, ["1"])
+    store.append(lease, 1, [], Rest(state="S", questions=(Question("ask:1", "approval", "", ("approved",)),)))
+    assert told.now() == []
+    store.post("r", "ask:1", "{}")
+    assert told.now() == [("r", start_s)]
+    lease = store.claim("w", for_s=60, run="r")
+    told.rest(lease, is_ended=True)
+    assert told.now() == []
+
+
+def test_what_is_refused_is_not_told(told: Told) -> None:
+    told.store.create("r", "header", agent="a")
+    told.now()
+    with pytest.raises(RunExists):
+        told.store.create("r", "another", agent="a")
+    with pytest.raises(NotAsked):
+        told.store.post("r", "ask:1", "{}")
+    assert told.now() == []
+
+
+def test_a_hook_that_fails_leaves_nothing_behind(url: str) -> None:
+    """The job and the run are one commit."""
+
+    def fails(connection: psycopg.Connection[Any], run: str, due_s: float) -> None:
+        connection.execute("SELECT 1 / 0")
+
+    with closing(PostgresStore(url, on_due=fails)) as store:
+        with pytest.raises(StoreError, match="division by zero"):
+            store.create("r", "header", agent="a")
+        assert store.list() == []
+
+
+DBOS_TABLE = """
+CREATE SCHEMA {0}_dbos;
+CREATE TABLE {0}_dbos.jobs (run text, later bigint, priority int);
+CREATE FUNCTION {0}_dbos.enqueue_workflow(
+    workflow_name text, queue_name text, positional_args json[], delay_until_epoch_ms bigint = NULL,
+    timeout_ms bigint = NULL, priority int = NULL
+) RETURNS text LANGUAGE sql AS '
+    INSERT INTO {0}_dbos.jobs VALUES (positional_args[1]::text, delay_until_epoch_ms, priority) RETURNING run'
+"""
+
+
+def test_dbos_is_told_as_soon_as_a_worker_has_made_its_tables(url: str) -> None:
+    with closing(PostgresStore(f"{url}&engine=dbos")) as store, psycopg.connect(store.address.conninfo) as other:
+        store.create("early", "header", agent="a")
+        schema = store.address.schema
+        other.execute(DBOS_TABLE.format(schema))
+        other.commit()
+        store.create(ODD, "header", agent="a", start=Start(priority=7))
+        store.tell("early", 60)
+        store.tell("gone", 60)
+        found = f"SELECT run, later > 1000 * extract(epoch FROM now()), priority FROM {schema}_dbos.jobs"
+        jobs = [(json.loads(run), *rest) for run, *rest in other.execute(found)]
+        assert jobs == [(ODD, None, -7), ("early", True, 0)], "DBOS takes the smallest number first"
+
+
+def test_temporal_is_told_when_it_is_committed(url: str) -> None:
+    with closing(PostgresStore(f"{url}&engine=temporal")) as store:
+        with psycopg.connect(store.address.conninfo, autocommit=True) as other:
+            other.execute(f"LISTEN fsm_agent_{store.address.schema}_due")
+            store.create(ODD, "header", agent="a")
+            store.tell("x" * 9_000)  # more than a notification holds; the run is found by those who look
+            store.tell("later", 60)
+            told = [json.loads(note.payload) for note in other.notifies(timeout=5, stop_after=2)]
+        assert [run for run, _ in told] == [ODD, "later"]
+        assert 50 < told[1][1] - told[0][1] < 70
+
+
+def test_without_an_engine_nobody_is_told(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        store.create("r", "header", agent="a")
+        store.tell("r")
+        assert store.remind(["a"], older_s=0.0, limit=9) == 1
+
+
+# Jobs that were lost
+
+
+def test_a_run_that_is_due_for_long_is_told_of_again_once_in_that_time(told: Told) -> None:
+    told.store.create("r", "header", agent="a")
+    told.now()
+    assert told.remind() == []
+    told.clock.now_s += LOST_S
+    assert told.remind("b") == []
+    assert told.remind() == ["r"]
+    assert told.remind() == []
+    told.clock.now_s += LOST_S
+    assert told.remind() == ["r"]
+
+
+def test_a_run_of_a_dead_holder_is_told_of_at_once_and_then_not_for_long(told: Told) -> None:
+    told.store.create("r", "header", agent="a")
+    told.store.claim("w", for_s=15)
+    told.now()
+    told.clock.now_s += 14.9
+    assert told.remind() == []
+    told.clock.now_s += 0.2
+    assert told.remind() == ["r"]
+    assert told.remind() == []
+    told.clock.now_s += LOST_S
+    assert told.remind() == ["r"]
+    assert told.store.claim("v", for_s=15) is not None  # the store's own claim takes it, too
+    told.now()
+    told.clock.now_s += LOST_S
+    assert told.remind() == []
+
+
+def test_what_waits_is_left_alone(told: Told) -> None:
+    rests: dict[str, Any] = {"ended": {"is_ended": True}, "asks": {}, "later": {"due_s": told.clock.now_s + 1e6}}
+    for name, rest in rests.items():
+        told.store.create(name, "header", agent="a")
+        told.rest(told.store.claim("w", for_s=15, run=name), **rest)
+    told.now()
+    told.clock.now_s += 1000
+    assert told.remind() == []
+
+
+def test_the_oldest_come_first_and_each_once_for_many_who_look(told: Told, url: str) -> None:
+    for number in range(20):
+        told.store.create(f"r{number}", "header", agent="a")
+        told.clock.now_s += 0.001
+    told.now()
+    told.clock.now_s += LOST_S
+    first = told.remind(limit=3)
+    assert {*first} == {"r0", "r1", "r2"}
+    ready = threading.Barrier(4)
+
+    def look() -> None:
+        ready.wait(10)
+        while told.store.remind(["a"], older_s=LOST_S, limit=3):
+            pass
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(first + told.runs()) == sorted(f"r{number}" for number in range(20))
+
+
+# Jobs
+
+
+class Hints(Engine):
+    """An engine whose jobs a test does."""
+
+    @contextmanager
+    def serving(self, threads: int) -> Iterator[None]:
+        yield
+
+
+def begin(store: Any, name: str, agent: Any) -> None:
+    kept = replace(agent, store=store)
+    assert store.create(name, kept.seed("Refund order A-17.", run_id=name).journal.header, agent=agent.name)
+
+
+def test_a_job_drives_its_run_and_one_too_many_does_nothing(told: Told) -> None:
+    begin(told.store, "r", shop())
+    engine = Hints(Worker([shop()], told.store), told.store)
+    assert engine.drive("r") is None
+    assert told.store.load("r").run.state == "ToolInterrupt"
+    n = told.store.load("r").run.n
+    assert engine.drive("r") is None
+    assert told.store.load("r").run.n == n
+    assert engine.drive("none") is None
+
+
+def test_a_job_that_meets_a_holder_looks_again_after_its_lease(told: Told) -> None:
+    begin(told.store, "r", shop())
+    worker = Worker([shop()], told.store)
+    told.store.claim("other", for_s=60, run="r")
+    assert Hints(worker, told.store).drive("r") == worker.runs.lease_s
+    worker.stop()
+    assert Hints(worker, told.store).drive("r") == 0.0  # somebody else is to do it, at once
+
+
+def test_a_job_does_not_fail(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    begin(told.store, "r", OTHER)
+    engine = Hints(Worker([shop()], told.store), told.store)
+    assert engine.drive("r") is None
+    assert "all workers under an engine need the same agents: the run 'r' is one of 'other'" in caplog.text
+    told.store.close()
+    assert engine.drive("r") == LOST_S
+    assert "is closed" in caplog.text
+
+
+def test_while_it_runs_it_looks_for_lost_jobs_and_outlasts_a_store_that_fails(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.store.create("r", "header", agent="shop")
+    told.now()
+    told.clock.now_s += 1
+    worker = Worker([shop()], told.store, store_patience_s=0.2)
+    engine = Hints(worker, told.store)
+    seen: list[str] = []
+
+    def look(seconds: float) -> None:
+        seen.extend(told.runs())
+        worker.stop()
+
+    engine.pause = look  # type: ignore[method-assign]
+    assert engine.run(threads=2) == 0
+    assert seen == ["r"], "it was due before anybody could hear of it"
+    told.store.close()
+    failing = Worker([shop()], told.store, store_patience_s=0.2)
+    with pytest.raises(StoreError, match="is closed"):
+        Hints(failing, told.store).run()
+    assert failing.is_stopping
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("engine", "query", "says"),
+    [
+        ("celery", "", "engine is 'celery': dbos or temporal would be right"),
+        (
+            "dbos",
+            "",
+            r"needs a store that tells it which runs are due, not PostgresStore.*\?engine=dbos would be right",
+        ),
+        ("temporal", "&engine=temporal&pooled=yes", "listens on a session of its own, and a store with pooled=yes has"),
+        ("dbos", "&engine=temporal", r"\?engine=dbos would be right, and for all who begin or answer runs"),
+    ],
+)
+def test_an_engine_needs_a_store_that_tells_it(url: str, engine: str, query: str, says: str) -> None:
+    with closing(PostgresStore(url + query)) as store, pytest.raises(UsageError, match=says):
+        engine_of(engine, Worker([shop()], store))
+
+
+def test_an_engine_needs_postgres_and_its_package(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"not <fsm_agent.store.memory.*postgresql://…\?engine=dbos would be right"):
+        engine_of("dbos", Worker([shop()], MemoryStore()))
+    monkeypatch.setitem(sys.modules, "fsm_agent.engines.dbos_engine", None)
+    missing = pytest.raises(ConfigError, match=r"pip install 'fsm-agent\[dbos\]'")
+    with closing(PostgresStore(url + "&engine=dbos")) as store, missing:
+        engine_of("dbos", Worker([shop()], store))
+
+
+def test_the_address_names_an_engine_that_there_is() -> None:
+    assert address_of("postgresql://me@h/d?engine=dbos&schema=s").engine == "dbos"
+    with pytest.raises(UsageError, match="engine of the store is 'celery': dbos or temporal would be right"):
+        address_of("postgresql://me:secret@h/d?engine=celery")
+    with pytest.raises(UsageError, match="engine of the store is '': dbos or temporal would be right"):
+        address_of("postgresql://me@h/d?engine=")
+
+
+def test_the_command_says_what_is_wrong(url: str) -> None:
+    def said(*options: str) -> str:
+        words = ["worker", "--store", url, "--agents", "support.shop_agent:AGENT", *options]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2
+        return " ".join(result.output.replace("│", " ").split())
+
+    assert "Invalid value for --engine: engine is 'celery': dbos or temporal would be right" in said(
+        "--engine", "celery"
+    )
+    for option in (["--once"], ["--tasks", "9"]):
+        assert "--once and --tasks, which ask the store, do not go with it" in said("--engine", "dbos", *option)
