@@ -27,6 +27,15 @@ def engine_of(name: str, worker: Worker) -> Engine:
     Raises:
         UsageError: The worker's store is not in Postgres, or its address names another engine.
         ConfigError: The package of the engine is not installed.
+
+    Examples:
+        >>> store = "postgresql://me@localhost/shop?engine=dbos"
+        >>> engine_of("dbos", Worker([agent], store)).run()     # doctest: +SKIP
+        >>> try:
+        ...     engine_of("dbos", Worker([Agent(Script(), name="clerk")], MemoryStore()))
+        ... except UsageError:
+        ...     print("it needs Postgres")
+        it needs Postgres
     """
     check("engine", name, name in ("dbos", "temporal"), "dbos or temporal")
     store = worker.runs.store
@@ -49,6 +58,10 @@ class Engine(ABC):
     Args:
         worker: What drives them.
         store: Its store.
+
+    Examples:
+        >>> engine: Engine = engine_of("dbos", worker)           # doctest: +SKIP
+        >>> engine.run(threads=4)                                # doctest: +SKIP
     """
 
     def __init__(self, worker: Worker, store: PostgresStore) -> None:
