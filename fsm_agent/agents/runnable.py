@@ -176,6 +176,10 @@ class Runnable(ABC):
         """
         return self.definition(deps=deps)
 
+    @abstractmethod
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        """Return the fingerprints of the code of runs that it can begin, with its own prompt or one of these."""
+
     # For functions of other calls: see `Context.call`
 
     def seed_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:

@@ -426,6 +426,9 @@ class FlowVerbs(Runnable, Generic[D]):
     def definition_of(self, process: FlowRun[D]) -> Definition:
         return definition_of(self._flow, process.run_context)
 
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return {self._flow.fingerprint}
+
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         right = "answers by state or key, such as {review: Approve('ann')},"
         check("answers", answers, isinstance(answers, Mapping), right)

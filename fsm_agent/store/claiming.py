@@ -49,7 +49,7 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
 from fsm_agent.store.watching import RunWatcher
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -301,7 +301,8 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        if not is_of_code(error) and lease.tries <= MAX_TRIES:
+        is_cancelled = any(map(_read_cancellation, answers))
+        if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
@@ -371,9 +372,9 @@ class Claiming:
         assert lease is not None
         return lease
 
-    def claim_due(self, agents: list[str]) -> Lease | None:
-        """Claim the run of these agents that has been due longest; return None if none is due."""
-        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
+    def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
+        """Claim the run of these agents that is to be driven next; return None if none is due."""
+        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, choice=choice)
 
     def _make_recorder(
         self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
