@@ -39,11 +39,16 @@ class RunHandle(Generic[Result]):
     It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
     OS process looks at all runs that are waited for, every quarter of a second if the store is fast enough.
 
-        run = agent.submit("Sort the inbox.", run_id="inbox-17")
-        run.result(timeout_s=60).output
-
     Attributes:
         run_id: The name of the run.
+
+    Examples:
+        >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
+        >>> run = clerk.submit("Sort the inbox.", run_id="inbox-17")     # nothing has been asked yet
+        >>> Worker([clerk], clerk.runs).run(once=True)                   # in another OS process, say
+        1
+        >>> run.result(timeout_s=60).output
+        'Sorted.'
     """
 
     def __init__(self, runnable: Runnable, run_id: str, definition: Definition) -> None:
