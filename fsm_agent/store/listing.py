@@ -16,7 +16,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.store.checks import check_text
 from fsm_agent.store.store import Page, Run, RunCount, RunFilter
 
-LOOKED = 10_000  # runs among which a page looks for a text
+LOOKED = 5_000  # runs among which a page looks for a text
 KINDS = "\n"  # separates the kinds of questions in `Group.asks`
 
 Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, and its number

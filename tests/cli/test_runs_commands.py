@@ -469,13 +469,13 @@ class TestDelete:
         assert "the conversation 'anna' is read from the run 'first', and cannot be continued without it" in error
         assert "--force deletes it all the same" in error
         assert {row["id"] for row in json.loads(runs("list", "--json"))["runs"]} == {"one", "first", "second"}
-        forced = run("runs", "delete", "one", "first", "--force")
+        forced = run("runs", "delete", "one", "first", "--force", "--yes")
         assert forced.stdout == "deleted one\ndeleted first\n"
         assert forced.stderr == "the conversation 'anna' cannot be continued: it is read from first\n"
 
     def test_those_that_are_named(self, store):
         begin(store, "one", "two", "three")
-        assert runs("delete", "one", "three") == "deleted one\ndeleted three\n"
+        assert runs("delete", "one", "three", "--yes") == "deleted one\ndeleted three\n"
         assert [row["id"] for row in json.loads(runs("list", "--json"))["runs"]] == ["two"]
 
 

@@ -431,23 +431,25 @@ class RunTables:
         held = c.execute(f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL").fetchall()
         rows = [row for row in held if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
         chosen = [group for group in self.groups(c) if asked.takes_group(group)]
-        (moment, number), (first_s, end_s) = asked.before, asked.times
+        first_s, end_s = asked.times
+        moment, number = min(asked.before, (end_s, 0))
         due_before = asked.which.get("due_before")
         is_due = "" if due_before is None else " AND due < %(due_before)s"
         of_group = (
             f"SELECT {_ROW} FROM {self.schema}.run AS run WHERE (run.agent, run.is_failed, run.is_ended, run.asks,"
             " run.state) = (g.agent, g.is_failed, g.is_ended, g.asks, g.state) AND until IS NULL"
-            " AND (updated, key) < (%(moment)s, %(number)s) AND updated >= %(first_s)s AND updated < %(end_s)s"
+            " AND (updated, key) < (%(moment)s, %(number)s) AND updated >= %(first_s)s"
             f"{is_due} ORDER BY updated DESC, key DESC LIMIT %(limit)s"
         )
         agents, failed, ended, asks, states = zip(*chosen, strict=True) if chosen else ([],) * 5
         rows += c.execute(
             f"SELECT found.* FROM unnest(%(agents)s::text[], %(failed)s::bool[], %(ended)s::bool[], %(asks)s::text[],"
-            f" %(states)s::text[]) AS g ({_GROUP}) CROSS JOIN LATERAL ({of_group}) AS found",
+            f" %(states)s::text[]) AS g ({_GROUP}) CROSS JOIN LATERAL ({of_group}) AS found"
+            " ORDER BY changed DESC, key DESC LIMIT %(limit)s",
             {
                 **{"agents": [*map(encode, agents)], "failed": [*failed], "ended": [*ended]},
                 **{"asks": [*map(encode, asks)], "states": [*map(encode, states)], "moment": moment, "number": number},
-                **{"first_s": first_s, "end_s": end_s, "due_before": due_before, "limit": asked.looked + 1},
+                **{"first_s": first_s, "due_before": due_before, "limit": asked.looked + 1},
             },
         ).fetchall()
         rows.sort(key=lambda row: (row[10], row[0]), reverse=True)

@@ -60,7 +60,7 @@ NEXT_GROUP = " UNION ALL ".join(
 OF_GROUP = """
 SELECT updated, key FROM run
     WHERE agent = ? AND is_failed = ? AND is_ended = ? AND asks = ? AND state = ?
-    AND (updated, key) < (?, ?) AND updated >= ? AND updated < ? ORDER BY updated DESC, key DESC"""
+    AND (updated, key) < (?, ?) AND updated >= ? ORDER BY updated DESC, key DESC"""
 COUNTS = """
 SELECT agent, is_failed, is_ended, asks, state, count(*), min(updated) FROM run
     GROUP BY agent, is_failed, is_ended, asks, state"""
@@ -409,14 +409,21 @@ def select(connection: Connection, asked: Wanted, now_s: float) -> Page:
     """Return a page of rows, the last changed first."""
     held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL"  # see `updated`
     rows = {(row[10], row[0]): row for row in connection.execute(held) if asked.takes_group(_group(row))}
-    (moment, number), (first_s, end_s) = asked.before, asked.times
+    first_s, end_s = asked.times
+    before = min(asked.before, (end_s, 0))  # in one comparison: SQLite finds its place in an index by one alone
     chosen = [group for group in groups(connection) if asked.takes_group(group)]
-    found = [connection.execute(OF_GROUP, (*group, moment, number, first_s, end_s)) for group in chosen]
+    found = [connection.execute(OF_GROUP, (*group, *before, first_s)) for group in chosen]
     places = heapq.merge(sorted(rows, reverse=True), *found, reverse=True)
     row_of = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE key = ? AND until IS NULL"
 
+    words_of = "SELECT id, title FROM run WHERE key = ?"
+
     def wanted_rows() -> Iterator[tuple[Place, Any]]:
         for place in places:
+            is_read = not asked.which.get("text") or place in rows
+            if not is_read and not asked.has_text(*connection.execute(words_of, (place[1],)).fetchone()):
+                yield place, None
+                continue
             row = rows.pop(place, None) or connection.execute(row_of, (place[1],)).fetchone()
             if row is None:  # it has a holder, and another place
                 continue
