@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import weakref
 import zlib
 from collections import deque
@@ -139,6 +140,7 @@ class StoreRecorder:
         self._written: set[int] = set()  # those of them that were removed from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
+        self._sent_at_s = 0.0  # monotonic; of the batch
         self._entries = process.journal.entries
         self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
@@ -209,6 +211,7 @@ class StoreRecorder:
     def write(self) -> None:
         self._raise_if_lost()
         self._batch = batch = self._batch or self._next_batch()
+        self._sent_at_s = time.monotonic()
         try:
             left = self.store.append(
                 self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
@@ -217,7 +220,11 @@ class StoreRecorder:
             self.lose(error)
             self._raise_if_lost()
             raise
-        if self._acknowledge(batch, left):
+        is_posted = self._acknowledge(batch, left)
+        if self._may_be_superseded(batch):
+            self._renew()
+            self._raise_if_lost()
+        elif is_posted:
             self.fetch()
 
     def submit(self) -> Future[Any] | None:
@@ -227,14 +234,16 @@ class StoreRecorder:
         self._raise_if_lost()
         if self._flying is None:
             self._batch = batch = self._batch or self._next_batch()
+            self._sent_at_s = time.monotonic()
             self._flying = self.store.submit(
                 self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
             )
         return self._flying
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        if future is not self._flying:  # it is the future of a fetch of posts
+        if future is not self._flying:  # it is the future of a renewal or of a fetch of posts
             future.result()
+            self._raise_if_lost()
             return None
         batch, self._flying = self._batch, None
         assert batch is not None
@@ -244,9 +253,21 @@ class StoreRecorder:
             self.lose(error)
             self._raise_if_lost()
             raise
-        if self._acknowledge(batch, left):
-            return ThreadTask[None](lambda _: self.fetch()).start().future
-        return None
+        is_posted = self._acknowledge(batch, left)
+        if self._may_be_superseded(batch):
+            return ThreadTask[None](lambda _: self._renew()).start().future
+        return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
+
+    def _may_be_superseded(self, batch: _Batch) -> bool:
+        """Return whether the lease may have passed since a batch was sent, of which the store has told so late.
+
+        What comes next may be a function that must not run twice, and somebody may have let another holder run it.
+        """
+        return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
+
+    def _renew(self) -> None:
+        (result,) = self.store.renew_all([self.lease], for_s=self.lease_s)
+        self.note_renewal(result)
 
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)

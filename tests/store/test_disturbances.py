@@ -20,10 +20,11 @@ from fsm_agent.store.runs import Runs
 
 SUCCESSIONS = 4  # of a run; after a fifth without an entry, somebody is asked
 HOUR_S = 3600.0
+WITHIN_S = 500.0  # on a very busy machine; else within half a minute
 LEASE_S = 1.5  # of workers that others are to succeed by time
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),
 ]
@@ -54,7 +55,7 @@ def say(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> C
 
 def test_workers_are_killed(crowded: Callable[..., Crowd], say: Callable[[str], None]):
     crowd = crowded(runs=100)
-    crowd.drive(Often(0.2, 0.8, crowd.kill_one, after_s=1.0), within_s=240)
+    crowd.drive(Often(0.2, 0.8, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
     assert crowd.deaths > 10
 
@@ -105,13 +106,15 @@ def test_the_server_is_killed_and_started_again(
     restarts = []
 
     def restart() -> None:
+        if len(restarts) == 6 or not crowd.has_gone_on():
+            return
         server.stop("immediate")
         time.sleep(0.2 * (len(restarts) % 3))
         server.start()
         restarts.append(1)
 
     crowd = crowded(doubt_s=1.0)
-    crowd.drive(Often(0.5, 1.5, restart, after_s=0.7, most=6), within_s=240)
+    crowd.drive(Often(0.5, 1.5, restart, after_s=0.7), within_s=WITHIN_S)
     say(f"{len(restarts)} crashes of the server; {crowd.assert_ended_once()}")
     assert len(restarts) > 3
 
@@ -120,24 +123,29 @@ def test_the_network_is_cut(server: PostgresServer, crowded: Callable[..., Crowd
     """It carries nothing for a while, or nothing back, or ends connections, some of them in the midst of a commit."""
     cuts = {"stalls": 0, "halves": 0, "resets": 0}
     with closing(Network(server.port)) as network, closing(Network(server.port)) as other:
-        crowd = crowded(*[(server.url(port=one.port), 0.0) for one in (network, other) * 2], doubt_s=1.0)
+        crowd = crowded(
+            *[(server.url(port=one.port), 0.0) for one in (network, other) * 2], lease_s=LEASE_S, doubt_s=1.0
+        )
 
         def cut() -> None:
+            if not crowd.has_gone_on():
+                return
             one = crowd.random.choice([network, other])
             how = crowd.random.choice([*cuts])
             cuts[how] += 1
             if how != "resets":
                 one.stall(is_half=how == "halves")
-                time.sleep(crowd.random.uniform(0.1, 0.6))
+                is_long = crowd.random.random() < 0.2  # others succeed
+                time.sleep(LEASE_S + 1.0 if is_long else crowd.random.uniform(0.1, 0.6))
                 if crowd.random.random() < 0.5:
                     one.reset()
                 one.heal()
             else:
                 one.reset()
 
-        crowd.drive(Often(0.05, 0.3, cut, after_s=0.5), within_s=240)
+        crowd.drive(Often(0.05, 0.3, cut, after_s=0.5), within_s=WITHIN_S)
     say(f"{cuts}; {crowd.assert_ended_once()}")
-    assert sum(cuts.values()) > 10
+    assert sum(cuts.values()) > 5
 
 
 def test_workers_are_frozen_and_woken_after_their_leases(crowded: Callable[..., Crowd], say: Callable[[str], None]):
@@ -152,21 +160,21 @@ def test_workers_are_frozen_and_woken_after_their_leases(crowded: Callable[..., 
             crowd.frozen.discard(pid)
             del thaws_s[pid]
         awake = [process for process in crowd.processes if process.pid not in thaws_s]
-        if len(awake) > 2 and crowd.random.random() < 0.2 and freezes < 12:
+        if len(awake) > 2 and freezes < 12 and crowd.has_gone_on():
             freezes += 1
             victim = crowd.random.choice(awake)
             os.kill(victim.pid, signal.SIGSTOP)
             crowd.frozen.add(victim.pid)
             thaws_s[victim.pid] = time.monotonic() + crowd.random.uniform(LEASE_S + 0.5, LEASE_S + 2.0)
 
-    crowd.drive(Often(0.05, 0.1, freeze, after_s=0.5), within_s=240)
+    crowd.drive(Often(0.1, 0.6, freeze, after_s=0.5), within_s=WITHIN_S)
     say(f"{freezes} freezes; {crowd.assert_ended_once()}")
     assert freezes > 5
 
 
 def test_clocks_differ_by_an_hour(server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]):
     crowd = crowded(*[(server.url(), ahead_s) for ahead_s in (HOUR_S / 60, HOUR_S, -HOUR_S)], lease_s=LEASE_S)
-    crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=240)
+    crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
     assert crowd.deaths > 5
 
@@ -176,6 +184,6 @@ def test_a_pooler_stands_between(server: PostgresServer, crowded: Callable[..., 
     with closing(server.pooler()) as pooler:
         address = f"{server.url(port=pooler.port)}&pooled=yes"
         crowd = crowded(*[(address, 0.0)] * 4, lease_s=LEASE_S)
-        crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=240)
+        crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
     assert crowd.deaths > 5

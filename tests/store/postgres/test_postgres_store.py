@@ -291,9 +291,7 @@ def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(
         if len(tries) == 1:
             with closing(PostgresStore(url)) as other:
                 assert other.claim("w", for_s=LONG_S) is None
-                began_s = time.monotonic()
-                assert other.claim("w", for_s=LONG_S, run="r") is not None
-                assert time.monotonic() - began_s < 3.0
+                assert other.claim("w", for_s=LONG_S, run="r") is not None  # would wait for ever
 
     store._do(freeze)
     assert len(tries) == 2
