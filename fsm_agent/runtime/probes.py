@@ -67,6 +67,9 @@ class Probe(Protocol):
             Its place in a trace, as a traceparent of W3C, which the header of the run keeps; or an empty text.
         """
 
+    def here(self) -> str:
+        """Return the place in a trace of the running code, which leaves a run to others, as a traceparent."""
+
     def drive(self, driver: Reconciler) -> DriveProbe | None:
         """Note that a driver has claimed its process; None: the drive is not measured."""
 
@@ -97,6 +100,11 @@ def uninstall(probe: Probe) -> None:
 def traceparent_of(process: Process, name: str) -> str:
     """Return the traceparent for the header of a run; empty: nothing is traced."""
     return "" if installed is None else _try(installed.creating, process, name) or ""
+
+
+def traceparent_here() -> str:
+    """Return the traceparent for the header of a run that others begin; empty: nothing is traced here."""
+    return "" if installed is None else _try(installed.here) or ""
 
 
 def measured(driver: Reconciler) -> MeasuredDrive | None:

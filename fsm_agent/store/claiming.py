@@ -154,6 +154,8 @@ class Claiming:
         """
         journal = process.journal
         assert journal is not None
+        if probes.installed is not None:
+            journal.header = with_traceparent(journal.header, probes.traceparent_here())
         start = start.changed(queue_limit=self.queue_limit)
         head = _head_before(journal)
         name, is_named = journal.run, bool(journal.run)

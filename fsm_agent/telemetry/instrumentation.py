@@ -124,6 +124,9 @@ class Instrumentation:
             process.traced = begun  # type: ignore[attr-defined]
         return traceparent_of(begun.span)
 
+    def here(self) -> str:
+        return traceparent_of(trace.get_current_span())
+
     def drive(self, driver: Reconciler) -> DriveSpans | None:
         process: Any = driver.process
         if process.record.ending is not None:

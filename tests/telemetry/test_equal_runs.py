@@ -391,6 +391,9 @@ class Raising:
     def creating(self, process: Any, name: str) -> str:
         return str(self._do("creating", ""))
 
+    def here(self) -> str:
+        return str(self._do("here", ""))
+
     def drive(self, driver: Reconciler) -> Any:
         return self._do("drive", self)
 

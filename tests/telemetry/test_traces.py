@@ -616,6 +616,16 @@ def test_a_run_that_a_worker_takes_up(traces: Traces) -> None:
     assert second.attributes["fsm_agent.run.id"] == "w1"
 
 
+def test_a_run_that_is_submitted_continues_the_trace_of_who_did(traces: Traces) -> None:
+    store = MemoryStore()
+    agent = Agent(Script("fine"), name="shop", store=store)
+    with traces.tracer.start_as_current_span("POST /orders"):
+        agent.submit("?", run_id="r1")
+    Worker([agent], store).run(once=True)
+    assert traces.tree() == ["POST /orders", ["invoke_agent shop", ["chat script"]]]
+    assert [link.context.span_id for link in traces.spans[1].links] == [traces.spans[0].context.span_id]
+
+
 def test_a_fork_is_linked_to_the_beginning(traces: Traces) -> None:
     agent = paying(MemoryStore(), call("pay"), "fine", "fine")
     with pytest.raises(CallSuspended):
