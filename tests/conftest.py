@@ -83,10 +83,14 @@ def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
     chosen.pop()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Run a file or a test that is named here, and only whole folders in several OS processes."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run a file or a test that is named here, and only whole folders in several OS processes.
+
+    One more of them than there are cores: some tests wait.
+    """
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    return 0 if any(path.is_file() for path in named) else None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if any(path.is_file() for path in named) else cores + 1
 
 
 def pytest_collection_finish() -> None:

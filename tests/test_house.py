@@ -164,4 +164,4 @@ def test_branches_of_the_package_are_measured_and_there_is_a_floor():
     measured = coverage.Coverage(config_file=str(ROOT / "pyproject.toml"))
     assert measured.get_option("run:branch")
     assert measured.get_option("run:source_pkgs") == ["fsm_agent"]
-    assert measured.get_option("report:fail_under") >= 90
+    assert measured.get_option("report:fail_under") >= 85

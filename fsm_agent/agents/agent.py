@@ -521,6 +521,9 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         path = seed_of(header).prompt
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return {self.resolve_prompt(prompt, {}).fingerprint for prompt in (None, *prompts)}
+
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return check_drivable(self, claimed)
 

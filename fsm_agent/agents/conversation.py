@@ -153,6 +153,9 @@ class Conversation(CallVerbs[Deps, Out]):
         options = {"prompt": process.prompt, "deps": process.deps, "model": process.client}
         return definition_of(self.agent, options, self._keep)
 
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return self.agent.fingerprints(prompts)
+
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return self.agent.check_resumed(claimed)
 

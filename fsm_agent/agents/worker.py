@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -32,11 +33,12 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
+from fsm_agent.store.checks import tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Lease, Rest, Run, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,6 +50,8 @@ RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
 FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
+PRUNE_S = 3600.0  # how often old runs are deleted
+PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 _log = logging.getLogger("fsm_agent")
@@ -74,6 +78,13 @@ class Worker:
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
             `arun` say.  It holds for this worker: two workers drive twice as many.
+        key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
+            of a tenant, this worker drives at a time.  None: any number.
+        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour, by one of
+            its workers.  None: all.  See `Runs.prune`.
+        max_age_s: How many seconds they stay; None: without limit.
+        only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
+            side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -101,6 +112,10 @@ class Worker:
         drain_s: float | None = None,
         on_change: OnChange = "report",
         concurrency: Mapping[str, int] | None = None,
+        key_concurrency: int | None = None,
+        only_known: bool = False,
+        keep: int | None = None,
+        max_age_s: float | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
@@ -123,9 +138,20 @@ class Worker:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
         self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
-        self._taken = set[tuple[str, int]]()  # the runs that take up room, and their fences
+        right = "a whole number from 1 on, or None"
+        check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
+        check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
+        check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
+        self._keep, self._max_age_s = keep, max_age_s
+        self._key_limit = key_concurrency
+        self._keys = Counter[str]()  # how many runs are driven, by concurrency key
+        self._taken: dict[tuple[str, int], str] = {}  # the keys of runs that take up room, by name and fence
         self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._known: tuple[str, ...] | None = None
+        if only_known:
+            own = [*self._prompts.values()]
+            self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
         self._deps: Deps = {} if deps is None else deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
@@ -184,7 +210,8 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        return self._unless_failed(ThreadCrew(self, threads, once).run())
+        with self._pruning():
+            return self._unless_failed(ThreadCrew(self, threads, once).run())
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -200,7 +227,35 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        return self._unless_failed(await TaskCrew(self, tasks, once).run())
+        with self._pruning():
+            return self._unless_failed(await TaskCrew(self, tasks, once).run())
+
+    @contextmanager
+    def _pruning(self) -> Iterator[None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted."""
+        if self._keep is None and self._max_age_s is None:
+            yield
+            return
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _prune_now_and_then(self, is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            try:
+                pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
+                if pause_s == 0.0:
+                    pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
+                    _log.info("%d runs that had ended were deleted", len(pruned))
+                    pause_s = PRUNE_S
+            except Exception as error:  # the store's; there is time enough
+                _log.warning("old runs could not be deleted: %s", error)
+                pause_s = PRUNE_S
+            is_over.wait(pause_s)
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -282,20 +337,35 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        if not self._room:
-            return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck(self._agents))
+        if not self._room and self._key_limit is None:
+            choice = None if self._known is None else Choice(self._known)
+            return self._take(self.runs.claim_due([*self._agents], choice) or self._claim_stuck(self._agents))
         with self._freed:  # so that no two claim for the last room
             free = [agent for agent in self._agents if self._room.get(agent, 1)]
-            lease = (self.runs.claim_due(free) or self._claim_stuck(free)) if free else None
-            if lease is not None and lease.agent in self._room:
-                self._room[lease.agent] -= 1
-                self._taken.add((lease.run, lease.fence))
+            choice = Choice(self._known, self._busy_keys())
+            lease = (self.runs.claim_due(free, choice) or self._claim_stuck(free)) if free else None
+            if lease is not None:
+                self._take_up_room(lease)
         return self._take(lease)
+
+    def _busy_keys(self) -> tuple[str, ...]:
+        limit = self._key_limit
+        return () if limit is None else tuple([key for key, count in self._keys.items() if count >= limit])
+
+    def _take_up_room(self, lease: Lease) -> None:
+        key = ""
+        if self._key_limit is not None:
+            key = tags_of(self.runs.store.load(lease.run, after=lease.n).header)[1]
+        self._taken[lease.run, lease.fence] = key
+        if lease.agent in self._room:
+            self._room[lease.agent] -= 1
+        if key:
+            self._keys[key] += 1
 
     def wait_for_work(self) -> None:
         """Wait until a run may be due that may be claimed, for a while."""
         with self._freed:
-            is_full = not all(self._room.values())
+            is_full = not all(self._room.values()) or bool(self._busy_keys())
             if is_full:  # the store would tell at once of the runs that may not be claimed
                 self._freed.wait(FULL_S)
         if not is_full:
@@ -304,10 +374,15 @@ class Worker:
     def _free(self, lease: Lease) -> None:
         """Make room for another run of its agent."""
         with self._freed:
-            if (lease.run, lease.fence) in self._taken:
-                self._taken.remove((lease.run, lease.fence))
+            if (key := self._taken.pop((lease.run, lease.fence), None)) is None:
+                return
+            if lease.agent in self._room:
                 self._room[lease.agent] += 1
-                self._freed.notify()
+            if key:
+                self._keys[key] -= 1
+                if not self._keys[key]:
+                    del self._keys[key]
+            self._freed.notify()
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
@@ -339,6 +414,8 @@ class Worker:
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
         """Return whether the present code is other than that of this fingerprint."""
         header = self.runs.store.load(run.id, after=run.n).header
+        if self._known is not None and tags_of(header)[0] not in self._known:
+            return False
         try:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # of whoever makes `deps`; or the header is damaged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ import sqlalchemy
 from dbos import DBOS, DBOSConfig
 
 from fsm_agent.engines.engine import Engine
+from fsm_agent.runtime.log import LOG
 from fsm_agent.store.postgres.engine_jobs import JOB, QUEUE, dbos_schema
 
 POLL_S = 0.2  # how often a worker asks for jobs
 KEEP_S = 3600.0  # for how long a job that was done can be looked at
 TIDY_S, MOST_TIDIED = 60.0, 1000
-_log = logging.getLogger("fsm_agent")
 
 
 class DbosEngine(Engine):
@@ -69,7 +68,7 @@ class DbosEngine(Engine):
             try:
                 self._tidy()
             except Exception as error:  # the database's
-                _log.warning("jobs of DBOS that are done could not be removed: %s", error)
+                LOG.warning("jobs of DBOS that are done could not be removed: %s", error)
         super().pause(seconds)
 
     def _tidy(self) -> None:
@@ -85,7 +84,4 @@ class DbosEngine(Engine):
             if in_s is not None:
                 self.store.tell(run, in_s)
         except Exception as error:  # the store's; the run is found again
-            _log.warning("run %s could not be told of: %s", run, error)
-
-
-ENGINE = DbosEngine
+            LOG.warning("run %s could not be told of: %s", run, error)

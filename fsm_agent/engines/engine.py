@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,13 +12,13 @@ from fsm_agent.agents.crews import LEAVE_S, StorePatience
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.mistakes import check
+from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.postgres import PostgresStore
 
 LOOK_S = 0.5  # how often lost jobs are looked for
 LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died
 DAY_S = 24 * 3600.0
-_log = logging.getLogger("fsm_agent")
 
 
 def engine_of(name: str, worker: Worker) -> Engine:
@@ -28,6 +27,15 @@ def engine_of(name: str, worker: Worker) -> Engine:
     Raises:
         UsageError: The worker's store is not in Postgres, or its address names another engine.
         ConfigError: The package of the engine is not installed.
+
+    Examples:
+        >>> store = "postgresql://me@localhost/shop?engine=dbos"
+        >>> engine_of("dbos", Worker([agent], store)).run()     # doctest: +SKIP
+        >>> try:
+        ...     engine_of("dbos", Worker([Agent(Script(), name="clerk")], MemoryStore()))
+        ... except UsageError:
+        ...     print("it needs Postgres")
+        it needs Postgres
     """
     check("engine", name, name in ("dbos", "temporal"), "dbos or temporal")
     store = worker.runs.store
@@ -37,10 +45,11 @@ def engine_of(name: str, worker: Worker) -> Engine:
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("the engine 'temporal' listens on a session of its own, and a store with pooled=yes has none")
     try:
-        made: type[Engine] = import_module(f"fsm_agent.engines.{name}_engine").ENGINE
+        module = import_module(f"fsm_agent.engines.{name}_engine")
     except ImportError as error:
         raise ConfigError(f"the engine needs its package ({error}): pip install 'fsm-agent[{name}]'") from None
-    return made(worker, store)
+    made: Engine = getattr(module, f"{name.capitalize()}Engine")(worker, store)
+    return made
 
 
 class Engine(ABC):
@@ -49,6 +58,10 @@ class Engine(ABC):
     Args:
         worker: What drives them.
         store: Its store.
+
+    Examples:
+        >>> engine: Engine = engine_of("dbos", worker)           # doctest: +SKIP
+        >>> engine.run(threads=4)                                # doctest: +SKIP
     """
 
     def __init__(self, worker: Worker, store: PostgresStore) -> None:
@@ -108,10 +121,10 @@ class Engine(ABC):
         except RunUnknown:
             return None
         except UsageError as error:
-            _log.warning("all workers under an engine need the same agents: %s", error)
+            LOG.warning("all workers under an engine need the same agents: %s", error)
             return None
         except Exception as error:  # the store's
-            _log.warning("run %s could not be driven; it is tried again: %s", run, error)
+            LOG.warning("run %s could not be driven; it is tried again: %s", run, error)
             return LOST_S
         with self._counting:
             self._driven += is_driven

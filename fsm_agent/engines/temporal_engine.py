@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,24 +17,24 @@ from anyio.from_thread import start_blocking_portal
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
 from fsm_agent.engines.engine import Engine
 from fsm_agent.errors import ConfigError
+from fsm_agent.runtime.log import LOG
 from fsm_agent.store.postgres.engine_jobs import JOB, temporal_channel
 
-BEAT = timedelta(seconds=2)  # a worker that drives a run says so often that it is alive
+BEAT, DAY = timedelta(seconds=2), timedelta(days=1)  # how often a worker says that it is alive; the longest job
+QUIETLY = ApplicationErrorCategory.BENIGN
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
-LONGEST = timedelta(days=1)  # of a job; a run may last longer
-_log = logging.getLogger("fsm_agent")
 
 
 @workflow.defn(name=JOB, sandboxed=False)
 class _Job:
     @workflow.run
     async def run(self, run: str) -> None:
-        await workflow.execute_activity(JOB, run, schedule_to_close_timeout=LONGEST, heartbeat_timeout=5 * BEAT)
+        await workflow.execute_activity(JOB, run, schedule_to_close_timeout=DAY, heartbeat_timeout=5 * BEAT)
 
 
 class TemporalEngine(Engine):
@@ -49,21 +48,22 @@ class TemporalEngine(Engine):
         self._queue = temporal_channel(self.store.address.schema)
         with ThreadPoolExecutor(threads) as self._threads, start_blocking_portal() as self._portal:
             worker = self._portal.call(self._connect, threads)
-            with self._portal.wrap_async_context_manager(worker):
-                yield
-            self._hang_up()
+            try:
+                with self._portal.wrap_async_context_manager(worker):
+                    yield
+            finally:
+                self._hang_up()
 
     def pause(self, seconds: float) -> None:
         try:
-            if self._session is None:
-                self._session = psycopg.connect(self.store.address.conninfo, autocommit=True)
+            self._session = self._session or psycopg.connect(self.store.address.conninfo, autocommit=True)
             if not self._is_beginner and self._session.execute(LOCK, (self._queue,)).fetchone() == (True,):
                 self._session.execute(f"LISTEN {self._queue}")
                 self._is_beginner, self.hears_since_s = True, time.monotonic()
             for note in self._session.notifies(timeout=seconds):
                 self._portal.call(self._begin, *json.loads(note.payload))
         except Exception as error:  # the database's or Temporal's
-            _log.warning("a job for Temporal could not be begun; its run is found again: %s", error)
+            LOG.warning("a job for Temporal could not be begun; its run is found again: %s", error)
             self._hang_up()
             time.sleep(seconds)
 
@@ -78,14 +78,12 @@ class TemporalEngine(Engine):
             self._client = await Client.connect(**options)
         except RuntimeError as error:
             raise ConfigError(f"Temporal at {options['target_host']} cannot be reached: {error}") from error
-        return Worker(
-            self._client,
-            task_queue=self._queue,
-            workflows=[_Job],
-            activities=[self._do],
-            max_concurrent_activities=threads,
-            graceful_shutdown_timeout=timedelta(seconds=self.leave_s),
-        )
+        work: dict[str, Any] = {"workflows": [_Job], "activities": [self._do], "max_concurrent_activities": threads}
+        work |= {"graceful_shutdown_timeout": timedelta(seconds=self.leave_s), "on_fatal_error": self._fail}
+        return Worker(self._client, task_queue=self._queue, **work)
+
+    async def _fail(self, error: BaseException) -> None:
+        self.worker.stop()  # the error is raised at the end of `serving`
 
     async def _begin(self, run: str, due_s: float) -> None:
         delay, job = timedelta(seconds=max(0.0, due_s - time.time())), f"{self._queue}/{run[:200]}/{uuid.uuid4().hex}"
@@ -98,7 +96,4 @@ class TemporalEngine(Engine):
             await asyncio.wait([driving], timeout=BEAT.total_seconds())
             activity.heartbeat()
         if (in_s := driving.result()) is not None:
-            raise ApplicationError("the run is looked at again", next_retry_delay=timedelta(seconds=in_s))
-
-
-ENGINE = TemporalEngine
+            raise ApplicationError("later", next_retry_delay=timedelta(seconds=in_s), category=QUIETLY)

@@ -181,9 +181,11 @@ class AsyncDriver(Reconciler):
             self._alone = activity
             return
         entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
-        activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
-        if self.probe is not None:
-            self.probe.leave(entered)
+        try:
+            activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+        finally:
+            if self.probe is not None:
+                self.probe.leave(entered)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:

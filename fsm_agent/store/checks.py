@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
+
 from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import PendingLines
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Rest, Run
 
 
+CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
 _AT_ONCE = Start()
 
@@ -62,6 +66,24 @@ def check_line(what: str, line: str) -> None:
     check_text(what, line)
     if "\n" in line:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
+
+
+class _Tagged(msgspec.Struct):
+    definition: str = ""
+    extra: dict[str, Any] = {}
+
+
+def tags_of(header: str) -> tuple[str, str]:
+    """Return, from the header of a run, the fingerprint of the code that began it, and its concurrency key.
+
+    Both are empty if the header does not hold them.
+    """
+    try:
+        tagged = decoder_of(_Tagged).decode(header)
+    except (msgspec.DecodeError, RecursionError):
+        return "", ""
+    key = tagged.extra.get(CONCURRENCY_KEY, "")
+    return tagged.definition, key.replace("\0", "\ufffd") if isinstance(key, str) else ""
 
 
 def check_create(

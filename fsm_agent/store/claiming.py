@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
@@ -49,7 +49,8 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
+from fsm_agent.store.watching import RunWatcher
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
@@ -101,14 +102,18 @@ class Claiming:
         redact: Callable[[Outcome], Outcome] | None = None,
         lease_s: float = LEASE_S,
         patience_s: float | None = None,
+        queue_limit: int | None = None,
         read_only: bool = False,
     ) -> None:
+        checks.check_queue_limit(queue_limit)
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
         self.store: Store = _open_store(store, read_only)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
+        self.queue_limit = queue_limit
+        self.watcher = RunWatcher(self.store)
         self._key = None if signing_key is None else key_bytes(signing_key)
 
     def begin(self, process: Process, definition: Definition) -> Claimed:
@@ -136,6 +141,40 @@ class Claiming:
         journal.chain = Chain(journal.header, self._key)
         return process, self._make_recorder(lease, process, definition)
 
+    def submit(self, process: Process, definition: Definition, start: Start) -> str:
+        """Create the run of a process, for a worker to drive; return its name.
+
+        A run that exists with the same header stays as it is.
+
+        Raises:
+            RunExists: Another run has this name.
+            RunUnknown: A run of ``start.after`` does not exist.
+            Conflict: The conversation has moved on.
+            QueueFull: `queue_limit` runs of the agent wait already.
+        """
+        journal = process.journal
+        assert journal is not None
+        start = start.changed(queue_limit=self.queue_limit)
+        head = _head_before(journal)
+        name, is_named = journal.run, bool(journal.run)
+        for run in [name] if is_named else self._new_names(definition, head):
+            try:
+                is_new = self.store.create(
+                    *(run, journal.header),
+                    agent=definition.agent,
+                    title=title_of(journal.header),
+                    follows=head,
+                    start=start,
+                )
+            except RunExists:
+                if not is_named:
+                    continue
+                self._check_same(run, journal.header, definition)
+                return run
+            if is_new or is_named:
+                return run
+        raise AssertionError("there is always another name")
+
     def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
         lease = self.store.create(
@@ -154,25 +193,33 @@ class Claiming:
         try:
             return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
         except RunExists:
-            ours = header_of(journal.header)
-            there = header_of(self.store.load(journal.run, after=None).header)
-            if differs := definition.differences(there, ours):
-                raise checks.other_arguments(journal.run, differs) from None
-            return None  # only the code differs, so it is the same run
+            self._check_same(journal.run, journal.header, definition)
+            return None
+
+    def _check_same(self, run: str, header: str, definition: Definition) -> None:
+        """Refuse a run that was begun with other arguments; if only the code differs, it is the same run."""
+        there = header_of(self.store.load(run, after=None).header)
+        if differs := definition.differences(there, header_of(header)):
+            raise checks.other_arguments(run, differs) from None
 
     def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
-        """Create and claim a run under a new name; a number is added if the name is taken."""
-        name, head = definition.new_id(), _head_before(journal)
-        if head is not None:
-            name = f"{head.conversation}:{head.version + 1}-{name}"
-        journal.run = name
-        lease, numbers = None, count(2)
-        while lease is None:
+        """Create and claim a run under a new name."""
+        head = _head_before(journal)
+        for journal.run in self._new_names(definition, head):
             with suppress(RunExists):
                 lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
-            if lease is None:
-                journal.run = f"{name}-{next(numbers)}"
-        return lease
+                if lease is not None:
+                    return lease
+        raise AssertionError("there is always another name")
+
+    def _new_names(self, definition: Definition, head: Head | None) -> Iterator[str]:
+        """Yield a new name for a run, then the same with numbers."""
+        name = definition.new_id()
+        if head is not None:
+            name = f"{head.conversation}:{head.version + 1}-{name}"
+        yield name
+        for number in count(2):
+            yield f"{name}-{number}"
 
     def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
@@ -199,7 +246,7 @@ class Claiming:
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return self._fold_run(loaded, definition), None
+            return self.fold_run(loaded, definition), None
         return self.load_claimed(self.claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
@@ -227,8 +274,8 @@ class Claiming:
             if loaded.run.is_ended:
                 rest = Rest(state=loaded.run.state, is_ended=True, is_failed=loaded.run.is_failed)
                 self.store.append(lease, lease.n, (), rest)
-                return self._fold_run(loaded, definition), None
-            process = self._fold_run(loaded, definition)
+                return self.fold_run(loaded, definition), None
+            process = self.fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
@@ -254,7 +301,8 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        if not is_of_code(error) and lease.tries <= MAX_TRIES:
+        is_cancelled = any(map(_read_cancellation, answers))
+        if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
@@ -324,9 +372,9 @@ class Claiming:
         assert lease is not None
         return lease
 
-    def claim_due(self, agents: list[str]) -> Lease | None:
-        """Claim the run of these agents that has been due longest; return None if none is due."""
-        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
+    def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
+        """Claim the run of these agents that is to be driven next; return None if none is due."""
+        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, choice=choice)
 
     def _make_recorder(
         self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
@@ -346,7 +394,7 @@ class Claiming:
 
     # Folding
 
-    def _fold_run(self, loaded: Loaded, definition: Definition) -> Any:
+    def fold_run(self, loaded: Loaded, definition: Definition) -> Any:
         """Return the process of a run, with a journal that continues that of the run."""
         self._check_key(loaded)
         header = header_of(loaded.header)
@@ -487,11 +535,20 @@ def is_of_code(error: BaseException) -> bool:
 
 def stuck_under(run: Run) -> str | None:
     """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    return None if (stuck := _stuck(run)) is None else stuck.definition
+
+
+def stuck_problem(run: Run) -> str | None:
+    """Return why a run is stuck; None: it is not."""
+    return None if (stuck := _stuck(run)) is None else stuck.problem
+
+
+def _stuck(run: Run) -> Stuck | None:
     for question in run.waits:
         if question.key == STUCK:
             with suppress(ValueError):
                 stuck: Stuck = from_json(question.about, Stuck)
-                return stuck.definition
+                return stuck
     return None
 
 

@@ -14,7 +14,7 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.store.checks import check_text
-from fsm_agent.store.store import Page, RunCount, RunFilter
+from fsm_agent.store.store import Page, Run, RunCount, RunFilter
 
 LOOKED = 10_000  # runs among which a page looks for a text
 KINDS = "\n"  # separates the kinds of questions in `Group.asks`
@@ -85,6 +85,11 @@ class Wanted(NamedTuple):
             and (due_before is None or (due_s is not None and due_s < due_before))
             and self.has_text(name, title)
         )
+
+    def takes_run(self, run: Run) -> bool:
+        """Return whether a run is wanted, wherever the page begins."""
+        group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
+        return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title)
 
     def has_text(self, name: str, title: str) -> bool:
         """Return whether the wanted text is in a name or a title."""

@@ -437,9 +437,11 @@ def _states(
 
 def _flow_states(steps: Sequence[_Taken], last: str | None) -> Iterator[str]:
     """Yield the state after each step of a flow; the next key tells it, where the journal does not."""
-    for number, step in enumerate(steps):
-        later = [_state_in(other.key) for other in steps[number + 1 :]]
-        yield step.to or next((state for state in later if state), last or UNKNOWN)
+    now, after = _SEEDED, [*[_state_in(step.key) or UNKNOWN for step in steps[1:]], last or UNKNOWN]
+    for step, following in zip(steps, after, strict=True):
+        if step.to or step.trigger not in _STAYS:
+            now = step.to or following
+        yield now
 
 
 def _state_in(key: str) -> str:

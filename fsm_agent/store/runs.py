@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from fsm_agent._internal.values import to_json
-from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain
+from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
 from fsm_agent.store.claiming import STUCK, Definition
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.recorder import Posted
@@ -36,6 +38,8 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
+        queue_limit: How many runs of an agent may wait for their first driver; `submit` is refused then.  None: any
+            number.
         read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
 
     Examples:
@@ -52,7 +56,7 @@ class Runs(Forking):
             JournalError: As `resume` does.
             ReplayError: As `resume` does.
         """
-        return self._fold_run(self.store.load(run, after=None), definition)
+        return self.fold_run(self.store.load(run, after=None), definition)
 
     def replay(self, run: str, definition: Definition) -> Any:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
@@ -62,7 +66,7 @@ class Runs(Forking):
             ReplayError: The code has changed, and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return self._fold_run(loaded.changed(snapshot=None), definition)
+        return self.fold_run(loaded.changed(snapshot=None), definition)
 
     # Posts
 
@@ -96,6 +100,8 @@ class Runs(Forking):
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by)
+            if not key and isinstance(outcome, Cancelled | Stopped):
+                self._end_before_start(run)
         RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
@@ -157,6 +163,33 @@ class Runs(Forking):
         self.give_back(lease, self.store.load(run, after=lease.n))
         RENEWER.ring(run)
         return True
+
+    def _end_before_start(self, run: str) -> None:
+        """Make a run due that was to start later, since no post does that; its driver then ends it."""
+        row = self.store.get(run)
+        if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
+            with suppress(LeaseLost, RunBusy, RunUnknown):  # then somebody drives it, or it is gone
+                lease = self.claim(run)
+                self.give_back(lease, self.store.load(run, after=lease.n))
+
+    def only_question(self, run: str) -> str:
+        """Return the key of the only open question of a run.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            NotAsked: It asks nothing, or has ended.
+            OutcomeError: It asks several questions.
+        """
+        row = self.store.get(run)
+        if row.is_ended:
+            raise checks.ended_run(run)
+        keys = [question.key for question in row.waits]
+        if not keys:
+            raise NotAsked(f"the run {run!r} asks nothing now")
+        if len(keys) > 1:
+            named = ", ".join(map(repr, keys))
+            raise OutcomeError(f"the run {run!r} asks {len(keys)} questions, which are answered by key: {named}")
+        return keys[0]
 
     # Maintenance
 

@@ -80,6 +80,13 @@ class Start(Value, frozen=True, kw_only=True):
     queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
 
 
+class Choice(Value, frozen=True):
+    """Which of the runs that are due a claim may take."""
+
+    definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
+    busy: tuple[str, ...] = ()  # without one of these concurrency keys
+
+
 class Head(Value, frozen=True):
     """The newest run of a conversation."""
 
@@ -233,6 +240,7 @@ class Store(Protocol):
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
@@ -244,6 +252,8 @@ class Store(Protocol):
             run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
+            choice: With ``run=None``: which runs; None: all.  The fingerprint and the concurrency key of a run are
+                those in its header; see `fsm_agent.store.checks.tags_of`.
 
         Returns:
             The lease; None if ``run`` is None and no run is due.
@@ -376,6 +386,21 @@ class Store(Protocol):
         Raises:
             RunUnknown: The run does not exist.
             RunBusy: The run has a holder.
+        """
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        """Spend an amount of something that all who use the store share, unless that exceeds a limit.
+
+        Time is the store's.  An amount that exceeds the limit alone can be spent when nothing was.
+
+        Args:
+            name: What is spent, such as ``"requests to openai"``.
+            amount: How much; below 0: it is given back, and never has to wait.
+            limit: The most that may be spent within any ``within_s`` seconds.
+            within_s: The time of the limit, the same for all who spend.
+
+        Returns:
+            0.0 if it was spent; else the seconds after which another attempt may succeed.
         """
 
     def wait(self, timeout_s: float) -> None:

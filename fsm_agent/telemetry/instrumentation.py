@@ -54,6 +54,11 @@ def instrument(
 
     Raises:
         UsageError: They are recorded already, or an argument is wrong.
+
+    Examples:
+        >>> with instrument():
+        ...     print(Agent(Script("Hi.")).call("Hello").output)
+        Hi.
     """
     right = "a TracerProvider of opentelemetry, or None,"
     check("tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right)
@@ -70,6 +75,12 @@ class Instrumentation:
 
     Attributes:
         content: Whether what is said is recorded.
+
+    Examples:
+        >>> recording = instrument()
+        >>> recording.content
+        False
+        >>> recording.stop()
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from support import shop_agent as shop
 from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents.worker import PRUNING, Worker
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
@@ -426,7 +426,31 @@ class TestConcurrency:
             wait_until(lambda: worker._room == {"x": 1})
         assert {row.holder for row in rows(store).values()} == {None}
 
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_with_a_key(self, store, mode):
+        """Those without one, and of others, are not counted; and the key is of several agents."""
+        models = {name: Patient(expected=4) for name in ("a", "b")}
+        agents = {name: Agent(models[name], name=name) for name in models}
+        for n in range(4):
+            create(store, agents["a"], f"acme{n}", extra={"concurrency_key": "acme"})
+            create(store, agents["b"], f"acme-b{n}", extra={"concurrency_key": "acme"})
+        create(store, agents["b"], "beta", extra={"concurrency_key": "beta"})
+        create(store, agents["b"], "none", "other", extra={"concurrency_key": 7})
+        worker = Worker([*agents.values()], store, key_concurrency=2)
+        with working(worker, **mode):
+            wait_until(lambda: worker.held == 5)
+            time.sleep(0.1)
+            held = sorted(row.id for row in rows(store).values() if row.holder is not None)
+            assert len([name for name in held if name.startswith("acme")]) == 2
+            assert held[-3:] == ["beta", "none", "other"]
+            for model in models.values():
+                model.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert not worker._keys
+
     def test_mistakes(self, store):
+        with pytest.raises(UsageError, match="key_concurrency is 0"):
+            Worker([shop.shop()], store, key_concurrency=0)
         with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
             Worker([shop.shop()], store, concurrency={"shpo": 1})
         with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
@@ -525,9 +549,12 @@ class TestFailing:
         assert "shop/count" in question.about
         assert "shop/count" in caplog.text
         assert Worker([agent], store).run(once=True) == 0
-        Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
+        Runs(store).answer("one", {"": Approved()})  # no answer to the question: it does not keep workers busy
         assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
+        Runs(store).cancel("one")  # which needs no code that could drive the run
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].is_ended
 
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         began_s = time.monotonic()
@@ -746,6 +773,50 @@ class TestChangedCode:
             Worker([shop.shop()], store, on_change="error")
 
 
+class TestVersionsSideBySide:
+    """Each takes the runs that were begun by its own code."""
+
+    def test_each_leaves_those_of_the_other_alone(self, store):
+        create(store, shop.shop(), "old")
+        create(store, other_shop(), "new")
+        old = Worker([shop.shop()], store, only_known=True)
+        new = Worker([other_shop()], store, only_known=True)
+        assert new.run(once=True) == 1
+        assert rows(store)["old"].n == 0
+        assert asyncio.run(old.arun(tasks=2, once=True)) == 1
+        Runs(store).answer("old", {"ask:3.0": Approved()})
+        assert (new.run(once=True), old.run(once=True)) == (0, 1)
+        Runs(store).answer("new", {"ask:3.0": Approved()})
+        assert (old.run(once=True), new.run(once=True)) == (0, 1)
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_those_of_others_are_not_even_claimed(self, store):
+        create(store, shop.shop(), "old")
+        worker = Worker([other_shop()], store, only_known=True)
+        assert worker.run(once=True) == 0
+        assert store.claim("somebody", for_s=9.0).fence == 1
+
+    def test_a_prompt_of_the_task_and_flows_are_known(self, store):
+        prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
+        agent = Agent(Script("7", "8"), name="counter")
+        create(store, agent, "one", task=prompt(things="kettles"))
+        assert Worker([agent], store, only_known=True).run(once=True) == 0
+        assert Worker([agent], store, prompts=[prompt], only_known=True).run(once=True) == 1
+        with pytest.raises(FlowSuspended):
+            orders(store).call(Order(), run_id="flow")
+        Runs(store).answer("flow", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([orders(store, "approval")], store, only_known=True).run(once=True) == 0
+        assert Worker([orders(store)], store, only_known=True).run(once=True) == 1
+
+    def test_a_stuck_run_of_other_code_is_left_alone(self, store):
+        left_before_its_function(store)
+        Worker([other_shop([shop.refund])], store).run(once=True)
+        assert rows(store)["one"].state == "Stuck"
+        assert Worker([other_shop()], store, only_known=True).run(once=True) == 0
+        assert Worker([shop.shop()], store, only_known=True).run(once=True) == 1
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+
 class TestMissingCode:
     def test_a_function_that_was_about_to_run_is_named(self, store, caplog):
         left_before_its_function(store)
@@ -763,6 +834,38 @@ class TestMissingCode:
         Runs(store).answer("one", {"stuck": RunAgain()})
         assert without.run(once=True) == 1
         assert "'price' is no longer available" in "".join(store.load("one").lines)
+
+
+class TestPruning:
+    def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        with working(Worker([agent], store, keep=1), threads=1):
+            wait_until(lambda: len(rows(store)) == 1)
+        create(store, agent, "four", "five")
+        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
+            time.sleep(0.1)
+        assert len(rows(store)) == 3
+
+    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
+        store, agent = MemoryStore(), shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        store.spend = lambda *args, **options: 1 / 0
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: "old runs could not be deleted: division by zero" in caplog.text)
+        del store.spend
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: PRUNING in store._spent)
+        assert list(rows(store)) == ["one"]
+
+    def test_numbers(self, store):
+        with pytest.raises(UsageError, match="keep is -1"):
+            Worker([shop.shop()], store, keep=-1)
+        with pytest.raises(UsageError, match="max_age_s is 'a day'"):
+            Worker([shop.shop()], store, max_age_s="a day")
 
 
 class TestStopping:

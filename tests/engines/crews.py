@@ -25,18 +25,38 @@ from fsm_agent.store.store import Run
 HERE = Path(__file__).parent
 PATHS = [HERE, HERE.parent / "flows", HERE.parent, HERE.parents[1]]
 BUSY = "Send it to ann, though you are busy."
+MAIN = "from fsm_agent.cli import main; main()"
 EFFECTS = ("paid.txt", "outbox.txt", "noted.txt")  # a line each, which begins with its idempotency key
 
 
 @contextmanager
 def worker(
-    folder: Path, url: str, *options: str, temporal: str = "", turn_s: float = 0.0
+    folder: Path, url: str, *options: str, temporal: str = "", turn_s: float = 0.0, before: str = ""
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a worker in its own OS process, which is killed at the end if it is still there."""
+    """Yield a worker in its own OS process, which is killed at the end if it is still there.
+
+    Args:
+        folder: Where it runs.
+        url: The address of its store.
+        options: Of the command.
+        temporal: The address of Temporal's server.
+        turn_s: See `engine_agents`.
+        before: Python that is run before the command.
+    """
     path = os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])
     with (folder / "workers.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fsm_agent", "worker", "--store", url, "--agents", "engine_agents", *options],
+            [
+                sys.executable,
+                "-c",
+                f"{before}\n{MAIN}",
+                "worker",
+                "--store",
+                url,
+                "--agents",
+                "engine_agents",
+                *options,
+            ],
             env={**os.environ, "PYTHONPATH": path, "TEMPORAL_ADDRESS": temporal, "TURN_S": f"{turn_s}"},
             cwd=folder,
             stdin=subprocess.DEVNULL,

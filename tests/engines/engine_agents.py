@@ -20,7 +20,7 @@ import flow_kill_worker
 import orchestrator_kill_worker
 from flow_runs import s
 
-from fsm_agent import Agent, Context, function
+from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages.event import Inside
@@ -80,7 +80,8 @@ def send(to: str) -> str:
     return f"sent to {to}"
 
 
-clerk = Agent(Model(), functions=[look_up, pay, send], output=int, name="clerk", world=WORLD)
+LIMITS = Limits(recalls=50)  # where workers are killed, each new one finds the model busy once more
+clerk = Agent(Model(), functions=[look_up, pay, send], output=int, limits=LIMITS, name="clerk", world=WORLD)
 
 
 class Turns:

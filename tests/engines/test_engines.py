@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -13,8 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
-from crews import EFFECTS, answered_until_all_end, begin_all, journal, lines, worker
+from crews import EFFECTS, answered_until_all_end, begin, begin_all, journal, lines, worker
 from engine_agents import clerk, orchestrator, support
 from support import temporal
 from support.postgres import NOT_HERE, PostgresServer, programs
@@ -67,8 +69,8 @@ class Place:
         self.options = ["--engine", engine] if engine else []
         self.temporal = server().address if engine == "temporal" else ""
 
-    def worker(self, *options: str, turn_s: float = 0.0) -> Any:
-        return worker(self.folder, self.url, *self.options, *options, temporal=self.temporal, turn_s=turn_s)
+    def worker(self, *options: str, **more: Any) -> Any:
+        return worker(self.folder, self.url, *self.options, *options, temporal=self.temporal, **more)
 
     def runs(self, **options: Any) -> Any:
         return closing(Runs(self.url, **options))
@@ -110,6 +112,21 @@ def test_the_journals_are_those_of_the_own_claim(engine: str, place: Places, own
     for file in EFFECTS:
         keys = [line.split()[0] for line in lines(here.folder / file)]
         assert len(keys) == len({*keys}), file
+
+
+@pytest.mark.parametrize("engine", [DBOS])
+def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) -> None:
+    here, at_once = place(engine), "import fsm_agent.engines.dbos_engine as d; d.KEEP_S = d.TIDY_S = 0.0"
+    with here.runs() as runs, here.worker(before=at_once):
+        begin(runs, clerk, "clerk", "Send it.")
+        answered_until_all_end(here.folder, runs, ["clerk"], 200)
+        tables = [f"{here.schema}_dbos.workflow_{name}" for name in ("status", "input", "output")]
+        rows = " + ".join(f"(SELECT count(*) FROM {table})" for table in tables)
+        with psycopg.connect(runs.store.address.conninfo, autocommit=True) as connection:
+            ends_s = time.monotonic() + 60
+            while connection.execute(f"SELECT {rows}").fetchone() != (0,):
+                assert time.monotonic() < ends_s
+                time.sleep(0.1)
 
 
 @pytest.mark.long

@@ -193,16 +193,16 @@ def comparable(events: list[Any]) -> list[Any]:
 def lines_of(store: MemoryStore) -> list[Any]:
     """What a store has of each run, without the traceparent, and without digests, which it is part of.
 
-    Entries are sorted, and so are all steps, as functions and members that run side by side end in any order.
+    Entries are sorted, and so is what followed, as functions and members that run side by side end in any order.
     """
     kept = []
     for run in store.list(limit=100):
         loaded = store.load(run.id, after=0)
         header = {key: value for key, value in json.loads(loaded.header).items() if key != "traceparent"}
         lines = [json.loads(line) for line in loaded.lines]
-        steps = sorted([step for line in lines for step in line["steps"]])
-        entries = [json.dumps({**line, "n": 0, "steps": [], "digest": ""}, sort_keys=True) for line in lines]
-        kept.append((run.id, run.state, header, sorted(entries), steps))
+        entries = [json.dumps([line["key"], line["outcome"], line.get("by")], sort_keys=True) for line in lines]
+        followed = [str(item) for line in lines for name in ("steps", "to", "begun") for item in line.get(name, ())]
+        kept.append((run.id, run.state, header, sorted(entries), sorted(followed)))
     return sorted(kept, key=str)
 
 

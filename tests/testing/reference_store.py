@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.checks import result_or_loss
+from fsm_agent.store.checks import result_or_loss, tags_of
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
@@ -25,8 +25,10 @@ from fsm_agent.store.errors import (
     RunUnknown,
     StoreError,
 )
+from fsm_agent.store.spending import check_spend, moment, wait_s
 from fsm_agent.store.store import (
     MAX_PRIORITY,
+    Choice,
     Head,
     Lease,
     Loaded,
@@ -69,6 +71,7 @@ class Shared:
         self.changed = threading.Condition(threading.RLock())
         self.runs: dict[str, Kept] = {}
         self.heads: dict[str, Head] = {}
+        self.spent = defaultdict[str, list[tuple[float, int]]](list)
         self.last_post = self.last_run = 0
 
 
@@ -78,6 +81,7 @@ _PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
 class ReferenceStore:
     """A store without a fault."""
 
+    choice: Choice | None = None  # of the claim under way
     is_volatile = False  # as far as its other stores can tell
 
     def __init__(self, folder: Path, clock: Callable[[], float], *, read_only: bool = False) -> None:
@@ -153,12 +157,14 @@ class ReferenceStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_texts(holder, *agents)
         self.check_writable()
         with self.shared.changed:
             at_s = self.clock()
             if run is None:
+                self.choice = choice
                 run = self.longest_due(at_s, at_s if now_s is None else now_s, agents)
                 if run is None:
                     return None
@@ -171,8 +177,16 @@ class ReferenceStore:
             for kept in self.shared.runs.values()
             if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
             if not agents or kept.agent in agents
+            if self.is_chosen(kept)
         ]
         return min(free)[2] if free else None
+
+    def is_chosen(self, kept: Kept) -> bool:
+        if self.choice is None:
+            return True
+        definition, key = tags_of(kept.header)
+        wanted = self.choice.definitions
+        return (wanted is None or definition in wanted) and key not in self.choice.busy
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:
@@ -425,6 +439,16 @@ class ReferenceStore:
             del self.shared.runs[run]
             self.end(run, self.clock())
             self.shared.changed.notify_all()
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        with self.shared.changed:
+            now_s, spent = self.clock(), self.shared.spent[name]
+            spent[:] = [(at_s, used) for at_s, used in spent if at_s > now_s - within_s]
+            left_s = wait_s(spent, amount, limit, within_s, now_s)
+            if not left_s:
+                spent.append((moment(now_s, within_s), amount))
+            return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:

@@ -538,6 +538,36 @@ class RenewsNoneIfOneIsLost(ReferenceStore):
         return [self.renew(lease, for_s=for_s) for lease in leases]
 
 
+class ForgetsItsChoice(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        return True
+
+
+class ChoosesByDefinitionAlone(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        self.choice = None if self.choice is None else self.choice.changed(busy=())
+        return super().is_chosen(kept)
+
+
+class SpendsForItselfAlone(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        return super().spend(f"{name} of {id(self)}", amount, limit=limit, within_s=within_s)
+
+
+class RefusesWhatNeverFits(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        return within_s if amount > limit else super().spend(name, amount, limit=limit, within_s=within_s)
+
+
+class SpendsInTwoSteps(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        if sum([used for _, used in self._shared.spent[name]]) >= limit:
+            return within_s
+        time.sleep(0.01)
+        self._shared.spent[name].append((self.clock(), amount))
+        return 0.0
+
+
 class RenewsInAnotherOrder(ReferenceStore):
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         return super().renew_all(sorted(leases, key=lambda lease: lease.run), for_s=for_s)
@@ -1001,6 +1031,11 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
     ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("a_claim_may_choose_by_definition_and_key", ForgetsItsChoice, {}),
+    ("a_claim_may_choose_by_definition_and_key", ChoosesByDefinitionAlone, {}),
+    ("a_limit_is_shared", SpendsForItselfAlone, {}),
+    ("a_limit_is_shared", RefusesWhatNeverFits, {}),
+    ("many_who_spend_never_exceed_the_limit", SpendsInTwoSteps, {}),
     ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
     ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
     ("many_leases_are_renewed_together", SeesPostsEverywhere, {}),

@@ -14,11 +14,13 @@ from typing import Annotated
 import typer
 
 from fsm_agent.agents.config.named import loaded
+from fsm_agent.cli import completion
 from fsm_agent.cli.options import modules_here
 from fsm_agent.errors import UsageError
 from fsm_agent.store.conversation_turns import turns_back
+from fsm_agent.store.listing import wanted
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Page, RunFilter
 
 _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it
@@ -32,6 +34,9 @@ StorePath = Annotated[
         " from the environment.",
     ),
 ]
+
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The name of the run.")]
 
 
 @contextmanager
@@ -79,9 +84,7 @@ def _named(name: str, patience_s: float | None) -> Runs:
     return Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
 
 
-def turns_of(
-    runs: Runs, conversation: str, *, agent: str | None, ended: bool | None, asked: bool, limit: int
-) -> list[Run]:
+def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> Page:
     """Return the turns of a conversation, the newest first: those that `Store.list` would return of them.
 
     Raises:
@@ -90,11 +93,5 @@ def turns_of(
     head = runs.store.head(conversation)
     if not head.version:
         raise UsageError(f"there is no conversation {conversation!r} in this store")
-    found = (
-        run
-        for run in turns_back(runs, head)
-        if (agent is None or run.agent == agent)
-        and (ended is None or run.is_ended == ended)
-        and (run.waits or not asked)
-    )
-    return list(islice(found, limit))
+    asked = wanted(None, limit, which)
+    return Page(islice((run for run in turns_back(runs, head) if asked.takes_run(run)), limit))

@@ -18,8 +18,9 @@ from fsm_agent.cli.runs.picture import safe, shown_duration
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.store.claiming import STUCK
 from fsm_agent.store.reading import RunReading
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Run, RunCount
 
 _SHOWN_VALUE = 200  # characters of a value that differs
 _LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns next to the names, of each differing value, and between columns
@@ -79,6 +80,34 @@ def questions_table(runs: Sequence[Run], width: int | None = None) -> Renderable
         for question in run.waits
     ]
     return _fill_table(table, rows, width, 4)
+
+
+def counts_table(counts: Sequence[RunCount]) -> RenderableType:
+    """Return a line for each agent and state, and one for all."""
+    table = _table("agent", "state", "runs", "failed", "asking", "stuck", "oldest")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    now_s = time.time()
+    groups: dict[tuple[str, str], list[RunCount]] = {}
+    for count in counts:
+        groups.setdefault((count.agent, count.state or "-"), []).append(count)
+    for (agent, state), found in groups.items():
+        table.add_row(safe(agent), safe(state), *_counted(found, now_s))
+    table.add_row(Text("all", "bold"), "", *_counted(counts, now_s))
+    return table
+
+
+def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
+    """Yield how many runs there are, have failed, ask and are stuck, and since when the oldest is so."""
+    for of in (
+        lambda _: True,
+        lambda count: count.is_failed,
+        lambda count: bool(count.waits_for),
+        lambda count: STUCK in count.waits_for,
+    ):
+        found = sum([count.count for count in counts if of(count)])
+        yield f"{found:,}" if found else "-"
+    yield shown_duration(max(0.0, now_s - min([count.oldest_s for count in counts])))
 
 
 def _fill_table(table: Table, rows: Sequence[tuple[str, ...]], width: int | None, broken: int) -> RenderableType:

@@ -22,6 +22,7 @@ from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
+from fsm_agent.cli.runs.operating import seconds_of
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.engines import Engine, engine_of
@@ -68,6 +69,18 @@ def worker(
         list[str] | None,
         typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
     ] = None,
+    key_concurrency: Annotated[
+        int | None, typer.Option(min=1, help='How many runs with the same "concurrency_key" in extra, likewise.')
+    ] = None,
+    only_known: Annotated[
+        bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=0, help="How many ended runs stay; each hour a worker deletes older ones.")
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long ended runs stay, likewise: 90s, 15m, 12h, 30d or 8w.")
+    ] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
@@ -97,6 +110,10 @@ def worker(
             patience_s=patience,
             drain_s=drain_s,
             on_change=on_change.value,
+            key_concurrency=key_concurrency,
+            only_known=only_known,
+            keep=keep,
+            max_age_s=None if max_age is None else seconds_of(max_age, "--max-age"),
             concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
         driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)

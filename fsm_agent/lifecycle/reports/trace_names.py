@@ -68,6 +68,10 @@ TRIGGER: Final = "fsm_agent.trigger"  # of the row by which a flow has left a st
 PURPOSE: Final = "fsm_agent.purpose"  # of a request: "summary"
 RETRIES: Final = "fsm_agent.retries"  # the metric
 RETRY: Final = "fsm_agent.retry"  # what was tried again: "model", "answer" or "function"
+ROUNDS: Final = "fsm_agent.rounds"
+REASON: Final = "fsm_agent.reason"  # why a call ended
+TO: Final = "fsm_agent.to"  # the state after the step of an effect
+SERVED_BY: Final = "fsm_agent.served_by"  # the client that answered, if there are several
 # Tokens of a call with all that is inside: under the names of its requests, sums over spans would count them twice
 ALL_INPUT_TOKENS: Final = "fsm_agent.usage.input_tokens"
 ALL_OUTPUT_TOKENS: Final = "fsm_agent.usage.output_tokens"

@@ -34,7 +34,8 @@ from fsm_agent.store.memory.stored_run import (
     open_questions,
     row_of,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.spending import check_spend, moment, wait_s
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -63,6 +64,7 @@ class MemoryStore:
         self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
+        self._spent: dict[str, dict[float, int]] = {}  # amounts by moment, by name
         self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
         self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
@@ -137,13 +139,14 @@ class MemoryStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                due = self._queue.longest_due(agents, clock_s, due_s)
+                due = self._queue.longest_due(agents, clock_s, due_s, choice)
                 if due is None:
                     self._looked.vain = self._changes, tuple(agents), due_s
                     return None
@@ -295,6 +298,18 @@ class MemoryStore:
             self._new[kept.agent].discard(run)
             kept.ticket = 0
             self._end(kept, self._clock())
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        with self._lock:
+            now_s = self._clock()
+            spent = {at_s: used for at_s, used in self._spent.get(name, {}).items() if at_s > now_s - within_s}
+            self._spent[name] = spent
+            left_s = wait_s(sorted(spent.items()), amount, limit, within_s, now_s)
+            if left_s == 0.0:
+                at_s = moment(now_s, within_s)
+                spent[at_s] = spent.get(at_s, 0) + amount
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self._lock:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Wanted, page_of, paged
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -27,8 +27,12 @@ _ROW = (
 )
 _GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
+_LIMITS = 0x66736D62  # and those of limits
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
 _IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
+_CHOSEN = """
+    AND (%(definitions)s::text[] IS NULL OR definition = ANY(%(definitions)s::text[]))
+    AND concurrency_key <> ALL(%(busy)s::text[])"""
 _AGENTS = """
 WITH RECURSIVE agents (name) AS (
     SELECT min(agent) FROM {s}.run WHERE wake IS NOT NULL
@@ -47,11 +51,11 @@ WITH RECURSIVE queue (agent, priority) AS (
     FROM queue WHERE priority IS NOT NULL)
 SELECT queue.agent, queue.priority, longest.wake, longest.key FROM queue, LATERAL (
     SELECT wake, key FROM {{s}}.run r
-    WHERE r.agent = queue.agent AND r.priority = queue.priority AND {_IS_DUE}
+    WHERE r.agent = queue.agent AND r.priority = queue.priority AND {_IS_DUE}{{also}}
     ORDER BY wake, key LIMIT 1) AS longest"""
 _AGENTS_AT_ONCE = 50  # of more, Postgres thinks it worth its while to compile the query, which takes 100 ms
 _FIRST_DUE = f"""
-SELECT key FROM {{s}}.run WHERE agent = %(agent)s AND priority = %(priority)s AND {_IS_DUE}
+SELECT key FROM {{s}}.run WHERE agent = %(agent)s AND priority = %(priority)s AND {_IS_DUE}{{also}}
 ORDER BY wake, key LIMIT 1 FOR UPDATE SKIP LOCKED"""
 _SESSIONS = (  # of which some process holds the lock that `Session` describes
     "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 1718840673 AND objsubid = 2 AND granted"
@@ -105,12 +109,14 @@ class RunTables:
             c.execute(f"SELECT 1 FROM {s}.conversation WHERE name = %s FOR UPDATE", (name,))
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
-            " instance, since, given_back, created, updated, touched, priority, heeds, title)"
-            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s)"
+            " instance, since, given_back, created, updated, touched, priority, heeds, title, definition,"
+            " concurrency_key)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
                 *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
                 *(start.priority, checks.UNTIL_DUE if start.due_s else None, encode(title)),
+                *map(encode, checks.tags_of(header)),
             ),
         )
         if not made.rowcount:
@@ -171,7 +177,9 @@ class RunTables:
         )
         return [(_decode(name), wake_s) for name, wake_s in due]
 
-    def find(self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float) -> int | None:
+    def find(
+        self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float, choice: Choice | None = None
+    ) -> int | None:
         """Lock the run to claim, and return its key; None: none is due that others have not locked.
 
         Args:
@@ -179,18 +187,23 @@ class RunTables:
             agents: Of these agents; empty: of all.
             due_s: Unix time at which runs without a holder have to be due.
             now_s: Unix time at which leases have to be over.
+            choice: Which runs; None: all.
         """
-        times = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        times: dict[str, Any] = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        words = {"s": self.schema, "also": "" if choice is None else _CHOSEN}
+        if choice is not None:
+            definitions = None if choice.definitions is None else [*map(encode, choice.definitions)]
+            times |= {"definitions": definitions, "busy": [*map(encode, choice.busy)]}
         names = [encode(agent) for agent in agents]
         if not names:
             names = [name for (name,) in c.execute(_AGENTS.format(s=self.schema))]
         queues: list[Any] = []
         for first in range(0, len(names), _AGENTS_AT_ONCE):
             some = {**times, "agents": names[first : first + _AGENTS_AT_ONCE]}
-            queues += c.execute(_DUE_QUEUES.format(s=self.schema), some).fetchall()
+            queues += c.execute(_DUE_QUEUES.format(**words), some).fetchall()
         for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
             queue = {**times, "agent": agent, "priority": priority}
-            if (row := c.execute(_FIRST_DUE.format(s=self.schema), queue).fetchone()) is not None:
+            if (row := c.execute(_FIRST_DUE.format(**words), queue).fetchone()) is not None:
                 return int(row[0])
         return None
 
@@ -478,6 +491,30 @@ class RunTables:
             raise RunBusy(run, _decode(holder), since_s, until_s)
         return int(key)
 
+    def spend(
+        self,
+        c: Connection[Any],
+        name: str,
+        amount: int,
+        limit: int,
+        within_s: float,
+        now: Callable[[Connection[Any]], float],
+    ) -> float:
+        """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+        s, key = self.schema, encode(name)
+        c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {key}", _LIMITS))  # one at a time
+        now_s = now(c)
+        c.execute(f"DELETE FROM {s}.spent WHERE name = %s AND at <= %s", (key, now_s - within_s))
+        spent = c.execute(f"SELECT at, amount FROM {s}.spent WHERE name = %s ORDER BY at", (key,)).fetchall()
+        left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+        if left_s == 0.0:
+            c.execute(
+                f"INSERT INTO {s}.spent VALUES (%s, %s, %s)"
+                " ON CONFLICT (name, at) DO UPDATE SET amount = spent.amount + excluded.amount",
+                (key, spending.moment(now_s, within_s), amount),
+            )
+        return left_s
+
     def next_due_s(self, c: Connection[Any], after_s: float) -> float | None:
         """Return the first Unix time after ``after_s`` at which a run becomes due by itself."""
         row = c.execute(f"SELECT min(wake) FROM {self.schema}.run WHERE wake > %s", (after_s,)).fetchone()
@@ -488,9 +525,9 @@ class RunTables:
         is_forgotten = "(wake <= %s OR until IS NOT NULL AND wake <= until)"
         found = c.execute(
             f"UPDATE {self.schema}.run SET wake = %s WHERE key IN (SELECT key FROM {self.schema}.run"
-            f" WHERE agent = ANY(%s) AND wake <= %s AND (until IS NULL OR until <= %s) AND {is_forgotten}"
+            f" WHERE agent = ANY(%s) AND wake <= %s AND {is_forgotten}"
             " ORDER BY wake LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING id",
-            (now_s, [encode(agent) for agent in agents], now_s, now_s, now_s - older_s, limit),
+            (now_s, [encode(agent) for agent in agents], now_s, now_s - older_s, limit),
         )
         return [_decode(run) for (run,) in found]
 

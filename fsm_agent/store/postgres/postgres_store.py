@@ -38,7 +38,8 @@ from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
 from fsm_agent.store.postgres.postgres_runs import Append, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.spending import check_spend
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -216,6 +217,7 @@ class PostgresStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
@@ -227,7 +229,7 @@ class PostgresStore:
             if run is not None:
                 key: int | None = self._lock_free(c, run, clock_s)
             else:
-                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s)
+                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
             return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
 
         lease: Lease | None = self._do(work)
@@ -343,6 +345,11 @@ class PostgresStore:
             self._tables.delete(c, run, now_s)
 
         self._do(work)
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._do(lambda c: self._tables.spend(c, name, amount, limit, within_s, self._now))
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         changes = getattr(self._looked, "vain", None)

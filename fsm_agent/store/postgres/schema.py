@@ -117,6 +117,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX {s}.run_updated, {s}.run_updated_of_agent, {s}.run_open",
         "CREATE INDEX run_group ON {s}.run (agent, is_failed, is_ended, asks, state, updated DESC, key DESC)",
     ),
+    (  # what a claim may be told to choose by, and what those who share a store have spent of a shared limit
+        "ALTER TABLE {s}.run ADD COLUMN definition text NOT NULL DEFAULT ''",
+        "ALTER TABLE {s}.run ADD COLUMN concurrency_key text NOT NULL DEFAULT ''",
+        """UPDATE {s}.run SET definition = coalesce(substring(header from '"definition":"([0-9a-z]*)"'), '')
+            WHERE NOT is_ended""",
+        """CREATE TABLE {s}.spent (
+            name text COLLATE "C" NOT NULL,
+            at double precision NOT NULL,
+            amount bigint NOT NULL,
+            PRIMARY KEY (name, at)
+        )""",
+    ),
 )
 
 

@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,6 +131,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX run_open",
         "CREATE INDEX run_group ON run (agent, is_failed, is_ended, asks, state, updated)",
     ),
+    (  # what a claim may be told to choose by, and what those who share a store have spent of a shared limit
+        "ALTER TABLE run ADD COLUMN definition TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN concurrency_key TEXT NOT NULL DEFAULT ''",
+        """UPDATE run SET definition = coalesce(
+            (SELECT iif(json_valid(line), json_extract(line, '$.definition'), '') FROM journal WHERE place = key << 32),
+            '') WHERE is_ended = 0""",
+        """CREATE TABLE spent (
+            name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 
@@ -197,6 +207,35 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
+
+
+def copy_file(source: sqlite3.Connection, path: Path) -> int:
+    """Copy a database to a new file, and check the copy; return how many bytes it has.
+
+    Raises:
+        StoreError: The file exists or cannot be written, or the database is damaged.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        if path.exists():
+            raise StoreError(f"there is a file {str(path)!r} already: the name of a new one would be right")
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
+        with name_file_in_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            source.backup(copy)  # in one step, in which the source is read as of one moment; nobody waits for it
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
+            [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise StoreError(f"the store is damaged, and was not copied: {problem}")
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.rename(path)
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"the store cannot be copied to {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,23 +11,26 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Place, Wanted, page_of, paged
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
 
 # Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
 # due time came first.
 FREE = """
 SELECT * FROM (SELECT queued, key FROM run
-    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due = 0.0{also} ORDER BY queued, key LIMIT 1)
 UNION ALL SELECT * FROM (SELECT due, key FROM run
-    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due > 0.0 AND due <= :due_s
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due > 0.0 AND due <= :due_s{also}
     ORDER BY due LIMIT 1)"""
 HELD = """
 SELECT until, key, agent FROM run
     WHERE instance = :instance AND priority = :priority AND until IS NOT NULL AND due IS NOT NULL
-    AND until <= :until_s ORDER BY until"""
+    AND until <= :until_s{also} ORDER BY until"""
+CHOSEN = """
+    AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
+    AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
 WITH RECURSIVE priorities (of) AS (
@@ -92,6 +95,7 @@ class Claim(NamedTuple):
     due_s: float  # Unix time at which runs have to be due
     now_s: float
     dead: frozenset[str]  # instances whose OS process is dead, so that their leases are over
+    choice: Choice | None = None
 
 
 def create(
@@ -126,9 +130,12 @@ def create(
     heeds = None if due_s == 0.0 else checks.UNTIL_DUE
     key = connection.execute(
         "INSERT INTO run (id, agent, state, is_ended, due, queued, heeds, unread, fence, tries, holder, instance,"
-        " since, given_back, created, updated, priority, title)"
-        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?)",
-        (run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority, title),
+        " since, given_back, created, updated, priority, title, definition, concurrency_key)"
+        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?)",
+        (
+            *(run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority, title),
+            *checks.tags_of(header),
+        ),
     ).lastrowid
     assert key is not None
     connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (key << 32, now_s, header))
@@ -181,17 +188,23 @@ def find(connection: Connection, claim: Claim) -> int | None:
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[int, float, int]] = []
+    also, chosen, choice = "", dict[str, Any](), claim.choice
+    if choice is not None:
+        also = CHOSEN
+        definitions = None if choice.definitions is None else json.dumps(choice.definitions)
+        chosen = {"definitions": definitions, "busy": json.dumps(choice.busy)}
     for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
-            queue = {"agent": agent, "priority": priority, "due_s": claim.due_s}
-            due = [(-priority, since_s, key) for since_s, key in connection.execute(FREE, queue)]
+            queue = {"agent": agent, "priority": priority, "due_s": claim.due_s, **chosen}
+            free = connection.execute(FREE.format(also=also), queue)
+            due = [(-priority, since_s, key) for since_s, key in free]
             found += due
             if due:
                 break
     for instance, priority in connection.execute(HOLDING).fetchall():
         until_s = math.inf if instance in claim.dead else claim.now_s
-        queue = {"instance": instance, "priority": priority, "until_s": until_s}
-        for ended_s, key, agent in connection.execute(HELD, queue):
+        queue = {"instance": instance, "priority": priority, "until_s": until_s, **chosen}
+        for ended_s, key, agent in connection.execute(HELD.format(also=also), queue):
             if not claim.agents or agent in claim.agents:
                 found.append((-priority, min(ended_s, claim.now_s), key))
                 break
@@ -435,6 +448,19 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     for table in ("snapshot", "question", "post", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
+
+
+def spend(connection: Connection, name: str, amount: int, limit: int, within_s: float, now_s: float) -> float:
+    """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+    connection.execute("DELETE FROM spent WHERE name = ? AND at <= ?", (name, now_s - within_s))
+    spent = connection.execute("SELECT at, amount FROM spent WHERE name = ? ORDER BY at", (name,)).fetchall()
+    left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+    if left_s == 0.0:
+        connection.execute(
+            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
+            (name, spending.moment(now_s, within_s), amount),
+        )
+    return left_s
 
 
 def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:

@@ -37,9 +37,10 @@ from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.listing import wanted
+from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
-from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, name_file_in_errors, prepare
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -131,6 +132,7 @@ class SqliteStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
@@ -139,7 +141,7 @@ class SqliteStore:
         def wish() -> runs.Claim:
             clock_s = self._clock()
             due_s = clock_s if now_s is None else now_s
-            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
+            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead, choice)
 
         with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
             dead = self._dead_instances(connection, run)
@@ -252,6 +254,13 @@ class SqliteStore:
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
         self._changes.add()
 
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._writer.run(
+            lambda connection: runs.spend(connection, name, amount, limit, within_s, self._clock())
+        )
+        return left_s
+
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
         self._looked.vain = None
@@ -261,6 +270,22 @@ class SqliteStore:
         if next_s is not None:
             timeout_s = min(timeout_s, next_s - self._clock())
         self._changes.wait(changes, timeout_s)
+
+    def backup(self, path: str | os.PathLike[str]) -> int:
+        """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
+
+        The copy is a store, readable by its owner only, and has all that was committed before.  Leases are in it, too;
+        they end at their time, or when it is opened by the first worker.
+
+        Args:
+            path: The file, which must not exist.
+
+        Raises:
+            StoreError: The file exists or cannot be written, or the store is damaged.
+        """
+        check_path(path)
+        with self._connections.one() as connection, name_file_in_errors(self._path):
+            return copy_file(connection, Path(path).absolute())
 
     def close(self) -> None:
         """Finish submitted work, and close files and connections; safe to repeat."""

@@ -545,14 +545,19 @@ def crowded(store: SqliteStore) -> SqliteStore:
 @pytest.mark.parametrize(
     "query",
     [
-        *(sqlite_runs.FREE, sqlite_runs.HELD, sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
+        *[
+            query.format(also=also)
+            for query in (sqlite_runs.FREE, sqlite_runs.HELD)
+            for also in ("", sqlite_runs.CHOSEN)
+        ],
+        *(sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
         *(sqlite_runs.NEXT_FREE, sqlite_runs.NEXT_HELD, sqlite_runs.PRIORITIES),
         *(sqlite_runs.OF_GROUP, sqlite_runs.COUNTS),
     ],
 )
 def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     names = {"agent": "a", "priority": 0, "due_s": 0.0, "instance": "", "until_s": 0.0}
-    names |= {"is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
+    names |= {"definitions": None, "busy": "[]", "is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
     with crowded._connections.one() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", names if ":" in query else [0] * query.count("?"))
         steps = [step for *_, step in plan]

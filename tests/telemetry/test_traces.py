@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import aclosing, closing
@@ -14,6 +17,7 @@ import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.trace import SpanKind, StatusCode
 from support.kept_runs import LastingStore
+from support.paths import ROOT
 from support.traces import Traces
 
 from fsm_agent import (
@@ -50,6 +54,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import call as asking
+from fsm_agent.flows.orchestrator import Blueprint, Orchestrator
 from fsm_agent.lifecycle.reports import trace_names as names
 from fsm_agent.lifecycle.seeding import header_of_call
 from fsm_agent.telemetry import instrument
@@ -523,6 +528,18 @@ def test_flows_inside_and_items(traces: Traces) -> None:
     ]
 
 
+@each_way
+def test_an_orchestrator(way: Callable[..., Any], traces: Traces) -> None:
+    worker = Agent(Script("It is late."), name="worker", system="Finds out")
+    step = {"step_id": "facts", "description": "find the facts", "intent_template": "Find out: {{ task }}"}
+    planner = Agent(Script(json.dumps({"goal": "facts", "steps": [step]})), name="planner")
+    result = way(Orchestrator([worker], Blueprint("Facts."), planner=planner), "the delay")
+    assert result.state == "completed"
+    done = ["step preparing", ["run preparing"], "step working", ["invoke_agent worker", ["chat script"]]]
+    root, inside = traces.tree()
+    assert (root, inside[-2:]) == ("invoke_workflow orchestrator", ["step executing", ["invoke_workflow step", done]])
+
+
 def test_a_flow_that_fails(traces: Traces) -> None:
     @execute
     def breaking(d: Letter) -> str:
@@ -650,6 +667,11 @@ def test_a_stream_that_is_closed_at_any_event(taken: int, traces: Traces) -> Non
         assert here() == ""
 
     asyncio.run(main())
+    roots = [span for span in traces.spans if span.name == "invoke_agent agent"]
+    assert [dict(span.attributes).get("error.type") for span in roots] == [
+        None,
+        None,
+    ]  # who stops to listen is no error
 
 
 def test_a_task_that_is_cancelled(traces: Traces) -> None:
@@ -687,6 +709,22 @@ def test_an_interrupt(traces: Traces) -> None:
 
 
 # Beginning and ending
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_only_instrument_loads_the_interface() -> None:
+    code = "import sys, fsm_agent.telemetry; from fsm_agent import Agent, MemoryStore; "
+    code += "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).call('?');"
+    assert in_a_fresh_process(f"{code} print('opentelemetry' in sys.modules)") == "False\n"
+
+
+def test_without_the_extra_it_says_which() -> None:
+    code = "import sys; sys.modules['opentelemetry'] = None\n"
+    code += "try:\n    from fsm_agent.telemetry import instrument\nexcept ImportError as error:\n    print(error)"
+    assert in_a_fresh_process(code) == "instrument needs opentelemetry: pip install 'fsm-agent[otel]'\n"
 
 
 def test_it_records_once_and_can_be_stopped() -> None:
