@@ -21,7 +21,7 @@ from fsm_agent.errors import FsmAgentError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.runs import Runs
 
-GONE_ON_BYTES = 30  # some three effects
+GONE_ON = 5  # entries between two disturbances
 
 
 def forked() -> Any:
@@ -91,7 +91,7 @@ class Crowd:
         self._forks, self._workers, self._lease_s, self._doubt_s = forks, workers, lease_s, doubt_s
         self._notes = folder / "notes"
         self._notes.touch()
-        self._size = 0  # of the notes, when a disturbance was last let pass
+        self._entries = 0  # when a disturbance was last let pass
         self._runs = Runs(address)
         self._store = self._runs.store
         agent = clerk(self._store, Notes(str(self._notes)))
@@ -121,10 +121,10 @@ class Crowd:
 
     def has_gone_on(self) -> bool:
         """Return whether something was done since this was last true: on a busy machine, disturbances have to wait."""
-        size = self._notes.stat().st_size
-        if size < self._size + GONE_ON_BYTES:
+        entries = sum([run.n for run in self._store.list(limit=len(self.names))])
+        if entries < self._entries + GONE_ON:
             return False
-        self._size = size
+        self._entries = entries
         return True
 
     def kill_one(self) -> None:

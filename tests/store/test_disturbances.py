@@ -124,7 +124,7 @@ def test_the_network_is_cut(server: PostgresServer, crowded: Callable[..., Crowd
     cuts = {"stalls": 0, "halves": 0, "resets": 0}
     with closing(Network(server.port)) as network, closing(Network(server.port)) as other:
         crowd = crowded(
-            *[(server.url(port=one.port), 0.0) for one in (network, other) * 2], lease_s=LEASE_S, doubt_s=1.0
+            *[(server.url(port=one.port), 0.0) for one in (network, other) * 2], runs=100, lease_s=LEASE_S, doubt_s=1.0
         )
 
         def cut() -> None:

@@ -380,6 +380,22 @@ def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
             store.load("refused")
 
 
+def test_the_lease_of_a_deleted_run_is_not_that_of_another_of_its_name(store: PostgresStore):
+    """Which has the same holder, and counts its fences from 1 again."""
+    leases = []
+    for _ in range(2):
+        store.create("r", "header", agent="a")
+        leases.append(store.claim("w", for_s=LONG_S, run="r"))
+        if len(leases) == 1:
+            store.append(leases[0], 0, ["one"], Rest(state="S"))
+            store.delete("r")
+    old, new = leases
+    assert (old.fence, old.holder) == (new.fence, new.holder)
+    with pytest.raises(LeaseLost):
+        store.append(old, 0, ["one"])
+    assert store.append(new, 0, ["one"]) == 0
+
+
 def test_a_deleted_run_leaves_nothing(store: PostgresStore):
     store.create("r", "header", agent="a")
     lease = store.claim("w", for_s=LONG_S, run="r")
