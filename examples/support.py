@@ -182,10 +182,6 @@ def is_there(t: Ticket, a: Choice) -> bool:
     return 0 <= a.best < len(t.drafts)
 
 
-def ask_for_order(t: Ticket, a: Known) -> Ticket:
-    return replace(t, question="Which order is it about?")
-
-
 def keep_drafts(t: Ticket, a: tuple[Draft, Draft]) -> Ticket:
     return replace(t, drafts=(a[0].text, a[1].text))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.exports import exports
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from fsm_agent.agents import Agent as Agent
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents import AgentConfig as AgentConfig
     from fsm_agent.agents import Classification as Classification
     from fsm_agent.agents import Conversation as Conversation
+    from fsm_agent.agents import RunHandle as RunHandle
     from fsm_agent.agents import Worker as Worker
     from fsm_agent.agents import build_agent as build_agent
     from fsm_agent.agents import handoff as handoff
@@ -75,7 +76,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "agents": "Agent AgentBase AgentConfig Classification Conversation Worker build_agent handoff",
+            "agents": "Agent AgentBase AgentConfig Classification Conversation RunHandle Worker build_agent handoff",
             "clients": "Client FallbackClient client_for",
             "errors": (
                 "CallFailed CallSuspended ConfigError FsmAgentError ParseError PromptError ProviderError "

@@ -71,49 +71,127 @@ __all__ = [
 
 
 class FsmAgentError(Exception):
-    """The base class of the errors of this package."""
+    """The base class of the errors of this package.
+
+    Examples:
+        >>> issubclass(ProviderError, FsmAgentError), issubclass(UsageError, FsmAgentError)
+        (True, True)
+    """
 
 
 class UsageError(FsmAgentError, ValueError):
-    """A mistake of the caller; the message says what would be right."""
+    """A mistake of the caller; the message says what would be right.
+
+    Examples:
+        >>> try:
+        ...     Limits(rounds="3")
+        ... except UsageError as error:
+        ...     print(error)
+        limits.rounds is '3': a whole number from 0 on would be right, or None: unlimited
+    """
 
 
 class PromptError(UsageError):
-    """A prompt that cannot be rendered or makes no sense."""
+    """A prompt that cannot be rendered or makes no sense.
+
+    Examples:
+        >>> try:
+        ...     Prompt("Hello, {{ name }}.")(nmae="Ada")
+        ... except PromptError as error:
+        ...     print(error)
+        the template 'Hello, {{ name }}.' uses no variable 'nmae': did you mean 'name'?
+    """
 
 
 class PromptChanged(UsageError):
-    """The prompt of a call has changed since the call was made, and ``on_change`` is ``"error"``."""
+    """The prompt of a call has changed since the call was made, and ``on_change`` is ``"error"``.
+
+    Examples:
+        >>> prompt = Prompt("Hello, {{ name }}.")
+        >>> document = snapshot(Agent(Script()).seed(prompt(name="Ada")))
+        >>> try:
+        ...     restore(document, prompt.extend(template="Good day, {{ name }}."), on_change="error")
+        ... except PromptChanged as error:
+        ...     print("it has changed")
+        it has changed
+    """
 
 
 class ConfigError(UsageError):
-    """A configuration, model name or key that is missing or wrong."""
+    """A configuration, model name or key that is missing or wrong.
+
+    Examples:
+        >>> try:
+        ...     build_agent({"agent_type": "no such kind"})
+        ... except ConfigError as error:
+        ...     print(str(error).splitlines()[0][:40])
+        the agent's configuration is not valid:
+    """
 
 
 class OutcomeError(UsageError):
-    """The call does not wait for this outcome; it is unchanged."""
+    """The call does not wait for this outcome; it is unchanged.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> try:
+        ...     asked.advance("ask:9.9", Approved())
+        ... except OutcomeError as error:
+        ...     print(type(error).__name__)
+        OutcomeError
+    """
 
 
 class IllegalTrigger(UsageError):
-    """No row of the table takes this trigger in this state; the call is unchanged."""
+    """No row of the table takes this trigger in this state; the call is unchanged.
+
+    Examples:
+        >>> issubclass(IllegalTrigger, FsmAgentError)
+        True
+    """
 
 
 class SnapshotError(FsmAgentError, ValueError):
-    """A snapshot that is damaged, of another version, or of another prompt."""
+    """A snapshot that is damaged, of another version, or of another prompt.
+
+    Examples:
+        >>> try:
+        ...     restore("{}", Prompt("Hello"))
+        ... except SnapshotError as error:
+        ...     print("no snapshot")
+        no snapshot
+    """
 
 
 class JournalError(FsmAgentError, ValueError):
-    """A journal that is damaged, reordered, foreign or forged."""
+    """A journal that is damaged, reordered, foreign or forged.
+
+    Examples:
+        >>> issubclass(JournalError, FsmAgentError)
+        True
+    """
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """A journal on which the present code takes other steps than the code that wrote it."""
+    """A journal on which the present code takes other steps than the code that wrote it.
+
+    Examples:
+        >>> issubclass(ReplayError, JournalError)
+        False
+    """
 
 
 class ParseError(FsmAgentError, ValueError):
     """The model's answer is not what the prompt asked for.
 
     Parsers raise it, or any other `ValueError`; the model sees its text.
+
+    Examples:
+        >>> try:
+        ...     first_of_numbers = Prompt("?", output=int).parse("no number")
+        ... except ParseError as error:
+        ...     print("refused")
+        refused
     """
 
 
@@ -123,6 +201,10 @@ class TagNotFound(ParseError):
     Args:
         tag: The name of the tag.
         message: The text for the model.
+
+    Examples:
+        >>> issubclass(TagNotFound, FsmAgentError)
+        True
     """
 
     def __init__(self, tag: str, message: str = "") -> None:
@@ -139,6 +221,10 @@ class ParseFailed(ParseError):
     Args:
         value: The text of the element.
         message: The text for the model.
+
+    Examples:
+        >>> ParseFailed("no intent").value
+        'no intent'
     """
 
     def __init__(self, value: str, message: str = "") -> None:
@@ -153,6 +239,17 @@ class Retry(FsmAgentError):
     """Raised by a function to tell the model what to do differently; the model sees its text unchanged.
 
     ``raise Retry("There is no city of this name: give it with its country.")``
+
+    Examples:
+        >>> @function
+        ... def find(order: int) -> str:
+        ...     "Find an order."
+        ...     if order < 1:
+        ...         raise Retry("Orders are counted from 1.")
+        ...     return "a lamp"
+        >>> agent = Agent(Script(call("find", order=0), call("find", order=1), "A lamp."), functions=[find])
+        >>> agent.call("What is the first order?").output
+        'A lamp.'
     """
 
 
@@ -204,6 +301,13 @@ class ProviderError(FsmAgentError):
         retryable: Whether another attempt may succeed; by default it depends on the class and the status.
         retry_after_s: The delay that the provider requested, in seconds.
         model: The model of the request, as ``provider:model``.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script(AuthFailed("the key is wrong", status=401))).call("Hello")
+        ... except CallFailed as error:
+        ...     print(error.result.ending.reason)
+        model failed
     """
 
     retryable_by_nature: bool | None = None  # None: by the status
@@ -253,31 +357,57 @@ class ProviderError(FsmAgentError):
 
 
 class RateLimited(ProviderError):
-    """Too many requests or tokens for now (429); not retryable if the account's quota is used up."""
+    """Too many requests or tokens for now (429); not retryable if the account's quota is used up.
+
+    Examples:
+        >>> agent = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi."))     # its clock does not really wait
+        >>> agent.call("Hello").output
+        'Hi.'
+    """
 
     retryable_by_nature = True
 
 
 class Overloaded(ProviderError):
-    """The provider is overloaded or has failed for now (500, 502, 503, 504, 529)."""
+    """The provider is overloaded or has failed for now (500, 502, 503, 504, 529).
+
+    Examples:
+        >>> Overloaded("try later", status=503).retryable
+        True
+    """
 
     retryable_by_nature = True
 
 
 class TimedOut(ProviderError):
-    """The answer did not arrive in time, or only in part; or there was no connection."""
+    """The answer did not arrive in time, or only in part; or there was no connection.
+
+    Examples:
+        >>> TimedOut("no reply within 60 s").retryable
+        True
+    """
 
     retryable_by_nature = True
 
 
 class AuthFailed(ProviderError):
-    """The key is missing, wrong, or not allowed to do this (401, 403)."""
+    """The key is missing, wrong, or not allowed to do this (401, 403).
+
+    Examples:
+        >>> AuthFailed("the key is wrong", status=401).retryable
+        False
+    """
 
     retryable_by_nature = False
 
 
 class ContextTooLong(ProviderError):
-    """The dialog does not fit the model's context."""
+    """The dialog does not fit the model's context.
+
+    Examples:
+        >>> ContextTooLong("128,000 tokens at most", status=400).retryable
+        False
+    """
 
     retryable_by_nature = False
 
@@ -289,6 +419,11 @@ class BudgetExceeded(ContextTooLong):
         required: The tokens of the request in its shortest form.
         hard: The most tokens of a request and its reply.
         tried: The passes that were applied to it, in order.
+
+    Examples:
+        >>> error = BudgetExceeded("too long", required=9_000, hard=8_000)
+        >>> error.required - error.hard
+        1000
     """
 
     @with_options_shown(ProviderError.__init__, without=("self", "message"))
@@ -305,7 +440,12 @@ class BudgetExceeded(ContextTooLong):
 
 
 class BadReply(ProviderError):
-    """The response is not an answer: it is not JSON, is cut off, or has an unknown shape."""
+    """The response is not an answer: it is not JSON, is cut off, or has an unknown shape.
+
+    Examples:
+        >>> isinstance(BadReply("the reply was cut off"), ProviderError)
+        True
+    """
 
     retryable_by_nature = True
 
@@ -322,6 +462,13 @@ class CallFailed(FsmAgentError):
         trace: The steps of the call.
         __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
             exception of a function in this OS process has its traceback; others are made from the recorded text.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script("x", "x"), output=int, limits=Limits(parse_retries=1)).call("A number?")
+        ... except CallFailed as error:
+        ...     print(error.result.ending.reason)
+        unparseable
     """
 
     def __init__(self, message: str, *, call: AgentCall) -> None:
@@ -361,7 +508,19 @@ class CallFailed(FsmAgentError):
 
 
 class CallSuspended(FsmAgentError):
-    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what."""
+    """An agent call waits for an answer that its driver cannot give; ``call.effects`` says for what.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> try:
+        ...     Agent(Script(call("erase")), functions=[erase]).call("Tidy up.")
+        ... except CallSuspended as error:
+        ...     print([effect.key for effect in error.call.effects])
+        ['ask:1.0']
+    """
 
     def __init__(self, message: str, *, call: AgentCall) -> None:
         super().__init__(message)

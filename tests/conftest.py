@@ -16,11 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from support.http_clients import chosen
+from support.paths import ROOT
 
 from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
+
+if sys.dont_write_bytecode:
+    # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LOCAL_NAMES = ("localhost", "", None)
 
@@ -76,10 +83,14 @@ def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
     chosen.pop()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Run a file or a test that is named here, and only whole folders in several OS processes."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run a file or a test that is named here, and only whole folders in several OS processes.
+
+    One more of them than there are cores: some tests wait.
+    """
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    return 0 if any(path.is_file() for path in named) else None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if any(path.is_file() for path in named) else cores + 1
 
 
 def pytest_collection_finish() -> None:

@@ -1,57 +1,80 @@
-"""Is a mistake named at once, with its value and with what would be right?"""
+"""Is a mistake named at once, with its value and with what would be right?
+
+Each is what somebody writes who has not read on; each is run.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import BaseModel
 from transitions import Machine
 
 from fsm_agent import (
     Agent,
     AgentBase,
+    Approved,
     CallFailed,
-    ConfigError,
+    CallSuspended,
     Context,
     Dialog,
+    FallbackClient,
     Function,
     Limits,
+    MCPServer,
+    MemoryStore,
     Message,
+    Price,
     Prompt,
     PromptError,
+    Runs,
     Settings,
     Toolset,
     UsageError,
+    Worker,
     build_agent,
     client_for,
     function,
     snapshot,
 )
+from fsm_agent.agents import Metrics
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.context import Budget, keep_last
+from fsm_agent.diagrams import trace_diagram
 from fsm_agent.diagrams.diagram import render
 from fsm_agent.errors import Overloaded
+from fsm_agent.flows import (
+    Flow,
+    FlowSuspended,
+    end,
+    flow_diagram,
+    gather,
+    pause,
+    run_diagram,
+    subflow,
+    wait,
+)
+from fsm_agent.flows.orchestrator import Orchestrator
+from fsm_agent.lifecycle import Injected, any_of, rounds_of, spans_of
+from fsm_agent.messages.reply import Reply
 from fsm_agent.mistakes import shown
-from fsm_agent.testing import Script, call
+from fsm_agent.prompts import register_prompt
+from fsm_agent.runtime import Cache
+from fsm_agent.testing import Delayed, Script, call, explore, token_reply
 
 if TYPE_CHECKING:
     from elsewhere import Ledger
 
-Make = Callable[[], object]
 
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-class Hook:
-    def on_done(self, event: Any) -> None: ...
+class Person(BaseModel):
+    name: str
 
 
 @dataclass
@@ -59,8 +82,84 @@ class Shop:
     name: str
 
 
-def agent(**options: Any) -> Agent:
-    return Agent(Script("ok"), **options)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def price(context: Context[Shop]) -> str:
+    """Return the price."""
+    return context.deps.name
+
+
+def count_up(to: int) -> Iterator[int]:
+    """Count."""
+    yield from range(to)
+
+
+class Log:
+    def on_done(self, event: Any) -> None: ...
+
+
+def agent(*replies: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*replies or ("ok",)), **{"name": "clerk"} | options)
+
+
+def result() -> Any:
+    return agent().call("hi")
+
+
+def asked() -> Agent[Any, Any]:
+    """An agent whose run 'r1' waits for an approval."""
+    adder = Function.of(add, needs_approval=True)
+    made = agent(call("add", a=1, b=2), "3", functions=[adder], store=MemoryStore())
+    with pytest.raises(CallSuspended):
+        made.call("1 + 2?", run_id="r1")
+    return made
+
+
+def asked_by_hand() -> Any:
+    made = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)])
+    with pytest.raises(CallSuspended) as suspended:
+        made.call("1 + 2?")
+    return suspended.value.call
+
+
+def defined(**attributes: Any) -> Any:
+    """A class of agents with these attributes, made and asked."""
+    kind: Any = type("Mine", (AgentBase,), attributes)
+    return kind(client=Script("ok")).call("hi")
+
+
+def registered_twice() -> None:
+    for name in ("One", "Two"):
+        type(name, (AgentBase,), {"agent_type": "clerk", "expertise": name})
+
+
+@wait(int)
+def number(n: int) -> str:
+    return "How many?"
+
+
+def flow(**options: Any) -> Flow[int]:
+    return Flow("numbers", int, start=number, rows=[number.done(end("over"))], **options)
+
+
+def flow_result() -> Any:
+    run = flow().seed(1)
+    with pytest.raises(FlowSuspended):
+        flow().run(run)
+    run.give(number, 2)
+    return flow().run(run)
+
+
+def wrong_role_of_a_client() -> None:
+    agent(Reply(message=Message.of("user", "hi"))).call("hi")
+
+
+def injected() -> None:
+    suspended = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).seed("x")
+    suspended.advance("", Injected((Message(role="usr"),)))
 
 
 class Echo(AgentBase, register=False):
@@ -73,125 +172,353 @@ class Echo(AgentBase, register=False):
 def no_annotation(ctx, x: int) -> None: ...
 
 
-MISTAKES: dict[str, tuple[Make, type[Exception], tuple[str, ...]]] = {
-    # an agent
-    "no model": (lambda: Agent(None), UsageError, ("model of an agent is None", "'openai:gpt-5-mini'")),
-    "prompt as model": (lambda: Agent(Prompt("x")), UsageError, ("is Prompt(template='x'", "or a client")),
-    "class as model": (lambda: Agent(Script), UsageError, ("Script", "or a client")),
-    "dict as model": (lambda: Agent({"a": "secret"}), UsageError, ("{'a': …}", "or a client")),
-    "model alone": (lambda: Agent("gpt-5-mini"), ConfigError, ("'gpt-5-mini'", "'openai:gpt-5-mini'")),
-    "model of a router": (lambda: Agent("openai/gpt-5"), ConfigError, ("'openai/gpt-5'", "'openai:gpt-5'")),
-    "system 5": (lambda: agent(system=5), UsageError, ("system of an agent is 5", "a text or a Prompt")),
-    "system bytes": (lambda: agent(system=b"hi"), UsageError, ("is b'hi'", "a text or a Prompt")),
-    "name 5": (lambda: agent(name=5), UsageError, ("name of an agent is 5", "a text")),
-    "limits 5": (lambda: agent(limits=5), UsageError, ("limits of an agent is 5", "Limits(rounds=3)")),
-    "limits dict": (lambda: agent(limits={"rounds": 3}), UsageError, ("is {'rounds': 3}", "Limits(rounds=3)")),
-    "settings dict": (lambda: agent(settings={"temperature": 0}), UsageError, ("{'temperature': 0}", "Settings(")),
-    "stop_when True": (lambda: agent(stop_when=True), UsageError, ("stop_when of an agent is True", "a function of")),
-    "check True": (lambda: agent(check=True), UsageError, ("check is True", "a callable of (output)")),
-    "context True": (lambda: agent(context=True), UsageError, ("context has True", "keep_last(8)")),
-    "context maker": (lambda: agent(context=keep_last), UsageError, ("makes a pass", "keep_last(…)")),
-    "context text": (lambda: agent(context=["keep_last"]), UsageError, ("context has 'keep_last'", "keep_last(8)")),
-    "context budget": (lambda: agent(context=[Budget(hard=9), len]), UsageError, ("before other passes", "at the end")),
-    "results True": (lambda: agent(results=True), UsageError, ("results of an agent is True", "a ResultPipeline")),
-    "hook class": (lambda: agent(hooks=[Hook]), UsageError, ("Hook'> is a class", "Hook()")),
-    "hook alone": (lambda: agent(hooks=Hook()), UsageError, ("hooks is <", "a list of objects")),
-    "world foo": (lambda: agent(world={"foo": 1}), UsageError, ("has no 'foo'", "clock")),
-    "world cloc": (lambda: agent(world={"cloc": 1}), UsageError, ("has no 'cloc'", "did you mean 'clock'?")),
-    "world 5": (lambda: agent(world=5), UsageError, ("world of an agent is 5", "a mapping")),
-    "world client": (lambda: agent(world={"client": Script()}), UsageError, ("has no 'client'", "clock")),
-    # its functions
-    "function alone": (lambda: agent(functions=add), UsageError, ("functions is 'add' itself", "[add]")),
-    "Function alone": (lambda: agent(functions=Function.of(add)), UsageError, ("functions is 'add'", "[add]")),
-    "functions text": (lambda: agent(functions="add"), UsageError, ("functions is 'add'", "a list of functions")),
-    "functions None": (lambda: agent(functions=None), UsageError, ("functions is None", "a list of functions")),
-    "functions dict": (lambda: Prompt("x", functions={"add": add}), UsageError, ("{'add': …}", "a list of functions")),
-    "agent class": (lambda: agent(functions=[Agent]), UsageError, ("fsm_agent.agents.agent.Agent'>", "not its class")),
-    "bare ctx": (lambda: Function.of(no_annotation), UsageError, ("'ctx' of function 'no_annotation'", "Context")),
-    # names of other libraries
-    # a call
-    "run a text": (lambda: agent().run("x"), UsageError, ("'x'", "call('x')")),
-    "arun a text": (lambda: asyncio.run(agent().arun("x")), UsageError, ("'x'", "acall('x')")),
-    "an empty task": (lambda: agent().call(""), UsageError, ("the task is ''", "a text that asks")),
-    "a blank task": (lambda: agent(system=Prompt("x")).call(" \n"), UsageError, ("the task is ' \\n'", "a text")),
-    "a blank prompt": (lambda: agent().call(Prompt("{{ x }}")(x="")), UsageError, ("the task is ''", "a text that")),
-    "put 5": (lambda: Dialog().put(5), UsageError, ("is 5", "a text or a Prompt")),
-    "args 5": (lambda: agent().call("x", args=5), UsageError, ("args is 5", "{'temperature': 0}")),
-    "args hot": (lambda: agent().call("x", args={"temperature": "hot"}), UsageError, ("'hot'", "a number")),
-    "parser_args 5": (lambda: agent().call(Prompt("x", parser=int), parser_args=5), UsageError, ("parser_args is 5",)),
-    "dpes of a text": (lambda: agent().call("x", dpes=5), UsageError, ("dpes", "did you mean 'deps'?")),
-    "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), UsageError, ("'dpes'", "did you mean 'deps'?")),
-    "depz of a stream": (lambda: [*agent().stream("x", depz=5)], UsageError, ("depz", "did you mean 'deps'?")),
+MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
+    "an address without a scheme": (
+        lambda: client_for("openai:gpt-5", base_url="localhost:8000", api_key="x"),
+        "ConfigError: base_url 'localhost:8000' is no base URL: one like 'https://host/v1' is",
+    ),
+    "a generator": (
+        lambda: agent(functions=[count_up]),
+        "UsageError: function 'count_up' is a generator, .* returns a list .* Context.emit(…), would be right",
+    ),
+    "retries as a number": (
+        lambda: Function.of(add, retries=3),
+        "UsageError: retries of function 'add' is 3: None or Retries(attempts=3) would be right",
+    ),
+    "deps that are a class": (
+        lambda: agent(functions=[price]).call("hi", deps=Shop),
+        "UsageError: deps is <class .*Shop'>, a class, and function 'price' takes Context[Shop]: .*Shop(…), would be",
+    ),
+    "an instance as output": (
+        lambda: agent(output=Person(name="Ann")),
+        "PromptError: the output of a prompt is Person(name='Ann'), which .*: its type, Person, would be right",
+    ),
+    "the name of a type": (
+        lambda: agent(output="Person"),
+        "PromptError: the output of a prompt is 'Person', .*: the type itself, Person, would be right",
+    ),
+    "a list of one type": (lambda: agent(output=[Person]), "PromptError: .*output .* list[Person] would be right"),
+    "a list of types": (
+        lambda: agent(output=(int, str)),
+        "PromptError: .*output .* a union, int | str, would be right",
+    ),
+    "fields as output": (
+        lambda: agent(output={"name": str}),
+        "PromptError: the output of a prompt is {'name': …}, .*: a model of pydantic, a dataclass or a TypedDict",
+    ),
+    "a function as output": (
+        lambda: agent(output=len),
+        "PromptError: .* Prompt(…, parser=…) for a function of the text",
+    ),
+    "a type as parser": (
+        lambda: Prompt("x", parser=Person),
+        "UsageError: the parser of a prompt is <class .*Person'>: output=Person, as it is a type, would be right",
+    ),
+    "a variable too many": (
+        lambda: agent().call(Prompt("{{ a }}")(a=1, city=2)),
+        "PromptError: the template '{{ a }}' uses no variable 'city'; there are: a",
+    ),
+    "{task}": (
+        lambda: agent().call(Prompt("Do {task}")(task="it")),
+        "PromptError: the template 'Do {task}' uses no variable 'task': {{ task }} is right for '{task}'",
+    ),
+    "${task}": (
+        lambda: agent().call(Prompt("Do ${task}")(task="it")),
+        "PromptError: .* uses no variable 'task': {{ task }} is right for '${task}'",
+    ),
+    "$task": (lambda: agent().call(Prompt("Do $task")(task="it")), "PromptError: .*{{ task }} is right for '$task'"),
+    "%(task)s": (
+        lambda: agent().call(Prompt("Do %(task)s")(task="it")),
+        "PromptError: .*{{ task }} is right for '%(task)s'",
+    ),
+    "a role of another library": (
+        lambda: agent().call([{"role": "human", "content": "hi"}]),
+        "UsageError: messages[0].role is 'human': here that is 'user'",
+    ),
+    "a message by hand for a store": (
+        lambda: agent(store=MemoryStore()).call([Message.of("user", "hi"), Message(role="asistant")]),
+        "UsageError: messages[1].role is 'asistant': did you mean 'assistant'?",
+    ),
+    "a message by hand while it runs": (
+        injected,
+        "OutcomeError: Injected: messages[0].role is 'usr': did you mean 'user'?",
+    ),
+    "a text as parts": (
+        lambda: Dialog([Message(role="user", parts="hi")]),
+        "UsageError: messages[0].parts is 'hi': a tuple of parts, as Message.of('user', 'a text', Image.of(…)) makes",
+    ),
+    "texts as parts": (
+        lambda: Dialog([Message(role="user", parts=("hi",))]),
+        "UsageError: a part of messages[0] is 'hi': one such as Text(…), as Message.of('user', 'a text', Image.of(…))",
+    ),
+    "a reply in the user's role": (
+        wrong_role_of_a_client,
+        "UsageError: .*client 'script' ended with .* role 'assistant'",
+    ),
+    "a class among the passes": (
+        lambda: agent(context=[Budget]),
+        "UsageError: context has <class .*Budget'>: a function of messages, keep_last(8), say, would be right",
+    ),
+    "a run that is not there": (lambda: agent(store=MemoryStore()).resume("r9"), "RunUnknown: there is no run 'r9'"),
+    "an answer to another question": (
+        lambda: asked().resume("r1", {"ask:2.0": Approved()}),
+        "NotAsked: the run 'r1' asks no question 'ask:2.0': did you mean 'ask:1.0'?",
+    ),
+    "an approval that never comes": (
+        lambda: agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).call("?"),
+        'CallSuspended: .*(approval of add({"a": 1, "b": 2})): .* error.call.advance(\'ask:1.0\', Approved())',
+    ),
+    "a store in no folder": (
+        lambda: Runs("no/such/runs.db"),
+        "StoreError: .*no/such/runs.db' cannot be opened: No such",
+    ),
+    "a name that two agents have": (
+        registered_twice,
+        "ConfigError: agent_type 'clerk' .* is taken by .*One: take another",
+    ),
+    "a template as a path": (
+        lambda: defined(prompt="Do {{ task }}"),
+        "ConfigError: .*'Do {{ task }}' is a template, and a path is wanted: prompt=Prompt('Do {{ task }}') would be",
+    ),
+    "an unknown kind": (
+        lambda: build_agent({"agent_type": "clrk"}),
+        "ConfigError: .*agent_type: no agent_type 'clrk' is registered",
+    ),
+    "a hook that is a class": (
+        lambda: agent(hooks=[Log]),
+        "UsageError: the hook <class .*Log'> is a class: an object of it, Log(), would be right",
+    ),
+    "an approver that is True": (lambda: agent(approve=True), "UsageError: approve is True: a callable of (call)"),
+    "rounds as a text": (lambda: Limits(rounds="3"), "UsageError: limits.rounds is '3': a whole number from 0 on"),
+    "a consequence of another library": (
+        lambda: Limits(on_limit="raise"),
+        "UsageError: limits.on_limit is 'raise': one of 'final_prompt', 'stop', 'fail' would be right",
+    ),
+    "a prompt that is a text": (
+        lambda: register_prompt("Do it"),
+        "UsageError: what is registered is 'Do it': a Prompt('…', path='root/name') would be right",
+    ),
+    "an MCP server that is a command": (
+        lambda: MCPServer("npx"),
+        "UsageError: transport of an MCP server is 'npx': MCPServer.stdio('command', …) or MCPServer.http(",
+    ),
+    "a diagram of a result": (
+        lambda: trace_diagram(result()),
+        "UsageError: the trace is CallResult(.*: the steps of an agent call, such as result.trace, would be right",
+    ),
+    "a diagram of the trace of a flow": (
+        lambda: trace_diagram(flow_result().trace),
+        "UsageError: the trace goes from Seeded to 'number', as no agent call does: run_diagram(result.run) draws",
+    ),
+    "a diagram of an agent": (lambda: flow_diagram(agent()), "UsageError: the flow is Agent(.*: a Flow would be right"),
+    "a run that is a result": (
+        lambda: run_diagram(flow_result()),
+        "UsageError: the run is FlowResult(over, 1): a FlowRun, such as result.run or the run of FlowSuspended, would",
+    ),
+    "the spans of a result": (
+        lambda: spans_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "the rounds of a result": (
+        lambda: rounds_of(result()),
+        "UsageError: the record is CallResult(.*: that of a call, such as result.record, would be right",
+    ),
+    "middleware that is a class": (
+        lambda: Function.of(add, middleware=[Cache]),
+        "UsageError: middleware of function 'add' is (<class .*Cache'>,): a tuple of callables of (call, next)",
+    ),
+    "a name that is no text": (lambda: Function.of(add, name=4), "UsageError: name of a function is 4: a text would"),
+    "an expertise that is no text": (
+        lambda: defined(expertise=3),
+        "ConfigError: expertise of Mine is 3: a text would be right",
+    ),
+    "capabilities that are a text": (
+        lambda: defined(expertise="You add.", capabilities="sums"),
+        "ConfigError: capabilities of Mine is 'sums': a list of texts would be right",
+    ),
+    "a sub-agent twice": (
+        lambda: defined(agent_group=["writer", "writer"], call=lambda self, task: ""),
+        "ConfigError: agent_group of Mine is ['writer', 'writer']: a list of names, each once, would be right",
+    ),
+    "a prompt without its task": (
+        lambda: defined(prompt=Prompt("Do {{ job }}")),
+        "ConfigError: .*prompt: the prompt 'Do {{ job }}' must say {{ task }}",
+    ),
+    "a client as the model of a class": (
+        lambda: type("Mine", (AgentBase,), {"expertise": "You add."})(model=Script()),
+        "ConfigError: .*model: it is <.*Script object at .*>, and a name is wanted: client=… would be right",
+    ),
+    "an upgrade of the newest version": (
+        lambda: flow(upgrades={1: dict}),
+        "FlowError: a version in upgrades of the flow 'numbers' is 1: a version before 1, version= of the flow, would",
+    ),
+    "a guard that is no function": (
+        lambda: Flow("f", int, start=number, rows=[number.done(end("over"), when=3)]),
+        "FlowError: flow 'f': the guard of number --done [3]--> over is 3: a function would be right",
+    ),
+    "exploring what is no flow": (lambda: explore(3, 0, {}), "UsageError: the flow is 3: a Flow would be right"),
+    "exploring with one answer": (
+        lambda: explore(flow(), 0, {number: 2}),
+        "UsageError: answers[number] is 2: a list such as [2] would be right",
+    ),
+    "exploring with names": (
+        lambda: explore(flow(), 0, {"number": [2]}),
+        "UsageError: a state in answers is 'number': a state of the flow 'numbers' itself would be right",
+    ),
+    "a fork by name": (lambda: Dialog().put("a").fork("critic"), "UsageError: last_n is 'critic': a whole number"),
+    "a worker of one agent": (
+        lambda: Worker(agent(), MemoryStore()),
+        "UsageError: agents is Agent(.*: a list of Agents and Flows would be right",
+    ),
+    "a fallback to one client": (
+        lambda: FallbackClient(Script()),
+        "ConfigError: clients <.*Script object at .*> is one model: a list of them would be right",
+    ),
+    "an age as a text": (
+        lambda: Runs(MemoryStore()).prune(max_age_s="30d"),
+        "UsageError: max_age_s is '30d': 0 or more would be right",
+    ),
+    "a condition that is a number": (
+        lambda: any_of(3),
+        "UsageError: any_of(3): functions of a StopContext, such as stop_on('report'), are right",
+    ),
+    "an orchestrator of one agent": (
+        lambda: Orchestrator(agent()),
+        "FlowError: agents is Agent(.*: a list of Agents would be right",
+    ),
+    "a planner by the name of its model": (
+        lambda: Orchestrator([agent()], planner="openai:gpt-5"),
+        "FlowError: planner is 'openai:gpt-5': Agent('provider:model', name='planner') would be right",
+    ),
+    "a strategy that is a dictionary": (
+        lambda: Orchestrator([agent()], strategy={"goal": "it"}),
+        "FlowError: strategy is {'goal': …}: a Strategy, or None, would be right",
+    ),
+    "a task that is a number": (
+        lambda: Orchestrator([agent()]).call(3),
+        "FlowError: the task is 3: a text or a Payload would be right",
+    ),
+    "an outcome that is a class": (
+        lambda: asked_by_hand().advance("ask:1.0", Approved),
+        "OutcomeError: the outcome for 'ask:1.0' is the class Approved: an object of it would be right",
+    ),
+    "an outcome before its key": (
+        lambda: asked_by_hand().advance(Approved(), "ask:1.0"),
+        "OutcomeError: the key is Approved(): that of an effect, such as 'ask:2.0', and then its outcome, would be",
+    ),
+    "a snapshot of a result": (
+        lambda: snapshot(result()),
+        "UsageError: what is kept is CallResult(.*: an AgentCall, such as the call of CallSuspended, would be right",
+    ),
+    "metrics with one price": (
+        lambda: Metrics(Price(input_micro_usd=1, output_micro_usd=1)),
+        "UsageError: prices of Metrics is Price(.*: prices by model, such as {'gpt-5-mini': Price(…)}, would be right",
+    ),
+    "a delay behind its reply": (
+        lambda: Delayed("ok", 3),
+        "UsageError: delay_s of Delayed is 'ok': a number of seconds, and then the reply, would be right",
+    ),
+    "a token without probabilities": (
+        lambda: token_reply("yes"),
+        "UsageError: a token is 'yes': its probabilities, such as {'yes': 0.7}, would be right",
+    ),
+    "members without a name": (
+        lambda: gather(number, pause("nap", 1)),
+        "FlowError: the first argument of gather is <WaitState number>: the name of the state would be right",
+    ),
+    "a subflow before its name": (
+        lambda: subflow(flow(), "inner", int),
+        "FlowError: the first argument of subflow is Flow('numbers', 1 states, 1 rows): the name of the state would",
+    ),
+    "no model": (lambda: Agent(None), "UsageError: .*model of an agent is None.*'openai:gpt-5-mini'"),
+    "class as model": (lambda: Agent(Script), "UsageError: .*Script.*or a client"),
+    "dict as model": (lambda: Agent({"a": "secret"}), "UsageError: .*{'a': …}.*or a client"),
+    "system 5": (lambda: agent(system=5), "UsageError: .*system of an agent is 5.*a text or a Prompt"),
+    "settings dict": (lambda: agent(settings={"temperature": 0}), "UsageError: .*{'temperature': 0}.*Settings("),
+    "stop_when True": (lambda: agent(stop_when=True), "UsageError: .*stop_when of an agent is True.*a function of"),
+    "check True": (lambda: agent(check=True), "UsageError: .*check is True.*a callable of (output)"),
+    "context maker": (lambda: agent(context=keep_last), "UsageError: .*makes a pass.*keep_last(…)"),
+    "results True": (lambda: agent(results=True), "UsageError: .*results of an agent is True.*a ResultPipeline"),
+    "hook alone": (lambda: agent(hooks=Log()), "UsageError: .*hooks is <.*a list of objects"),
+    "world cloc": (lambda: agent(world={"cloc": 1}), "UsageError: .*has no 'cloc'.*did you mean 'clock'?"),
+    "world 5": (lambda: agent(world=5), "UsageError: .*world of an agent is 5.*a mapping"),
+    "function alone": (lambda: agent(functions=add), "UsageError: .*functions is 'add' itself.*[add]"),
+    "functions None": (lambda: agent(functions=None), "UsageError: .*functions is None.*a list of functions"),
+    "agent class": (lambda: agent(functions=[Agent]), "UsageError: .*fsm_agent.agents.agent.Agent'>.*not its class"),
+    "bare ctx": (lambda: Function.of(no_annotation), "UsageError: .*'ctx' of function 'no_annotation'.*Context"),
+    "run a text": (lambda: agent().run("x"), "UsageError: .*'x'.*call('x')"),
+    "a blank prompt": (lambda: agent().call(Prompt("{{ x }}")(x="")), "UsageError: .*the task is ''.*a text that"),
+    "put 5": (lambda: Dialog().put(5), "UsageError: .*is 5.*a text or a Prompt"),
+    "args 5": (lambda: agent().call("x", args=5), "UsageError: .*args is 5.*{'temperature': 0}"),
+    "args hot": (lambda: agent().call("x", args={"temperature": "hot"}), "UsageError: .*'hot'.*a number"),
+    "parser_args 5": (lambda: agent().call(Prompt("x", parser=int), parser_args=5), "UsageError: .*parser_args is 5"),
+    "depz of a stream": (lambda: [*agent().stream("x", depz=5)], "UsageError: .*depz.*did you mean 'deps'?"),
     "deps of a call that is streamed": (
         lambda: [*agent().stream(agent().seed("x"), deps=5)],
-        UsageError,
-        ("deps is given with an AgentCall, which has its own", "seed(…, deps=…) is right"),
+        "UsageError: .*deps is given with an AgentCall, which has its own.*seed(…, deps=…) is right",
     ),
-    # variables
-    "unused in put": (lambda: Dialog().put(Prompt("hi")(name="x")), PromptError, ("'hi'", "no variable 'name'")),
     "unused in the system": (
         lambda: agent(system=Prompt("{{ name }}")).init_dialog(name="J", nam="K"),
-        PromptError,
-        ("no variable 'nam'", "did you mean 'name'?"),
+        "PromptError: .*no variable 'nam'.*did you mean 'name'?",
     ),
-    "variables of a system text": (lambda: agent(system="x").init_dialog(name="J"), UsageError, ("name", "a Prompt")),
-    # values
-    "role human": (lambda: Message.of("human", "x"), UsageError, ("'human'", "'user'")),
-    "part 5": (lambda: Message.of("user", 5), UsageError, ("is 5", "a text, or a part")),
-    "parts list": (lambda: Message.of("user", ["x"]), UsageError, ("is ['x']", "a text, or a part")),
-    "dialog 5": (lambda: Dialog(5), UsageError, ("messages is 5", "a list of messages")),
-    "top_prompt text": (lambda: Dialog(top_prompt="x"), UsageError, ("top_prompt is 'x'", "a Prompt")),
-    "temperature hot": (lambda: Settings(temperature="hot"), UsageError, ("temperature is 'hot'", "a number")),
-    "temperature nan": (lambda: Settings(temperature=float("nan")), UsageError, ("is nan", "a number, or None,")),
-    "top_p half": (lambda: Settings(top_p="half"), UsageError, ("settings.top_p is 'half'", "a number")),
-    "max_tokens 1.5": (lambda: Settings(max_tokens=1.5), UsageError, ("max_tokens is 1.5", "a whole number")),
-    "seed 1.5": (lambda: Settings(seed=1.5), UsageError, ("seed is 1.5", "a whole number")),
-    "stop 5": (lambda: Settings(stop=(5,)), UsageError, ("stop is (5,)", "a tuple of texts")),
-    "tool_choice None": (lambda: Settings(tool_choice=None), UsageError, ("tool_choice is None", "'auto'")),
-    "parallel 1": (lambda: Settings(parallel_function_calls=1), UsageError, ("_calls is 1", "True, False")),
-    "effort 5": (lambda: Settings(reasoning_effort=5), UsageError, ("effort is 5", "'low'")),
-    "top_logprobs 1.5": (lambda: Settings(top_logprobs=1.5), UsageError, ("top_logprobs is 1.5", "a whole number")),
-    "extra_body 5": (lambda: Settings(extra_body=5), UsageError, ("extra_body is 5", "a mapping")),
-    "parser 5": (lambda: Prompt("x", parser=5), UsageError, ("the parser of a prompt is 5", "a function of the text")),
-    "mode tool": (lambda: Prompt("x", mode="tool"), UsageError, ("the mode of a prompt is 'tool'", "'native', 'fun")),
-    "template 5": (lambda: Prompt(5), UsageError, ("the template of a prompt is 5", "a text")),
-    "path 5": (lambda: Prompt("x", path=5), UsageError, ("the path of a prompt is 5", "a text")),
-    # clients
-    "client_for 5": (lambda: client_for(5), ConfigError, ("model is 5", "'provider:model'")),
-    "provider 5": (lambda: HttpClient(5, "x"), ConfigError, ("provider is 5", "'openai', or a Provider")),
-    "model None": (lambda: HttpClient("openai", None), ConfigError, ("model is None", "the name that the provider")),
-    "headers 5": (lambda: client_for("openai:x", headers=5), ConfigError, ("headers is 5", "a mapping of texts")),
-    "base_url 5": (lambda: client_for("openai:x", base_url=5), ConfigError, ("base_url is 5", "'https://host/v1'")),
-    "api_key 5": (lambda: client_for("openai:x", api_key=5), ConfigError, ("api_key is of type int", "a text")),
-    "header 5": (lambda: client_for("openai:x", headers={"x": 5}), ConfigError, ("'x' is of type int", "texts")),
-    "network dict": (lambda: client_for("openai:x", network={"read_s": 5}), ConfigError, ("{'read_s': 5}", "Network(")),
-    "connections 1.5": (lambda: Network(max_connections=1.5), ConfigError, ("max_connections is 1.5", "1 or more")),
-    "bytes True": (lambda: Network(max_reply_bytes=True), ConfigError, ("max_reply_bytes is True", "1 or more")),
-    # agents of one's own
-    "configuration 5": (lambda: Echo(5), ConfigError, ("configuration is 5", "a mapping")),
-    "configuration in INI": (lambda: build_agent("a.ini"), ConfigError, ("'a.ini'", "'.toml'", "read(text)")),
-    "no file": (lambda: build_agent("no/such.toml"), ConfigError, ("'no/such.toml'", "No such file")),
+    "role human": (lambda: Message.of("human", "x"), "UsageError: .*'human'.*'user'"),
+    "part 5": (lambda: Message.of("user", 5), "UsageError: .*is 5.*a text, or a part"),
+    "top_prompt text": (lambda: Dialog(top_prompt="x"), "UsageError: .*top_prompt is 'x'.*a Prompt"),
+    "temperature hot": (lambda: Settings(temperature="hot"), "UsageError: .*temperature is 'hot'.*a number"),
+    "max_tokens 1.5": (lambda: Settings(max_tokens=1.5), "UsageError: .*max_tokens is 1.5.*a whole number"),
+    "stop 5": (lambda: Settings(stop=(5,)), "UsageError: .*stop is (5,).*a tuple of texts"),
+    "extra_body 5": (lambda: Settings(extra_body=5), "UsageError: .*extra_body is 5.*a mapping"),
+    "parser 5": (lambda: Prompt("x", parser=5), "UsageError: .*the parser of a prompt is 5.*a function of the text"),
+    "mode tool": (lambda: Prompt("x", mode="tool"), "UsageError: .*the mode of a prompt is 'tool'.*'native', 'fun"),
+    "template 5": (lambda: Prompt(5), "UsageError: .*the template of a prompt is 5.*a text"),
+    "path 5": (lambda: Prompt("x", path=5), "UsageError: .*the path of a prompt is 5.*a text"),
+    "client_for 5": (lambda: client_for(5), "ConfigError: .*model is 5.*'provider:model'"),
+    "provider 5": (lambda: HttpClient(5, "x"), "ConfigError: .*provider is 5.*'openai', or a Provider"),
+    "model None": (lambda: HttpClient("openai", None), "ConfigError: .*model is None.*the name that the provider"),
+    "headers 5": (lambda: client_for("openai:x", headers=5), "ConfigError: .*headers is 5.*a mapping of texts"),
+    "base_url 5": (lambda: client_for("openai:x", base_url=5), "ConfigError: .*base_url is 5.*'https://host/v1'"),
+    "api_key 5": (lambda: client_for("openai:x", api_key=5), "ConfigError: .*api_key is of type int.*a text"),
+    "header 5": (lambda: client_for("openai:x", headers={"x": 5}), "ConfigError: .*'x' is of type int.*texts"),
+    "network dict": (lambda: client_for("openai:x", network={"read_s": 5}), "ConfigError: .*{'read_s': 5}.*Network("),
+    "bytes True": (lambda: Network(max_reply_bytes=True), "ConfigError: .*max_reply_bytes is True.*1 or more"),
+    "configuration 5": (lambda: Echo(5), "ConfigError: .*configuration is 5.*a mapping"),
     "unknown client": (
         lambda: Echo({}, client={"one": Script(), "tow": Script()}),
-        ConfigError,
-        ("client names 'tow'", "'one', 'two'"),
+        "ConfigError: .*client names 'tow'.*'one', 'two'",
     ),
-    "client 5": (lambda: Echo({"model": "x:y"}, client=5), UsageError, ("model of an agent is 5", "or a client")),
+    "client 5": (lambda: Echo({"model": "x:y"}, client=5), "ConfigError: .*model of an agent is 5.*or a client"),
     "machine": (
         lambda: render(Machine(model=None, states=["a"], initial="a"), "mermaid"),
-        UsageError,
-        ("Machine", "a Diagram"),
+        "UsageError: .*Machine.*a Diagram",
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("make", "kind", "says"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_named_with_what_would_be_right(make: Make, kind: type[Exception], says: tuple[str, ...]) -> None:
-    with pytest.raises(kind) as caught, AGENTS.scoped():
+@pytest.mark.parametrize(("make", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_it_is_answered_at_once(
+    make: Callable[[], object], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(Exception) as caught, AGENTS.scoped():  # noqa: PT011 - its kind is in the table
         make()
-    for part in says:
-        assert part in str(caught.value)
-    assert "secret" not in str(caught.value)
+    text = " ".join(f"{caught.type.__name__}: {caught.value}".split())
+    assert re.match(".*".join(map(re.escape, said.split(".*"))), text), text
+    assert "secret" not in text
+
+
+def test_a_sync_call_within_a_running_loop_is_no_mistake() -> None:
+    async def main() -> str:
+        return agent("fine").call("hi").text
+
+    assert asyncio.run(main()) == "fine"
+
+
+def test_nothing_was_stored_of_a_message_that_is_none() -> None:
+    one = agent(store=MemoryStore())
+    with pytest.raises(ValueError, match="'usr'"):
+        one.call(Message(role="usr"), run_id="r1")
+    assert one.runs.store.list() == []
 
 
 class TestShown:

@@ -18,7 +18,8 @@ from support.doc_examples import EXAMPLE
 from support.paths import ROOT
 
 LIBRARIES = ("burr", "langgraph", "pydantic-graph", "transitions")
-PAGES = {name: (ROOT / "docs" / "porting" / f"{name}.md").read_text("utf-8") for name in LIBRARIES}
+OF_AGENTS = {"openai-agents": "agents", "pydantic-ai": "pydantic_ai"}  # and the module that each has
+PAGES = {name: (ROOT / "docs" / "porting" / f"{name}.md").read_text("utf-8") for name in (*LIBRARIES, *OF_AGENTS)}
 BLOCK = re.compile(r"^```(py|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VERSIONS = (
     "import importlib.metadata, sys; print(*[f'{name} {importlib.metadata.version(name)}' for name in sys.argv[1:]])"
@@ -38,7 +39,7 @@ def interpreter(name: str) -> str:
     folder = os.environ.get("FLOW_BENCH_VENVS")
     if folder and (python := Path(folder, name, "bin", "python")).exists():
         return str(python.absolute())
-    if find_spec(name.replace("-", "_")) is None:
+    if find_spec(OF_AGENTS.get(name, name.replace("-", "_"))) is None:
         pytest.skip(
             f"{name} is not here, and FLOW_BENCH_VENVS names no folder with an environment {name!r} that has it"
         )
@@ -55,8 +56,11 @@ def output(python: str, program: str, folder: Path) -> str:
 MARKED = [pytest.param(name, marks=() if name == "transitions" else pytest.mark.long) for name in LIBRARIES]
 
 
+MARKED_OF_AGENTS = [pytest.param(name, marks=pytest.mark.long) for name in OF_AGENTS]
+
+
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("name", [*MARKED, *MARKED_OF_AGENTS])
 def test_their_side_prints_what_ours_does(name, tmp_path):
     python = interpreter(name)
     program, said = theirs(name)[0]
@@ -71,7 +75,7 @@ def test_what_is_said_about_them_is_what_they_do(name, tmp_path):
     assert output(python, program, tmp_path) == said
 
 
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("name", [*MARKED, *MARKED_OF_AGENTS])
 def test_the_versions_are_those_that_are_run(name):
     python = interpreter(name)
     named = re.findall(r"([a-z-]+) (\d+\.\d+\.\d+)", PAGES[name].replace("\n", " "))
@@ -85,3 +89,8 @@ def test_our_side_is_the_same_in_each_guide(name):
     ((program, said),) = EXAMPLE.findall(PAGES[name])
     assert (program, said) == EXAMPLE.findall(PAGES["langgraph"])[0]
     assert theirs(name)[0][1] == said
+
+
+def test_our_agent_is_the_same_in_both_guides():
+    (ours,) = {EXAMPLE.findall(PAGES[name])[0] for name in OF_AGENTS}
+    assert {theirs(name)[0][1] for name in OF_AGENTS} == {ours[1]}

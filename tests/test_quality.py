@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CODE = ["fsm_agent", "tests", "examples"]
+CODE = ["fsm_agent", "tests", "examples", "website"]
 
 
 @pytest.mark.parametrize(

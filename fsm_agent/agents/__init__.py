@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults as TaskResults
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
+    from fsm_agent.agents.run_handle import RunHandle as RunHandle
     from fsm_agent.agents.worker import Worker as Worker
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -37,6 +38,7 @@ else:
             "many": "TaskResult TaskResults",
             "metrics": "Metrics",
             "registry": "build_agent",
+            "run_handle": "RunHandle",
             "worker": "Worker",
         },
     )

@@ -161,6 +161,13 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         store: Where its calls are kept as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
             options.  Another OS process can continue what this one began; see `resume`.
         world: What else performs effects: ``clock``, ``backoff``, ``threads``, ``new_id``; see `World`.
+
+    Examples:
+        >>> agent = Agent(Script("Paris."), system="You know capitals.")
+        >>> agent.call("What is the capital of France?").output
+        'Paris.'
+        >>> Agent(Script('{"x": 3}'), output=dict[str, int]).call("Three, please.").output
+        {'x': 3}
     """
 
     model: str | Client
@@ -282,7 +289,8 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         return self.world_with(self.client)
 
     def world_with(self, client: Client) -> World:
-        return World.of(client, approve=self.approve, results=self.results, prices=self.prices, **self.world)
+        own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
+        return World.of(client, **own, **self.world)
 
     def world_of(self, call: AgentCall[Any]) -> World:
         r = call.record
@@ -512,6 +520,9 @@ class Agent(CallVerbs[Deps, Out], Classifying):
     def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
         path = seed_of(header).prompt
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
+
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return {self.resolve_prompt(prompt, {}).fingerprint for prompt in (None, *prompts)}
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return check_drivable(self, claimed)

@@ -114,6 +114,14 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         description: The expertise in short, for a choice among agents; by default its beginning.
         capabilities: What it can do, as a list.
         agents: The sub-agents by name; without a group, the agent itself.
+
+    Examples:
+        >>> class Teller(AgentBase):
+        ...     expertise = "You tell the weather."
+        ...     prompt = Prompt("The weather in {{ task }}?")
+        >>> teller = Teller(client=Script("Sunny.", "Foggy."))
+        >>> teller.call("Rome").output, teller("Oslo")
+        ('Sunny.', 'Foggy.')
     """
 
     agent_type: ClassVar[str | Enum] = ""
@@ -372,6 +380,12 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
 
 AsyncAgentBase = AgentBase  # a second name, for agents that were written for another library
+"""Another name of `AgentBase`, for programs from before.
+
+Examples:
+    >>> AsyncAgentBase is AgentBase
+    True
+"""
 
 _CACHED = frozenset(
     [name for owner in AgentBase.__mro__ for name, item in vars(owner).items() if isinstance(item, cached_property)]

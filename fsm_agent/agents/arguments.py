@@ -62,7 +62,7 @@ def check_prices(agent: Any) -> None:
 
 def _check_world(world: Any) -> None:
     check("world of an agent", world, isinstance(world, Mapping), "a mapping such as {'threads': 4}")
-    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
+    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices", "name")]
     for name in world:
         if name not in known:
             raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")

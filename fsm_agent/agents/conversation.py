@@ -52,6 +52,16 @@ class Conversation(CallVerbs[Deps, Out]):
         agent: The agent that answers; another agent may continue the conversation at any time.
         name: The name in the store.
         keep: Passes that choose what each turn inherits of the turns before; None: those of the agent.
+
+    Examples:
+        >>> agent = Agent(Script("Hello, Ada.", "Ada."), name="host", store=MemoryStore())
+        >>> conversation = agent.conversation("customer-17")
+        >>> conversation.call("I am Ada.").output
+        'Hello, Ada.'
+        >>> conversation.call("Who am I?").output
+        'Ada.'
+        >>> len(conversation.read().messages)
+        4
     """
 
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
@@ -142,6 +152,9 @@ class Conversation(CallVerbs[Deps, Out]):
     def definition_of(self, process: AgentCall[Any]) -> Definition:
         options = {"prompt": process.prompt, "deps": process.deps, "model": process.client}
         return definition_of(self.agent, options, self._keep)
+
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return self.agent.fingerprints(prompts)
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return self.agent.check_resumed(claimed)

@@ -18,6 +18,7 @@ from tenacity import wait_exponential
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.persistence import aclaim
+from fsm_agent.agents.worker_health import BEAT_S
 from fsm_agent.runtime.retry_delay import delay_s
 
 if TYPE_CHECKING:
@@ -39,20 +40,23 @@ class StorePatience:
     """How long one driver outlasts a store that fails, such as a server that restarts.
 
     Args:
-        limit_s: For how many seconds the store may fail.
+        worker: The worker, which says for how many seconds the store may fail.
     """
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+    def __init__(self, worker: Worker) -> None:
+        self._limit_s = worker.store_patience_s
+        self._pulse = worker.pulse
         self._failing_since_s: float | None = None  # monotonic; None: the store works
         self._failures = 0  # in a row
 
     def note_success(self) -> None:
         """Note that the store works."""
+        self._pulse.note_store(is_away=False)
         self._failing_since_s = None
 
     def pause_s(self, error: Exception) -> float:
         """Return how long to wait before a store that failed is tried again; raise its error if it is too late."""
+        self._pulse.note_store(is_away=True)
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s, self._failures = now_s, 0
@@ -88,10 +92,11 @@ class ThreadCrew:
             for member in members:
                 member.start()
             while any(member.is_alive() for member in members) and not self._is_over.is_set():
-                for member in members:
-                    member.join(IDLE_S)
+                self._worker.pulse.beat()
+                self._join(BEAT_S)
         finally:
             self._is_over.set()
+            self._worker.pulse.end()
         for member in members:
             if member.error is not None:
                 raise member.error
@@ -121,7 +126,7 @@ class _Member(threading.Thread):
         super().__init__(daemon=True, name="fsm_agent worker")
         self._worker = worker
         self._once = once
-        self._patience = StorePatience(worker.store_patience_s)
+        self._patience = StorePatience(worker)
         self.advanced = 0
         self.error: BaseException | None = None
 
@@ -141,7 +146,7 @@ class _Member(threading.Thread):
             elif self._once:
                 return False
             else:
-                self._worker.runs.store.wait(IDLE_S)
+                self._worker.wait_for_work()
         except Exception as error:
             self._worker.stopping.wait(self._patience.pause_s(error))
         else:
@@ -175,7 +180,7 @@ class TaskCrew:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(stopped.set)
 
-        watch = loop.create_task(stopped.wait())
+        watch, pulse = loop.create_task(stopped.wait()), loop.create_task(self._beat())
         takers = [loop.create_task(self._take_runs()) for _ in range(self._takers)]
         try:
             with self._worker.woken_at_stop(wake):
@@ -185,18 +190,25 @@ class TaskCrew:
                     await asyncio.wait(self._driving, timeout=self._worker.drain_s)
         finally:
             await _cancel([watch, *takers])
-            await _cancel(self._driving)  # they have all begun by now, so they give their runs back
-            self._threads.shutdown(wait=False)
+            await _cancel([pulse, *self._driving])  # they have all begun by now, so they give their runs back
+            self._worker.pulse.end()
+            with suppress(TimeoutError):  # a claim that was under way gives its run back
+                await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
+
+    async def _beat(self) -> None:
+        while True:
+            self._worker.pulse.beat()
+            await asyncio.sleep(BEAT_S)
 
     async def _take_runs(self) -> None:
         """Claim what is due while there is room for it."""
-        patience = StorePatience(self._worker.store_patience_s)
+        patience = StorePatience(self._worker)
         while True:
             await self._room.acquire()
             claimed = None
             try:
-                claimed = await aclaim(self._take, self._threads)
+                claimed = await aclaim(self._take, self._threads, self._worker.return_claimed)
                 patience.note_success()
             except Exception as error:
                 await asyncio.sleep(patience.pause_s(error))
@@ -217,7 +229,7 @@ class TaskCrew:
         """Claim a run, or wait for one for a while; in one thread, since a store remembers what a thread asked for."""
         claimed = self._worker.take_next()
         if claimed is None and not self._once:
-            self._worker.runs.store.wait(IDLE_S)
+            self._worker.wait_for_work()
         return claimed
 
     def _begin(self, claimed: Claimed) -> None:

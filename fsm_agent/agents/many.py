@@ -36,6 +36,11 @@ class TaskResult(Generic[Out]):
         output: The output; None: the task failed.
         error: Why it failed; None: it did not.
         result: The whole result, also of a failure; None: there is none.
+
+    Examples:
+        >>> item = Agent(Script("4")).map(["2 + 2?"])[0]
+        >>> item.task, item.output, item.error
+        ('2 + 2?', '4', None)
     """
 
     index: int
@@ -50,6 +55,11 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     Args:
         items: One for each task that was begun.
+
+    Examples:
+        >>> results = Agent(Script(by={"2 + 2": "4", "3 + 3": "6"})).map(["2 + 2?", "3 + 3?"])
+        >>> results.outputs
+        ['4', '6']
     """
 
     def __init__(self, items: Iterable[TaskResult[Out]]) -> None:

@@ -64,6 +64,13 @@ class Metrics:
         unpriced_tokens: Tokens of replies without a known price; the cost does not include them.
         functions: The functions that were run, by name.
         states: Seconds in each state, over calls that ended.
+
+    Examples:
+        >>> metrics = Metrics()
+        >>> Agent(Script("Hi."), hooks=[metrics]).call("Hello").output
+        'Hi.'
+        >>> metrics.calls, metrics.requests
+        (1, 1)
     """
 
     prices: Mapping[str, Tariff] = field(default_factory=dict, repr=False, compare=False)

@@ -20,6 +20,7 @@ from fsm_agent.runtime.world import Approve
 if TYPE_CHECKING:
     from fsm_agent.agents.classification.calibration import Calibration
     from fsm_agent.agents.classification.classifying import Classifying
+    from fsm_agent.agents.run_handle import Before
     from fsm_agent.agents.verbs import After
     from fsm_agent.clients.client import Client
     from fsm_agent.lifecycle.snapshots import OnChange
@@ -41,7 +42,16 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
     model: str | Client | None
 
 
-class CallOptions(_UnstoredOptions[Deps], total=False):
+class _SeedOptions(_UnstoredOptions[Deps], total=False):
+    """The options of a call, but for ``after``, which `submit` has with a wider type."""
+
+    extra: Mapping[str, Any] | None
+    run_id: str | None
+    system_args: Mapping[str, Any] | None
+    keep_system: bool
+
+
+class CallOptions(_SeedOptions[Deps], total=False):
     """The options of a call, whatever its verb; this list is the only one.
 
     Attributes:
@@ -59,14 +69,34 @@ class CallOptions(_UnstoredOptions[Deps], total=False):
         keep_system: Keep the system message at the start of the dialog, in place of the agent's.
     """
 
-    extra: Mapping[str, Any] | None
-    run_id: str | None
     after: After
-    system_args: Mapping[str, Any] | None
-    keep_system: bool
 
 
 CALL_OPTIONS = CallOptions.__optional_keys__
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `submit` that say when the run starts.
+
+    Attributes:
+        delay_s: How many seconds from now it starts, at the earliest.
+        priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds until
+            the run has ended.
+    """
+
+    delay_s: float
+    priority: int
+
+
+class SubmitOptions(_SeedOptions[Deps], StartOptions, total=False):
+    """The options of `submit`: those of `StartOptions`, and those of a call.
+
+    Attributes:
+        after: The runs that have to end before, as names or handles; in whatever way they end.  Or what the task
+            follows, as of a call: the result of one, a dialog, or messages.
+    """
+
+    after: Before | After
 
 
 class ReadOptions(_UnstoredOptions[Deps], total=False):

@@ -80,20 +80,24 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
+async def aclaim(
+    claim: Callable[[], Taken], threads: Executor | None = None, undo: Callable[[Claimed], None] | None = None
+) -> Taken:
     """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
 
     Args:
         claim: Claims the run, if there is one.
         threads: Whose thread does it; None: one of the event loop's.
+        undo: Gives a run back; None: `give_back`.
     """
-    pending = _PendingClaim(claim)
+    undo = undo or give_back
+    pending = _PendingClaim(claim, undo)
     run = partial(copy_context().run, pending.make)
     try:
         return await asyncio.get_running_loop().run_in_executor(threads, run)
     except asyncio.CancelledError:
         if (claimed := pending.abandon()) is not None:
-            await asyncio.to_thread(_give_back, claimed)
+            await asyncio.to_thread(undo, claimed)
         raise
 
 
@@ -102,10 +106,12 @@ class _PendingClaim(Generic[Taken]):
 
     Args:
         claim: Claims the run, if there is one.
+        undo: Gives it back.
     """
 
-    def __init__(self, claim: Callable[[], Taken]) -> None:
+    def __init__(self, claim: Callable[[], Taken], undo: Callable[[Claimed], None]) -> None:
         self._claim = claim
+        self._undo = undo
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._claimed: Taken | None = None
@@ -117,7 +123,7 @@ class _PendingClaim(Generic[Taken]):
             self._claimed = claimed
             is_abandoned = self._is_abandoned
         if is_abandoned and claimed is not None:
-            _give_back(claimed)
+            self._undo(claimed)
         return claimed
 
     def abandon(self) -> Claimed | None:
@@ -127,7 +133,7 @@ class _PendingClaim(Generic[Taken]):
             return self._claimed
 
 
-def _give_back(claimed: Claimed) -> None:
+def give_back(claimed: Claimed) -> None:
     """Give back a run that was claimed and not driven since."""
     _, recorder = claimed
     if recorder is not None:
@@ -212,14 +218,14 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
     if recorder is None:
         return claimed
     if call.record.is_checked and call.check is None and call.record.ending is None:
-        _give_back(claimed)
+        give_back(claimed)
         raise UsageError(
             f"the answers of {call} are checked, and the agent {agent.name!r} has no check by now: check=… gives it one"
         )
     try:
         agent.world_of(call)
     except UsageError as error:
-        _give_back(claimed)
+        give_back(claimed)
         if not call.record.model:
             raise
         raise UsageError(f"the run continues with the model it began with: {error}; model=… gives it one") from error

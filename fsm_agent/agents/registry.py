@@ -60,6 +60,13 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
     Raises:
         ConfigError: The kind is unknown, none is given, or it is not that of the class; or the configuration is not
             valid.
+
+    Examples:
+        >>> class Poet(AgentBase):
+        ...     expertise = "You write poems."
+        ...     prompt = Prompt("A poem about {{ task }}")
+        >>> build_agent(Poet, {"limits": {"rounds": 8}}, client=Script("Roses.")).call("roses").output
+        'Roses.'
     """
     if isinstance(config, type):
         cls: Any = config

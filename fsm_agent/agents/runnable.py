@@ -28,22 +28,26 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     import asyncio
 
-    from fsm_agent.agents import many
+    from fsm_agent.agents import many, run_handle
     from fsm_agent.agents.delegation import from_functions
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.options import Progress
+    from fsm_agent.agents.run_handle import RunHandle
     from fsm_agent.lifecycle.outcomes import Outcome
     from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
+    run_handle = deferred("fsm_agent.agents.run_handle")
     from_functions = deferred("fsm_agent.agents.delegation.from_functions")
 
 Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 Answers: TypeAlias = Mapping[Any, Any]
+START_OPTIONS = ("delay_s", "priority")  # which `submit` has besides those of `seed`
+SUBMIT_OPTIONS = ("after", *START_OPTIONS)
 MAP_OPTIONS = ("concurrency", "progress", "fail_fast")  # which `map` has besides those of each call
 
 
@@ -80,6 +84,18 @@ class Runnable(ABC):
     @abstractmethod
     def astream(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
         """`stream` for asyncio."""
+
+    @abstractmethod
+    def submit(self, *args: Any, **options: Any) -> RunHandle[Any]:
+        """Put a process into the store, for a `Worker` to drive; return the handle of its run."""
+
+    @abstractmethod
+    async def asubmit(self, *args: Any, **options: Any) -> RunHandle[Any]:
+        """`submit` for asyncio."""
+
+    @abstractmethod
+    def handle(self, *args: Any, **options: Any) -> RunHandle[Any]:
+        """Return the handle of a run of the store."""
 
     @abstractmethod
     def resume(self, *args: Any, **options: Any) -> Any:
@@ -159,6 +175,10 @@ class Runnable(ABC):
             prompts: Prompts of tasks, by their paths.
         """
         return self.definition(deps=deps)
+
+    @abstractmethod
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        """Return the fingerprints of the code of runs that it can begin, with its own prompt or one of these."""
 
     # For functions of other calls: see `Context.call`
 
@@ -275,13 +295,54 @@ class Runnable(ABC):
             return await asyncio.to_thread(partial(self.seed, task, **options))
         return self.seed(task, **options)
 
-    def _resume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
+    def _submit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
+        """Put a task into the store.
+
+        Args:
+            task: The task.
+            after: The names of runs that have to end before.
+            options: Those of `seed`, with ``delay_s`` and ``priority``.
+        """
+        delay_s, priority = options.get("delay_s", 0.0), options.get("priority", 0)
+        of_seed = {name: value for name, value in options.items() if name not in START_OPTIONS}
+        self.check_options(of_seed, task, SUBMIT_OPTIONS)
+        for name in ("deps", "clients", "model"):
+            if (value := of_seed.get(name)) is not None and not isinstance(value, str):
+                raise UsageError(
+                    f"{name} is {shown(value)}, which no store keeps: a Worker has its own, with Worker(deps=…) and"
+                    " the models of its agents"
+                )
+        runs = self.runs
+        process = self.seed(task, **of_seed)
+        definition = self.definition_of(process)
+        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority))
+        return run_handle.RunHandle(self, name, definition)
+
+    async def _asubmit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
+        if self.runs.store.is_volatile:
+            return self._submit(task, after, options)
+        return await asyncio.to_thread(self._submit, task, after, options)
+
+    def _handle(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
+        definition = self.definition(**options)
+        run = self.runs.store.get(run_id)
+        if run.agent != definition.agent:
+            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this is {definition.agent!r}")
+        return run_handle.RunHandle(self, run_id, definition)
+
+    def post_answers(self, run_id: str, answers: Any, by: str, definition: Definition) -> None:
+        """Post answers to a run: a mapping by key, or the one answer to its only open question."""
+        if not isinstance(answers, Mapping):
+            answers = {self.runs.only_question(run_id): answers}
+        self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
+
+    def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = self._reclaim(run_id, answers, by, definition)
         run(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
-    async def _aresume(self, run_id: str, answers: Answers | None, options: Mapping[str, Any]) -> Any:
+    async def _aresume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
         await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
@@ -328,13 +389,13 @@ class Runnable(ABC):
             return self._claim(process)
         return await aclaim(partial(self._claim, process))
 
-    def _reclaim(self, run_id: str, answers: Answers | None, by: str, definition: Definition) -> Claimed:
+    def _reclaim(self, run_id: str, answers: Any, by: str, definition: Definition) -> Claimed:
         """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.runs.store.load(run_id, after=None).header)
             definition.check(definition.make(header, None))
-        if answers:
-            self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
+        if answers is not None:
+            self.post_answers(run_id, answers, by, definition)
         return self.check_resumed(self.runs.resume(run_id, definition))
 
     def check_resumed(self, claimed: Claimed) -> Claimed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.generics import New
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import unknown_option
 from fsm_agent.agents.hooks import listener_of
@@ -19,6 +20,7 @@ from fsm_agent.agents.options import (
     Progress,
     ReadOptions,
     ResumeOptions,
+    SubmitOptions,
 )
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.errors import UsageError
@@ -33,8 +35,12 @@ from fsm_agent.runtime.world import Approve
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from fsm_agent.agents import run_handle
     from fsm_agent.agents.many import TaskResults
+    from fsm_agent.agents.run_handle import RunHandle
     from fsm_agent.messages.payload import Payload
+else:
+    run_handle = deferred("fsm_agent.agents.run_handle")
 
 Deps = TypeVar("Deps", default=object, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
@@ -120,6 +126,60 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return self._astream(task, options)
 
     @overload
+    def submit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
+    @overload
+    def submit(self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[New]]: ...
+    @overload
+    def submit(self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Any]]: ...
+    @with_options_shown(SubmitOptions)
+    def submit(self, task: Any, /, **options: Any) -> RunHandle[CallResult[Any]]:
+        """Put the task into the store, for a `Worker` to do, and return the handle of its run.
+
+        A run of this ``run_id`` with the same task is the same run, and stays as it is.  A worker makes ``deps`` of its
+        own, and finds a prompt of the task by its path.
+
+        Args:
+            task: As of `call`.
+            options: Those of `SubmitOptions`: those of a call, and when the run starts.
+
+        Raises:
+            UsageError: The agent has no store, or an option is one that no store keeps.
+            RunExists: Another run has this ``run_id``.
+            RunUnknown: A run of ``after`` does not exist.
+            QueueFull: As many runs of the agent wait as ``Runs(queue_limit=…)`` allows.
+        """
+        return self._submit(task, *_split_after(options))
+
+    @overload
+    async def asubmit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
+    @overload
+    async def asubmit(
+        self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]
+    ) -> RunHandle[CallResult[New]]: ...
+    @overload
+    async def asubmit(
+        self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]
+    ) -> RunHandle[CallResult[Any]]: ...
+    @with_options_shown(SubmitOptions)
+    async def asubmit(self, task: Any, /, **options: Any) -> RunHandle[CallResult[Any]]:
+        """`submit` for asyncio."""
+        return await self._asubmit(task, *_split_after(options))
+
+    @with_options_shown(ReadOptions)
+    def handle(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
+        """Return the handle of a run of the store, in any OS process: to wait for it, follow, answer or cancel it.
+
+        Args:
+            run_id: The run.
+            options: Those of `ReadOptions`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It is one of another agent.
+        """
+        return self._handle(run_id, options)
+
+    @overload
     def map(self, tasks: Iterable[Asked], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Out]: ...
     @overload
     def map(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
@@ -168,13 +228,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     @with_options_shown(ResumeOptions)
     def resume(
-        self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
+        self,
+        run_id: str,
+        answers: Mapping[str, Outcome] | Outcome | None = None,
+        **options: Unpack[ResumeOptions[Deps]],
     ) -> CallResult[Out]:
         """Continue a run of the store from its last rest; return the result of one that has ended.
 
         Args:
             run_id: The run.
-            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``.
+            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``; or one outcome,
+                ``Approved()``, if one question is open.
             options: Those of `ResumeOptions`.
 
         Raises:
@@ -182,6 +246,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             RunUnknown: There is no such run.
             RunBusy: Another holder drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
+            OutcomeError: The run asks several questions, and one outcome was given; the error lists their keys.
             AlreadyAnswered: Another answer came first.
             ReplayError: The code has changed, and decides otherwise than it did since the last rest.
             CallFailed: The call ended without an output.
@@ -192,7 +257,10 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     @with_options_shown(ResumeOptions)
     async def aresume(
-        self, run_id: str, answers: Mapping[str, Outcome] | None = None, **options: Unpack[ResumeOptions[Deps]]
+        self,
+        run_id: str,
+        answers: Mapping[str, Outcome] | Outcome | None = None,
+        **options: Unpack[ResumeOptions[Deps]],
     ) -> CallResult[Out]:
         """`resume` for asyncio."""
         result: CallResult[Out] = await self._aresume(run_id, answers, options)
@@ -288,3 +356,9 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"approve is given, and the agent call {process.record.id!r} was made without an approver"
             raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+
+
+def _split_after(options: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Return the runs that ``after`` names, and the other options; what the task follows is one of these."""
+    before = run_handle.runs_named(options.get("after"))
+    return ((), options) if before is None else (before, {**options, "after": None})

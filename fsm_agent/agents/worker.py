@@ -11,18 +11,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
-from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import TaskCrew, ThreadCrew
-from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.persistence import aclaim, give_back, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
-from fsm_agent.errors import UsageError
+from fsm_agent.agents.worker_health import Pulse, WorkerHealth
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
@@ -31,11 +33,12 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.claiming import Claimed, Definition, stuck_under
+from fsm_agent.store.checks import tags_of
+from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Lease, Rest, Run, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,11 +49,14 @@ PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
+FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
+PRUNE_S = 3600.0  # how often old runs are deleted
+PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 MOST_ASKED = 10_000  # runs among which they are looked for
 _log = logging.getLogger("fsm_agent")
 
-
+Done = TypeVar("Done")
 Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
 
@@ -67,6 +73,31 @@ class Worker:
         store_patience_s: How many seconds the store may fail before the worker gives up.
         drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
             after that they are interrupted, and given back.  None: as long as they need.
+        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+            as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
+            with the error, and leaves the run to others: for the first worker of a new version.
+        concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
+            `arun` say.  It holds for this worker: two workers drive twice as many.
+        key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
+            of a tenant, this worker drives at a time.  None: any number.
+        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour, by one of
+            its workers.  None: all.  See `Runs.prune`.
+        max_age_s: How many seconds they stay; None: without limit.
+        only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
+            side.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> clerk = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     clerk.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     clerk.runs.answer("tidy", {"ask:1.0": Approved()})
+        >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
+        1
     """
 
     def __init__(
@@ -79,14 +110,23 @@ class Worker:
         patience_s: float = PATIENCE_S,
         store_patience_s: float = STORE_PATIENCE_S,
         drain_s: float | None = None,
+        on_change: OnChange = "report",
+        concurrency: Mapping[str, int] | None = None,
+        key_concurrency: int | None = None,
+        only_known: bool = False,
+        keep: int | None = None,
+        max_age_s: float | None = None,
     ) -> None:
         for what, value in {"patience_s": patience_s, "store_patience_s": store_patience_s}.items():
             check(what, value, is_amount(value), "a number of seconds")
         check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
+        check("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
         self.runs = runs_of(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
         self.drain_s = drain_s
+        self.on_change = on_change
+        self._failure: Exception | None = None  # with on_change="stop"
         self._agents: dict[str, Runnable] = {}
         check("agents", agents, isinstance(agents, Iterable), "a list of Agents and Flows")
         given = [*agents]
@@ -97,11 +137,26 @@ class Worker:
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
+        self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
+        right = "a whole number from 1 on, or None"
+        check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
+        check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
+        check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
+        self._keep, self._max_age_s = keep, max_age_s
+        self._key_limit = key_concurrency
+        self._keys = Counter[str]()  # how many runs are driven, by concurrency key
+        self._taken: dict[tuple[str, int], str] = {}  # the keys of runs that take up room, by name and fence
+        self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._known: tuple[str, ...] | None = None
+        if only_known:
+            own = [*self._prompts.values()]
+            self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
         self._deps: Deps = {} if deps is None else deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
+        self.pulse = Pulse()
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
@@ -117,9 +172,32 @@ class Worker:
         return self.stopping.is_set()
 
     @property
+    def agents(self) -> Sequence[str]:
+        """The names of the agents whose runs it drives."""
+        return [*self._agents]
+
+    @property
     def held(self) -> int:
         """How many runs are being driven."""
         return len(self._driving)
+
+    def held_by_agent(self) -> Mapping[str, int]:
+        """Return how many runs are being driven, by agent."""
+        held = dict.fromkeys(self._agents, 0)
+        for recorder in [*self._driving.values()]:
+            held[recorder.lease.agent] += 1
+        return held
+
+    def health(self) -> WorkerHealth:
+        """Return how the worker is, from any thread; see `HealthServer` for probes over HTTP."""
+        pulse, is_alive = self.pulse, self.pulse.is_beating
+        return WorkerHealth(
+            is_alive=is_alive,
+            is_ready=is_alive and not self.is_stopping and not pulse.is_store_away,
+            held=self.held,
+            advanced=pulse.advanced.total(),
+            last_step_s=pulse.last_step_s,
+        )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
         """Advance what is due until `stop` is called; return how many times a run was advanced.
@@ -129,10 +207,11 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store has failed for too long.
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        return ThreadCrew(self, threads, once).run()
+        with self._pruning():
+            return self._unless_failed(ThreadCrew(self, threads, once).run())
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -145,10 +224,38 @@ class Worker:
             once: Return as soon as nothing is due.
 
         Raises:
-            Exception: The store has failed for too long.
+            Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        return await TaskCrew(self, tasks, once).run()
+        with self._pruning():
+            return self._unless_failed(await TaskCrew(self, tasks, once).run())
+
+    @contextmanager
+    def _pruning(self) -> Iterator[None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted."""
+        if self._keep is None and self._max_age_s is None:
+            yield
+            return
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _prune_now_and_then(self, is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            try:
+                pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
+                if pause_s == 0.0:
+                    pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
+                    _log.info("%d runs that had ended were deleted", len(pruned))
+                    pause_s = PRUNE_S
+            except Exception as error:  # the store's; there is time enough
+                _log.warning("old runs could not be deleted: %s", error)
+                pause_s = PRUNE_S
+            is_over.wait(pause_s)
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -199,19 +306,26 @@ class Worker:
             RunUnknown: The run does not exist.
             RunBusy: Another holder drives the run.  It may be dead, so try again after ``until_s`` of the error.
             UsageError: The worker has no agent of that name.
+            JournalError: With ``on_change="stop"``: the code cannot drive the run.
+            ReplayError: As `JournalError`.
         """
-        return self._drive_taken(self._take(self._claim_named(run_id)))
+        return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
         """`drive` for asyncio.  If its task is cancelled, the run is given back, due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
-        return claimed is not None
+        return self._unless_failed(claimed is not None)
+
+    def _unless_failed(self, result: Done) -> Done:
+        if self._failure is not None:
+            raise self._failure
+        return result
 
     def release_stuck(self) -> bool:
         """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
-        lease = self._claim_stuck()
+        lease = self._claim_stuck(self._agents)
         if lease is not None:
             self.runs.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
         return lease is not None
@@ -223,7 +337,52 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        return self._take(self.runs.claim_due([*self._agents]) or self._claim_stuck())
+        if not self._room and self._key_limit is None:
+            choice = None if self._known is None else Choice(self._known)
+            return self._take(self.runs.claim_due([*self._agents], choice) or self._claim_stuck(self._agents))
+        with self._freed:  # so that no two claim for the last room
+            free = [agent for agent in self._agents if self._room.get(agent, 1)]
+            choice = Choice(self._known, self._busy_keys())
+            lease = (self.runs.claim_due(free, choice) or self._claim_stuck(free)) if free else None
+            if lease is not None:
+                self._take_up_room(lease)
+        return self._take(lease)
+
+    def _busy_keys(self) -> tuple[str, ...]:
+        limit = self._key_limit
+        return () if limit is None else tuple([key for key, count in self._keys.items() if count >= limit])
+
+    def _take_up_room(self, lease: Lease) -> None:
+        key = ""
+        if self._key_limit is not None:
+            key = tags_of(self.runs.store.load(lease.run, after=lease.n).header)[1]
+        self._taken[lease.run, lease.fence] = key
+        if lease.agent in self._room:
+            self._room[lease.agent] -= 1
+        if key:
+            self._keys[key] += 1
+
+    def wait_for_work(self) -> None:
+        """Wait until a run may be due that may be claimed, for a while."""
+        with self._freed:
+            is_full = not all(self._room.values()) or bool(self._busy_keys())
+            if is_full:  # the store would tell at once of the runs that may not be claimed
+                self._freed.wait(FULL_S)
+        if not is_full:
+            self.runs.store.wait(IDLE_S)
+
+    def _free(self, lease: Lease) -> None:
+        """Make room for another run of its agent."""
+        with self._freed:
+            if (key := self._taken.pop((lease.run, lease.fence), None)) is None:
+                return
+            if lease.agent in self._room:
+                self._room[lease.agent] += 1
+            if key:
+                self._keys[key] -= 1
+                if not self._keys[key]:
+                    del self._keys[key]
+            self._freed.notify()
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
@@ -234,12 +393,13 @@ class Worker:
         # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
-    def _claim_stuck(self) -> Lease | None:
+    def _claim_stuck(self, agents: Iterable[str]) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
-            for name, agent in self._agents.items():
+            for name in agents:
+                agent = self._agents[name]
                 for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
@@ -254,6 +414,8 @@ class Worker:
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
         """Return whether the present code is other than that of this fingerprint."""
         header = self.runs.store.load(run.id, after=run.n).header
+        if self._known is not None and tags_of(header)[0] not in self._known:
+            return False
         try:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # of whoever makes `deps`; or the header is damaged
@@ -276,14 +438,24 @@ class Worker:
         if lease is None:
             return None
         try:
-            return self._prepare(lease)
-        except Exception as error:
+            process, recorder = self._prepare(lease)
+            if recorder is None:
+                self._free(lease)
+            return process, recorder
+        except BaseException as error:
+            self._free(lease)
+            if not isinstance(error, Exception):
+                raise
+            if self.on_change == "stop" and is_of_code(error):
+                self._failure = error
+                self.stop()
             self._give_up(lease, error)
             return None, None
 
     def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
-        process, recorder = self.runs.load_claimed(lease, self._definition(self._agents[lease.agent], header))
+        definition = self._definition(self._agents[lease.agent], header)
+        process, recorder = self.runs.load_claimed(lease, definition, self.on_change)
         if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
             recorder.patience_s = self.patience_s
         return process, recorder
@@ -307,6 +479,12 @@ class Worker:
             _log.info("run %s was interrupted, and given back", recorder.run)
         except Exception as error:
             self._give_up(recorder.lease, error)
+
+    def return_claimed(self, claimed: Claimed) -> None:
+        """Give back a run that was claimed and not driven since."""
+        give_back(claimed)
+        if (recorder := claimed[1]) is not None:
+            self._free(recorder.lease)
 
     async def adrive_claimed(self, claimed: Claimed) -> None:
         """Drive a run that was claimed, as far as it goes, under asyncio."""
@@ -333,16 +511,23 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
+            self._free(recorder.lease)
+            self.pulse.count(self.pulse.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:
         """Report an event to the hooks; return whether the driver is to stop there."""
         if tell is not None:
             tell(event)
-        return self.is_stopping and isinstance(event, Stepped) and not driver.active
+        if not isinstance(event, Stepped):
+            return False
+        self.pulse.count_step(self._driving[driver].lease.agent)
+        return self.is_stopping and not driver.active
 
     def _give_up(self, lease: Lease, error: Exception) -> None:
         """Log why a run could not be driven, and give it back."""
-        if isinstance(error, LeaseLost | RunUnknown):
+        is_lost = isinstance(error, LeaseLost | RunUnknown)
+        self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
+        if is_lost:
             _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
             return
         _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
@@ -356,3 +541,14 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
+
+
+def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:
+    """Return the limits; refuse one that is no number of runs, or of an agent that the worker does not have."""
+    right = "numbers from 1 on by the names of agents, such as {'shop': 4}"
+    check("concurrency", concurrency, concurrency is None or isinstance(concurrency, Mapping), right)
+    for name, limit in (concurrency or {}).items():
+        check(f"concurrency of {name!r}", limit, is_whole(limit, 1), "a whole number from 1 on")
+        if name not in agents:
+            raise UsageError(f"concurrency is given for {name!r}, which is no agent of this worker{hint(name, agents)}")
+    return concurrency or {}

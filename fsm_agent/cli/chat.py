@@ -35,11 +35,11 @@ from fsm_agent.cli.models import (
 from fsm_agent.cli.render import Approver, answer
 from fsm_agent.cli.reporting import FAILED, INTERRUPTED, error_text, is_ending, reporting
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import read
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.reading import read
 from fsm_agent.store.runs import Runs
 
 COMMANDS = {

@@ -94,6 +94,11 @@ class TerminalHook:
         quiet: Only the answer is shown.
         steps: Whether steps and functions are; those of agents inside of the call with their path.
         overview: Whether rounds, functions, tokens and cost are.
+
+    Examples:
+        >>> Agent(Script("Hi."), hooks=[TerminalHook(quiet=True)]).call("Hello").output
+        Hi.
+        'Hi.'
     """
 
     def __init__(self, *, quiet: bool = False, steps: bool = True, overview: bool = True) -> None:

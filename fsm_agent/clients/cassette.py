@@ -64,6 +64,12 @@ class Cassette:
 
     Raises:
         ConfigError: The mode is unknown, or there is no file to replay, or the file is not a cassette.
+
+    Examples:
+        >>> cassette = Cassette("replies.jsonl", mode="auto")        # recorded at the first run, replayed from then on
+        >>> client = client_for("openai:gpt-5-mini", api_key="sk-example", network=cassette.network())
+        >>> client.name
+        'openai:gpt-5-mini'
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: Literal["replay", "record", "auto"] = "auto") -> None:

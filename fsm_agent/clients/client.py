@@ -25,6 +25,11 @@ class Client(Protocol):
 
     ``timeout_s`` bounds the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its
     model takes no images, and ``reports_logprobs = False`` if it cannot report log probabilities.
+
+    Examples:
+        >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
+        >>> client.name
+        'openai:gpt-5-mini'
     """
 
     @property
@@ -63,6 +68,10 @@ def client_for(
 
     Arguments and errors are those of `HttpClient`.  If the provider has two wires, ``wire`` names the
     one for all requests; by default each request takes the first wire that can express it.
+
+    Examples:
+        >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
+        'openai:gpt-5-mini'
     """
     from fsm_agent.clients.http_client import HttpClient
     from fsm_agent.providers.catalog import split_model

@@ -57,6 +57,11 @@ class FallbackClient(Closing):
 
     Raises:
         ConfigError: There are no clients, or one is neither a client nor a model.
+
+    Examples:
+        >>> first = Script(RateLimited("busy", retryable=False))
+        >>> Agent(FallbackClient([first, Script("Hi.")])).call("Hello").output
+        'Hi.'
     """
 
     def __init__(

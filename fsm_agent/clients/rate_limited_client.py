@@ -29,6 +29,11 @@ class RateLimitedClient(Closing):
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed with this one.
         limit: For this client alone, or shared by all clients of one account.
+
+    Examples:
+        >>> limit = RateLimit(requests_per_minute=60)
+        >>> Agent(RateLimitedClient(Script("Hi."), limit)).call("Hello").output
+        'Hi.'
     """
 
     def __init__(self, client: Client | str, limit: RateLimit) -> None:

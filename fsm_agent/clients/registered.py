@@ -30,6 +30,11 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Raises:
         ConfigError: The name is taken, by a client or a provider, or cannot precede a colon.
+
+    Examples:
+        >>> register_client("shop-example", lambda model: Script("Hi."), overwrite=True)
+        >>> Agent("shop-example:small").call("Hello").output
+        'Hi.'
     """
     from fsm_agent.providers.catalog import PROVIDERS  # with all codecs
 

@@ -17,7 +17,12 @@ RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` says nothing
 
 
 def default_passes() -> tuple[AnyPass, ...]:
-    """Return the passes of a budget that has none of its own, in their order."""
+    """Return the passes of a budget that has none of its own, in their order.
+
+    Examples:
+        >>> len(default_passes()) > 0
+        True
+    """
     return (shorten(4_000), summarize(keep=8), keep_last(4), keep_last(1))
 
 
@@ -36,6 +41,11 @@ class Budget(Value, frozen=True, kw_only=True):
             than a quarter of ``hard``.
         passes: The passes; None: `default_passes`.
         tokenizer: Counts the tokens; None: an estimate, corrected by what the provider reported for the last request.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))
+        >>> agent.call("Hello").output
+        'Hi.'
     """
 
     hard: int | None = None

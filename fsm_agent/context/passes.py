@@ -179,6 +179,12 @@ def keep_last(rounds: int) -> Pass:
 
     Raises:
         UsageError: It is no such number.
+
+    Examples:
+        >>> agent = Agent(Script("Hello, Ada.", "You?"), context=[keep_last(1)])
+        >>> first = agent.call("I am Ada.")
+        >>> agent.call("Who am I?", after=first).output
+        'You?'
     """
     check_size("keep_last", "rounds", rounds)
     return Pass(_keep_last, (rounds,))
@@ -217,6 +223,12 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
 
     Raises:
         UsageError: An argument is wrong.
+
+    Examples:
+        >>> def score(task, message):
+        ...     return float(task.split()[0] in message.text)
+        >>> Agent(Script("Hi."), context=[relevant(4, score)]).call("Hello").output
+        'Hi.'
     """
     check_size("relevant", "rounds", rounds)
     if not callable(score):
@@ -272,6 +284,10 @@ def shorten(characters: int = 4_000) -> Pass:
 
     Raises:
         UsageError: It is no such number.
+
+    Examples:
+        >>> Agent(Script("Hi."), context=[shorten(characters=2_000)]).call("Hello").output
+        'Hi.'
     """
     check_size("shorten", "characters", characters, MIN_CHARACTERS)
     return Pass(_shorten, (characters,))
@@ -334,6 +350,10 @@ def once() -> Pass:
     """Return a pass that shows equal results of a function once; a note replaces each later one.
 
     Results that are shorter than the note, or have attachments, are not replaced.
+
+    Examples:
+        >>> Agent(Script("Hi."), context=[once()]).call("Hello").output
+        'Hi.'
     """
     return Pass(_once)
 
@@ -377,6 +397,10 @@ def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
 
     Raises:
         UsageError: An argument is wrong.
+
+    Examples:
+        >>> Agent(Script("Hi."), context=[mask(keep_rounds=2)]).call("Hello").output
+        'Hi.'
     """
     check_size("mask", "keep_rounds", keep_rounds)
     check_size("mask", "min_tokens", min_tokens, least=0)
@@ -445,6 +469,10 @@ def compress(keep: int = 8) -> Pass:
 
     Raises:
         UsageError: It is no such number.
+
+    Examples:
+        >>> Agent(Script("Hi."), context=[compress(keep=4)]).call("Hello").output
+        'Hi.'
     """
     check_size("compress", "keep", keep)
     return Pass(_compress, (keep,))

@@ -16,7 +16,12 @@ CONTEXT_RELEASE = (
 
 @cache
 def context_release() -> Function:
-    """Return a function with which the model itself releases results that it no longer needs; see `mask`."""
+    """Return a function with which the model itself releases results that it no longer needs; see `mask`.
+
+    Examples:
+        >>> context_release().name
+        'context_release'
+    """
 
     def release(context: Context, rounds: list[int]) -> str:
         context.release(rounds)

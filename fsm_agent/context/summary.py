@@ -130,6 +130,10 @@ def summarize(
 
     Raises:
         UsageError: An argument is wrong.
+
+    Examples:
+        >>> Agent(Script("Hi."), context=[summarize(keep=12)]).call("Hello").output
+        'Hi.'
     """
     for name, value in (("keep", keep), ("max_tokens", max_tokens), ("step", step)):
         check_size("summarize", name, value)

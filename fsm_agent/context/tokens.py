@@ -31,6 +31,13 @@ class Tokenizer(Protocol):
     """Counts the tokens of a request; a request may also be a part of one, such as a single message.
 
     It must be pure.  `TextTokenizer` makes one of a function that counts the tokens of a text.
+
+    Examples:
+        >>> class Words:
+        ...     def count(self, request):
+        ...         return sum(len(message.text.split()) for message in request.messages)
+        >>> Agent(Script("Hi."), context=Budget(hard=8_000, tokenizer=Words())).call("Hello").output
+        'Hi.'
     """
 
     def count(self, request: Request) -> int:
@@ -52,6 +59,11 @@ class TextTokenizer(Value, frozen=True):
 
     Args:
         tokens: Returns the number of tokens in a text; pure.  ``lambda text: len(encoding.encode(text))`` is exact.
+
+    Examples:
+        >>> words = TextTokenizer(lambda text: len(text.split()))
+        >>> Agent(Script("Hi."), context=Budget(hard=8_000, tokenizer=words)).call("Hello").output
+        'Hi.'
     """
 
     tokens: Callable[[str], int]
@@ -104,6 +116,9 @@ def tiktoken_of(model: str) -> TextTokenizer:
 
     Raises:
         ConfigError: The package is not installed.
+
+    Examples:
+        >>> tiktoken_of("gpt-5")                                    # doctest: +SKIP
     """
     name = model.rpartition(":")[2]
     try:

@@ -10,7 +10,7 @@ import math
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,12 +18,23 @@ from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, rend
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.record import FINAL, State
 from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.machine.journal import FlowTable
 from fsm_agent.machine.rows import Row
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.mistakes import check
 
-__all__ = ["Diagram", "Edge", "Node", "lifecycle", "render", "trace_diagram", "write", "write_lifecycle"]
+__all__ = [
+    "Diagram",
+    "Edge",
+    "Node",
+    "lifecycle",
+    "render",
+    "table_diagram",
+    "trace_diagram",
+    "write",
+    "write_lifecycle",
+]
 
 
 _TONES: dict[str, Tone] = {
@@ -31,6 +42,8 @@ _TONES: dict[str, Tone] = {
     State.COMPLETED: "success",
     State.FAILED: "failure",
 }
+_TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a person": "branch"}
+_ENDS = ("end", "failure")  # words of `FlowTable`, as above
 _STATES = frozenset(map(str, State))
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
 _LEGEND = "dashed: seen by the model, pruned from the dialog"
@@ -78,6 +91,10 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> D
     Args:
         rows: The table.
         title: The title above the diagram.
+
+    Examples:
+        >>> [node.id for node in lifecycle().nodes][:3]
+        [<State.SEEDED: 'Seeded'>, <State.CALLING: 'Calling'>, <State.PARSE_EXCEPTION: 'ParseException'>]
     """
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in _arrows(rows):
@@ -101,6 +118,11 @@ def trace_diagram(
 
     Raises:
         UsageError: The trace is not that of an agent call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> trace_diagram(result.trace).title
+        'A run of an agent call'
     """
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
     check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace,")
@@ -125,12 +147,76 @@ def trace_diagram(
     return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=_summary(trace, current, stays))
 
 
+def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
+    """Return one run of a flow drawn on its table as the journal has it, without the flow's code.
+
+    Args:
+        table: The table; None: it is not known, and only what the run went through is drawn.
+        trace: The steps in order.
+        title: The title above the diagram.
+    """
+    table = table or FlowTable(trace[0].to if trace else "", {}, ())
+    visits, spent = Counter[str](), dict[str, float]()
+    since_s = 0.0
+    for step in trace:
+        if since_s and step.at_s:
+            spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(since_s, step.at_s)
+        since_s = step.at_s
+        visits[step.to] += step.source != step.to or step.trigger.startswith("done")
+    ways: dict[tuple[str, str], list[str]] = {}
+    for source, event, guard, to in table.rows:
+        ways.setdefault((source, to), []).append(f"{event} [{guard}]" if guard else event)
+    taken = Counter((step.source, step.to) for step in trace if step.source != State.SEEDED)
+    for (source, to), triggers in _triggers_by_way(trace).items():
+        ways.setdefault((source, to), triggers)
+    drawn = dict.fromkeys([table.start, *[name for way in ways for name in way]])
+    current = trace[-1].to if trace else ""
+    nodes = [
+        Node(
+            id=name,
+            label=name,
+            tone=_TONES_OF_WORDS.get(word := table.states.get(name, ""), "plain"),
+            is_start=name == table.start,
+            is_final=word in _ENDS,
+            is_current=name == current,
+            visits=visits[name],
+            note=(*([word] if word and word not in _ENDS else ()), *_stay_note(name, visits, spent)),
+        )
+        for name in drawn
+        if name
+    ]
+    edges = [
+        Edge(source=source, target=to, lines=tuple(dict.fromkeys(lines)), times=taken[source, to])
+        for (source, to), lines in ways.items()
+    ]
+    is_over = table.states.get(current) in _ENDS
+    caption = f"{'ended' if is_over else 'is'} in {current} after {_format_count(len(trace), 'step')}"
+    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(caption,) if trace else ())
+
+
+def _triggers_by_way(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
+    """Return the triggers by which a run went from one state to another."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for step in trace:
+        if step.source not in (step.to, State.SEEDED):
+            found.setdefault((step.source, step.to), []).append(step.trigger)
+    return found
+
+
+def _stay_note(name: str, visits: Counter[str], spent: Mapping[str, float]) -> list[str]:
+    noted = [_format_count(visits[name], "visit")] if visits[name] else []
+    return [*noted, _format_duration(spent[name])] if name in spent else noted
+
+
 def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
     """Write ``agent_call.mmd``, ``.dot`` and ``.svg`` into ``directory``.
 
     Raises:
         ConfigError: `dot` is not installed; the other two files have been written.
         UsageError: There is no such directory.
+
+    Examples:
+        >>> write_lifecycle("pictures")                             # doctest: +SKIP
     """
     return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
 

@@ -57,7 +57,12 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A state."""
+    """A state.
+
+    Examples:
+        >>> Node(id="open", label="open", is_start=True).tone
+        'plain'
+    """
 
     id: str
     label: str
@@ -82,7 +87,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A transition from one state to another, or back to itself."""
+    """A transition from one state to another, or back to itself.
+
+    Examples:
+        >>> Edge(source="open", target="closed", lines=("push",)).target
+        'closed'
+    """
 
     source: str
     target: str
@@ -98,6 +108,15 @@ class Diagram:
 
     Raises:
         UsageError: Two nodes have one id, or an edge leads to no node.
+
+    Examples:
+        >>> door = Diagram(
+        ...     title="a door",
+        ...     nodes=(Node(id="open", label="open"), Node(id="closed", label="closed")),
+        ...     edges=(Edge(source="open", target="closed", lines=("push",)),),
+        ... )
+        >>> "push" in render(door, "mermaid")
+        True
     """
 
     title: str
@@ -135,6 +154,10 @@ def render(diagram: Diagram, format: str) -> str | bytes:
     Raises:
         UsageError: There is no such format.
         ConfigError: `dot` is not installed, or does not work.
+
+    Examples:
+        >>> render(lifecycle(), "mermaid").startswith("---")
+        True
     """
     check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or lifecycle(),")
     if format == "mermaid":
@@ -162,6 +185,10 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     Raises:
         UsageError: The suffix belongs to no format, there is no such format or directory, or it cannot be written.
         ConfigError: `dot` is needed, and is not installed or does not work.
+
+    Examples:
+        >>> write(lifecycle(), "lifecycle.mmd").name
+        'lifecycle.mmd'
     """
     path = Path(path)
     suffix = path.suffix.lower()

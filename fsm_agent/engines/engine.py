@@ -27,6 +27,15 @@ def engine_of(name: str, worker: Worker) -> Engine:
     Raises:
         UsageError: The worker's store is not in Postgres, or its address names another engine.
         ConfigError: The package of the engine is not installed.
+
+    Examples:
+        >>> store = "postgresql://me@localhost/shop?engine=dbos"
+        >>> engine_of("dbos", Worker([agent], store)).run()     # doctest: +SKIP
+        >>> try:
+        ...     engine_of("dbos", Worker([Agent(Script(), name="clerk")], MemoryStore()))
+        ... except UsageError:
+        ...     print("it needs Postgres")
+        it needs Postgres
     """
     check("engine", name, name in ("dbos", "temporal"), "dbos or temporal")
     store = worker.runs.store
@@ -49,6 +58,10 @@ class Engine(ABC):
     Args:
         worker: What drives them.
         store: Its store.
+
+    Examples:
+        >>> engine: Engine = engine_of("dbos", worker)           # doctest: +SKIP
+        >>> engine.run(threads=4)                                # doctest: +SKIP
     """
 
     def __init__(self, worker: Worker, store: PostgresStore) -> None:
@@ -119,7 +132,7 @@ class Engine(ABC):
 
     def _look_after(self, threads: int) -> None:
         """Look for runs whose jobs were lost, one at least, and more while there is nothing else to do."""
-        self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker.store_patience_s)
+        self.hears_since_s, patience = time.monotonic(), StorePatience(self.worker)
         while not self.worker.is_stopping:
             try:
                 self.worker.release_stuck()

@@ -155,6 +155,10 @@ class FlowDelegate:
     def fingerprint(self) -> str:
         return self.flow.fingerprint
 
+    @property
+    def tables_json(self) -> bytes:
+        return self.flow.tables_json
+
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> ProcessRecord:
         try:
             record = self.flow.record_of(self._start.run(f.arguments_json), depth)

@@ -78,6 +78,14 @@ def flow_diagram(
 
     Raises:
         UsageError: It is not a flow, or ``around`` has a state that is not drawn of it.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return name
+        >>> from fsm_agent.diagrams import render
+        >>> "greet" in render(flow_diagram(Flow("hello", str, start=greet, rows=[greet.done(end("said"))])), "mermaid")
+        True
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     check("depth", depth, depth is None or is_whole(depth, 0), "0 or more, or None for all,")
@@ -101,6 +109,14 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
 
     Raises:
         UsageError: It is not a run.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return name
+        >>> result = Flow("hello", str, start=greet, rows=[greet.done(end("said"))]).call("Ada")
+        >>> run_diagram(result.run).title.startswith("hello")
+        True
     """
     right = "a FlowRun, such as result.run or the run of FlowSuspended,"
     check("the run", run, isinstance(run, FlowRun), right)

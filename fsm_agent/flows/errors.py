@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 
 
 class FlowError(UsageError):
-    """A flow is wrong; the message names the row or the state, and what would be right."""
+    """A flow is wrong; the message names the row or the state, and what would be right.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return name
+        >>> try:
+        ...     Flow("hello", str, start=greet, rows=[])
+        ... except FlowError as error:
+        ...     print(str(error).splitlines()[0][:60])
+        flow 'hello': greet has no row for 'done': greet.done(…) wou
+    """
 
 
 class _OfRun(FsmAgentError):
@@ -28,11 +39,35 @@ class _OfRun(FsmAgentError):
 
 
 class FlowFailed(_OfRun):
-    """A flow ended in a failure; ``run`` is the `FlowRun`, ``run.record.ending`` says why."""
+    """A flow ended in a failure; ``run`` is the `FlowRun`, ``run.record.ending`` says why.
+
+    Examples:
+        >>> @execute
+        ... def look(n: int) -> int:
+        ...     return n
+        >>> try:
+        ...     Flow("looking", int, start=look, rows=[look.done(failure("lost", "nothing there"))]).call(1)
+        ... except FlowFailed as error:
+        ...     print(error.run.state)
+        lost
+    """
 
 
 class FlowSuspended(_OfRun):
-    """A flow waits for a person who is not here, or for a time far ahead; ``run.effects`` says for what."""
+    """A flow waits for a person who is not here, or for a time far ahead; ``run.effects`` says for what.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
+        >>> try:
+        ...     letters.call("Dear Ada")
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.give(review, True)
+        ...     print(letters.run(waiting.run).state)
+        over
+    """
 
     @property
     def wake_at_s(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.values import fields_alone
+from fsm_agent._internal.values import fields_alone, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
@@ -23,7 +23,18 @@ from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import CallState, D, LiveState, Row, State, SubflowState, WaitState
+from fsm_agent.flows.definition.states import (
+    CallState,
+    D,
+    End,
+    FunctionState,
+    LiveState,
+    PauseState,
+    Row,
+    State,
+    SubflowState,
+    WaitState,
+)
 from fsm_agent.flows.definition.table import (
     CANCELLED,
     EDITED,
@@ -43,6 +54,7 @@ from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
+from fsm_agent.machine.journal import FlowTable
 from fsm_agent.mistakes import check, plain_json, shown
 
 if TYPE_CHECKING:
@@ -54,6 +66,8 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 
+TABLE_BYTES = 16_384  # of the tables in the header of a journal
+MOST_NAMED = 5  # members of a state, in words
 Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +102,14 @@ class Flow(FlowVerbs[D], Generic[D]):
 
     Raises:
         FlowError: The table is wrong; the message names the row or the state.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return f"Hello, {name}."
+        >>> hello = Flow("hello", str, start=greet, rows=[greet.done(end("said"), do=lambda name, text: text)])
+        >>> hello.call("Ada").output
+        'Hello, Ada.'
     """
 
     name: str
@@ -185,6 +207,23 @@ class Flow(FlowVerbs[D], Generic[D]):
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
         text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def tables(self) -> Mapping[str, FlowTable]:
+        """Its table and those of the flows inside it, by name, for people who have not the code."""
+        rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
+        states = {name: _words_of(state) for name, state in self.states.items()}
+        found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
+        for state in all_states(self.live):
+            if isinstance(state, SubflowState):
+                found = {**state.flow.tables, **found}
+        return found
+
+    @cached_property
+    def tables_json(self) -> bytes:
+        """The same as JSON, for the header of a journal; empty: they are too large for that."""
+        text = to_json(self.tables).encode()
+        return text if len(text) <= TABLE_BYTES else b""
 
     @cached_property
     def _values(self) -> Leaf:
@@ -340,6 +379,37 @@ class Flow(FlowVerbs[D], Generic[D]):
         """
         check_policy("flow", name or self.name, policy)
         return function_of(self, name, description, start, returns, {**policy})
+
+
+def all_states(states: Sequence[LiveState[Any, Any]]) -> Iterator[LiveState[Any, Any]]:
+    """Yield states and their members."""
+    for state in states:
+        yield state
+        yield from all_states(state.members)
+
+
+def _words_of(state: State[Any]) -> str:
+    """Return what a state waits for, in a few words; of an end, which kind it is."""
+    match state:
+        case End(is_failure=is_failure):
+            return "failure" if is_failure else "end"
+        case CallState():
+            return f"agent {getattr(state.agent, 'name', '') or state.agent}" if _is_named(state) else "an agent"
+        case SubflowState():
+            return f"flow {state.flow.name}"
+        case WaitState():
+            return "a person"
+        case FunctionState():
+            return "a function, once" if state.function.once else "a function"
+        case PauseState():
+            return "time"
+        case LiveState() if state.members:
+            return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
+    return ""
+
+
+def _is_named(state: CallState[Any, Any]) -> bool:
+    return isinstance(state.agent, str) or bool(getattr(state.agent, "name", ""))
 
 
 def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:

@@ -16,7 +16,7 @@ from fsm_agent.flows.process.record import step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.machine.journal import VERSION, Header, Journal, line_of
+from fsm_agent.machine.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
         seed=msgspec.Raw(to_json(seed).encode()),
         extra=r.extra,
     )
+    if flow.tables_json:
+        header = header.changed(tables=msgspec.Raw(flow.tables_json))
     run.journal = Journal(run, name, to_json(header))
 
 
@@ -90,8 +92,9 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
         known = ", ".join([*names][-SHOWN_STEPS:]) or "none"
         raise UsageError(f"{run} has not entered {step!r}: {known} would be right{hint(step, names)}")
     own = 0
-    for number, line in enumerate(lines, 1):  # an entry may hold several steps of the run itself, or none
-        own += sum([not path for path, _ in line_of(line).steps])
+    for line in kept_lines(lines):  # an entry may hold several steps of the run itself, or none
+        number = line.n
+        own += sum([not path for path, _ in line.steps])
         if own <= names[step]:
             continue
         if any(names[step] < n < own for n in entered):

@@ -30,6 +30,11 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     Raises:
         FlowError: No name is given, or one is not a name for a state.
+
+    Examples:
+        >>> upgrade = renamed(look="search")                        # for Flow(…, version=2, upgrades={1: upgrade})
+        >>> callable(upgrade)
+        True
     """
     if not states:
         raise FlowError("renamed was given no states: new names by old ones, as in renamed(old='new'), would be right")

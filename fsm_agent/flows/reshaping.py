@@ -29,6 +29,11 @@ def reshaped(
 
     Raises:
         FlowError: No field is given, one is given twice, or a value is none of JSON.
+
+    Examples:
+        >>> upgrade = reshaped(add={"note": ""}, rename={"txt": "text"})     # for Flow(…, upgrades={1: upgrade})
+        >>> callable(upgrade)
+        True
     """
     check("add of reshaped", add, isinstance(add, Mapping), "values by fields, such as {'lang': 'en'},", FlowError)
     is_list = isinstance(drop, Sequence | frozenset | set) and not isinstance(drop, str)

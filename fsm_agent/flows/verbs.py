@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, 
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress
+from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress, StartOptions
 from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.runnable import MAP_OPTIONS, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
@@ -32,7 +32,9 @@ from fsm_agent.runtime.world import World
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from fsm_agent.agents import run_handle
     from fsm_agent.agents.many import TaskResults
+    from fsm_agent.agents.run_handle import Before, RunHandle
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.flow import Flow
     from fsm_agent.flows.process import forking
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.claiming import Definition
     from fsm_agent.store.runs import Runs
 else:
+    run_handle = deferred("fsm_agent.agents.run_handle")
     forking = deferred("fsm_agent.flows.process.forking")
 
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
@@ -65,6 +68,16 @@ class FlowOptions(UnstoredFlowOptions, total=False):
 
     run_id: str | None
     extra: Mapping[str, Any] | None
+
+
+class FlowSubmitOptions(FlowOptions, StartOptions, total=False):
+    """The options of `submit`: those of `FlowOptions` and `StartOptions`.
+
+    Attributes:
+        after: The runs that have to end before, as names or handles; in whatever way they end.
+    """
+
+    after: Before | None
 
 
 class FlowResumeOptions(UnstoredFlowOptions, total=False):
@@ -203,6 +216,41 @@ class FlowVerbs(Runnable, Generic[D]):
         """`stream` for asyncio."""
         return self._astream(one, options)
 
+    @with_options_shown(FlowSubmitOptions)
+    def submit(self, data: D, /, **options: Unpack[FlowSubmitOptions]) -> RunHandle[FlowResult[D]]:
+        """Put a run into the store, for a `Worker` to drive, and return its handle; see `Agent.submit`.
+
+        Args:
+            data: What it works on.
+            options: Those of `FlowSubmitOptions`.
+
+        Raises:
+            UsageError: The flow has no store, or an option is one that no store keeps.
+            RunExists: Another run has this ``run_id``.
+            RunUnknown: A run of ``after`` does not exist.
+            QueueFull: As many runs of the flow wait as ``Runs(queue_limit=…)`` allows.
+        """
+        return self._submit(data, *_split_after(options))
+
+    @with_options_shown(FlowSubmitOptions)
+    async def asubmit(self, data: D, /, **options: Unpack[FlowSubmitOptions]) -> RunHandle[FlowResult[D]]:
+        """`submit` for asyncio."""
+        return await self._asubmit(data, *_split_after(options))
+
+    @with_options_shown(UnstoredFlowOptions)
+    def handle(self, run_id: str, **options: Unpack[UnstoredFlowOptions]) -> RunHandle[FlowResult[D]]:
+        """Return the handle of a run of the store; see `Agent.handle`.
+
+        Args:
+            run_id: The run.
+            options: ``deps`` and ``clients``.
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It is one of another flow.
+        """
+        return self._handle(run_id, options)
+
     @with_options_shown(FlowMapOptions)
     def map(self, data: Iterable[D], **options: Unpack[FlowMapOptions]) -> TaskResults[D]:
         """Run the flow for many data, in threads; see `Agent.map`."""
@@ -214,15 +262,14 @@ class FlowVerbs(Runnable, Generic[D]):
         return await self._amap(data, **map_options(options))
 
     @with_options_shown(FlowResumeOptions)
-    def resume(
-        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
-    ) -> FlowResult[D]:
+    def resume(self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]) -> FlowResult[D]:
         """Continue a run of the store from its last rest; return the result of one that has ended.
 
         Args:
             run_id: The run.
             answers: The answers to its questions, by state or key: ``{review: Approve("ann")}`` for one of `wait`,
-                ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.
+                ``{"triage#1/ask:2.0": Approved()}`` for one of an agent call inside.  What is no mapping is the one
+                answer to the only open question.
             options: Those of `FlowResumeOptions`.
 
         Raises:
@@ -230,7 +277,7 @@ class FlowVerbs(Runnable, Generic[D]):
             RunBusy: Another holder drives it; the answers reach it all the same.
             NotAsked: The run asks no such question.
             AlreadyAnswered: Another answer came first.
-            OutcomeError: An answer has none of the types of its question.
+            OutcomeError: An answer has none of the types of its question, or several are open and one has no key.
             ReplayError: The code has changed, and decides otherwise than it did since the last rest.
             FlowFailed: It ended in a failure.
             FlowSuspended: It waits for an answer again.
@@ -240,7 +287,7 @@ class FlowVerbs(Runnable, Generic[D]):
 
     @with_options_shown(FlowResumeOptions)
     async def aresume(
-        self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+        self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]
     ) -> FlowResult[D]:
         """`resume` for asyncio."""
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
@@ -379,6 +426,9 @@ class FlowVerbs(Runnable, Generic[D]):
     def definition_of(self, process: FlowRun[D]) -> Definition:
         return definition_of(self._flow, process.run_context)
 
+    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return {self._flow.fingerprint}
+
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         right = "answers by state or key, such as {review: Approve('ann')},"
         check("answers", answers, isinstance(answers, Mapping), right)
@@ -417,7 +467,19 @@ class FlowVerbs(Runnable, Generic[D]):
         """Return the world of the flow itself; a test double among its models brings its own clock."""
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "world_defaults")), cast("Client", None))
-        return World.of(double, **{"approve": self.approve, **self.world})
+        return World.of(double, **{"approve": self.approve, **self.world, "name": self.name})
+
+
+def _split_after(options: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Return the runs that ``after`` names, and the other options.
+
+    Raises:
+        UsageError: It names no runs.
+    """
+    after, rest = options.get("after"), {name: value for name, value in options.items() if name != "after"}
+    before = () if after is None else run_handle.runs_named(after)
+    check("after", after, before is not None, "the name of a run, its handle, or a list of these,")
+    return before or (), rest
 
 
 def map_options(options: Mapping[str, Any]) -> dict[str, Any]:

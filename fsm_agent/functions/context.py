@@ -57,6 +57,15 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         is_cancelled: Whether the agent call is being stopped: a long function checks it now and then, and returns.
         release: Removes the results of these rounds (from 1) from all later requests to the model.
         around: The call that `call` makes calls inside of; None: the context was made by hand.
+
+    Examples:
+        >>> @function
+        ... def stock(context: Context[dict], item: str) -> int:
+        ...     "How many there are."
+        ...     return context.deps[item]
+        >>> agent = Agent(Script(call("stock", item="lamp"), "Three."), functions=[stock])
+        >>> agent.call("How many lamps?", deps={"lamp": 3}).function_calls[0].result
+        '3'
     """
 
     hidden = ("deps", "emit", "is_cancelled", "release", "around")

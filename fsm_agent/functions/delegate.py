@@ -39,6 +39,10 @@ class Delegate(Protocol):
     def fingerprint(self) -> str:
         """A text that changes with what decides the steps of its calls."""
 
+    @property
+    def tables_json(self) -> bytes:
+        """The tables of the flow and of those inside it, as JSON; empty: it is no flow, or they are too large."""
+
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
         """Return the record of a call, or of a run of a flow, that has not begun; pure, as it is part of a step.
 

@@ -48,6 +48,16 @@ class Function(Policy, Generic[P, R, Deps]):
 
     `Function.of` makes one from a Python callable.  One without a callable is answered from outside: the
     call is suspended until a person or a program gives the outcome, unless `link` gives it one.
+
+    Examples:
+        >>> def add(a: int, b: int = 1) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+        >>> adding = Function.of(add, needs_approval=True)
+        >>> adding.name, adding.description, adding.parameters["required"]
+        ('add', 'Add two numbers.', ['a'])
+        >>> adding(2)
+        3
     """
 
     name: str
@@ -371,6 +381,16 @@ def function(
 
     Raises:
         UsageError: As of `Function.of`.
+
+    Examples:
+        >>> @function
+        ... def add(a: int, b: int) -> int:
+        ...     '''Add two numbers.'''
+        ...     return a + b
+        >>> add.name, add.description
+        ('add', 'Add two numbers.')
+        >>> add(17, 25)
+        42
     """
     frame = sys._getframe(1)  # annotations may name what stands beside the function
     check_names(policy)

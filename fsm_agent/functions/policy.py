@@ -23,13 +23,36 @@ _VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
 
 
 class Default(Value, frozen=True):
-    """The result of a function that raised."""
+    """The result of a function that raised.
+
+    Examples:
+        >>> @function(on_error=Default(0))
+        ... def stock(item: str) -> int:
+        ...     "How many there are."
+        ...     raise ConnectionError("no line")
+        >>> agent = Agent(Script(call("stock", item="lamp"), "None."), functions=[stock])
+        >>> agent.call("How many?").function_calls[0].result
+        '0'
+    """
 
     value: Any
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """The number and the delay of further runs of a function that raised; the delay doubles each time."""
+    """The number and the delay of further runs of a function that raised; the delay doubles each time.
+
+    Examples:
+        >>> tries = []
+        >>> @function(retries=Retries(attempts=2, delay_s=0))
+        ... def look() -> str:
+        ...     "Look."
+        ...     tries.append(1)
+        ...     if len(tries) == 1:
+        ...         raise ConnectionError("no line")
+        ...     return "found"
+        >>> Agent(Script(call("look"), "Found."), functions=[look]).call("Look.").function_calls[0].result
+        'found'
+    """
 
     attempts: int = 4  # the first one included
     delay_s: float = 0.1  # before the second attempt

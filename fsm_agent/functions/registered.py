@@ -22,6 +22,13 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
 
     Raises:
         UsageError: It cannot be called by a model; or its name is another's, and ``overwrite`` is False.
+
+    Examples:
+        >>> def shout(text: str) -> str:
+        ...     "Shout."
+        ...     return text.upper()
+        >>> register_function(shout, overwrite=True).name
+        'shout'
     """
     made = Function.of(function)
     return FUNCTIONS.register(made.name, made, overwrite=overwrite)

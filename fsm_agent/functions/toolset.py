@@ -33,7 +33,12 @@ FnDeps = TypeVar("FnDeps", default=Any)
 
 
 class FunctionSource(Protocol[Deps]):
-    """Any provider of functions: a `Toolset`, an MCP server."""
+    """Any provider of functions: a `Toolset`, an MCP server.
+
+    Examples:
+        >>> Agent(Script("Hi."), functions=[Toolset([], name="shop")]).call("Hello").output
+        'Hi.'
+    """
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
@@ -154,6 +159,15 @@ class Toolset(Generic[Deps]):
 
     Raises:
         PromptError: Two have the same name and version, or their dependencies can never be met.
+
+    Examples:
+        >>> @function
+        ... def add(a: int, b: int) -> int:
+        ...     "Add."
+        ...     return a + b
+        >>> maths = Toolset([add], name="maths")
+        >>> [found.name for found in maths.prefixed("maths_").functions]
+        ['maths_add']
     """
 
     functions: tuple[Function[..., Any, Deps], ...]  # what may be offered: the highest versions whose share is not 0

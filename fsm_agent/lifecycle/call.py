@@ -38,7 +38,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Stopped,
 )
-from fsm_agent.lifecycle.record import CallRecord, Reason, State, successor_name
+from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, Reason, State, successor_name
 from fsm_agent.machine.journal import Entry, Journal, own_step_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.messages.event import Event, Stepped
@@ -108,6 +108,16 @@ class AgentCall(Driven, Generic[Out]):
         client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
             by the model's name, or uses its own.
         system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
+
+    Examples:
+        >>> from fsm_agent.lifecycle import Begun, Replied
+        >>> asked = AgentCall.seed(Dialog([Message.of("user", "hi")]), Prompt("{{ task }}"))
+        >>> [effect.key for effect in asked.effects]
+        ['begin']
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance(asked.effects[0].key, Replied(reply=Reply.of("hello")))
+        >>> asked.state, asked.outcome.output
+        (<State.COMPLETED: 'Completed'>, 'hello')
     """
 
     __slots__ = (
@@ -227,6 +237,13 @@ class AgentCall(Driven, Generic[Out]):
         if self.record.limits.deadline_s is None or (at_s := self.record.deadline_s) is None:
             return None
         return Deadline(at_s, "")
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return ``"call"`` and the text of its task; of one that has taken a dialog over, nothing: it is there."""
+        r = self.record
+        if name.startswith(TAKES_OVER):
+            return "call", ""
+        return "call", "\n\n".join([message.text for message in r.dialog[: r.seeded_with] if message.role != "system"])
 
     def owner(self, key: str) -> Owner:
         """Return the call itself: it has no children."""

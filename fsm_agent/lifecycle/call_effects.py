@@ -82,10 +82,10 @@ def _verdict(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of a round: first the approvals of its function calls, then their runs."""
     pending = r.pending
-    if asks := [AskApproval(f"ask:{f.id}", f) for f in pending if f.needs_approval]:
+    named = call.prompt.by_name
+    if asks := [AskApproval(f"ask:{f.id}", f, named.get(f.name)) for f in pending if f.needs_approval]:
         return tuple(asks)
     wanted: list[Effect] = []
-    named = call.prompt.by_name
     for f in ready(r, pending, call.prompt):
         function = named.get(f.name) or gone(f.name)
         if function.call is not None and (function.once or f.id in r.once):

@@ -37,7 +37,16 @@ PROGRAM = "program:"  # begins the name of a client that is code of the user, an
 
 @hinting
 class CallResult(Generic[Out], Unpacked):
-    """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``."""
+    """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> result.output, str(result.state), result.ending.reason
+        ('Hi.', 'Completed', <Reason.ANSWERED: 'answered'>)
+        >>> message, dialog, function_calls = result
+        >>> message.text
+        'Hi.'
+    """
 
     __slots__ = ("call",)
 

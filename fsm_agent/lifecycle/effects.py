@@ -8,8 +8,10 @@ Each effect has a ``prefix``, with which its keys begin, and ``outcomes``, the k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, get_args
+
+import msgspec
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments
@@ -43,11 +45,18 @@ TEXT = Output(str)
 _MOST_NAMED = 3  # effects in the message of an error
 _LATER = "; or keep its snapshot() and restore() it later"
 _MOST_SHOWN = 200  # characters of a function call there
+MOST_SCHEMA = 16_384  # characters of the schema of an answer, in a question
 _MOST_READ = 1000  # characters of its arguments that are read, so that a secret across the cut is recognized
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """The content of one request to a model."""
+    """The content of one request to a model.
+
+    Examples:
+        >>> request = Request(messages=[Message.of("user", "Hello")], settings=Settings(temperature=0))
+        >>> request.messages[0].text, request.tool_choice
+        ('Hello', 'auto')
+    """
 
     messages: Sequence[Message]
     functions: tuple[Function, ...] = ()
@@ -59,7 +68,12 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Begin(EffectValue, frozen=True):
-    """The start of the call: the time and an id."""
+    """The start of the call: the time and an id.
+
+    Examples:
+        >>> Agent(Script()).seed("Hello").effects[0].key
+        'begin'
+    """
 
     prefix, outcomes = "begin", (Begun,)
 
@@ -67,7 +81,15 @@ class Begin(EffectValue, frozen=True):
 
 
 class CallModel(EffectValue, frozen=True):
-    """A model's reply."""
+    """A model's reply.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> effect = asked.effects[0]
+        >>> effect.key, effect.request.messages[-1].text
+        ('model:0', 'Hello')
+    """
 
     prefix, outcomes = "model", (Replied, ModelFailed)
 
@@ -94,7 +116,12 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
 
 
 class Sleep(EffectValue, frozen=True):
-    """A wait until a Unix time."""
+    """A wait until a Unix time.
+
+    Examples:
+        >>> Sleep("sleep:1", until_s=1_800_000_000.0).until_s
+        1800000000.0
+    """
 
     prefix, outcomes = "sleep", (Slept,)
 
@@ -107,20 +134,40 @@ class Sleep(EffectValue, frozen=True):
 
 
 class AskApproval(EffectValue, frozen=True):
-    """The decision whether a function may be called."""
+    """The decision whether a function may be called.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> asked = Agent(Script(call("erase")), functions=[erase]).seed("Tidy up.")
+        >>> try:
+        ...     Agent(Script(call("erase")), functions=[erase]).run(asked)
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('ask:1.0', 'erase')]
+    """
 
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
     key: str
     call: FunctionCall
+    function: Function | None = None  # None: it has been removed
 
     @property
     def question(self) -> Question:
-        return _question(self, "approval")
+        schema = "" if self.function is None else schema_json(self.function.parameters)
+        return _question(self, "approval", schema)
 
 
 class StartFunction(EffectValue, frozen=True):
-    """The record that a function that must not run twice is about to start."""
+    """The record that a function that must not run twice is about to start.
+
+    Examples:
+        >>> StartFunction("start:1.0", call("pay", order=17)).call.name
+        'pay'
+    """
 
     prefix, outcomes = "start", (Started,)
 
@@ -129,7 +176,16 @@ class StartFunction(EffectValue, frozen=True):
 
 
 class RunFunction(EffectValue, frozen=True):
-    """A function's result."""
+    """A function's result.
+
+    Examples:
+        >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
+        >>> try:
+        ...     Agent(Script(call("weather")), functions=[weather]).call("?")
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('run:1.0', 'weather')]
+    """
 
     prefix, outcomes = "run", (Returned, FunctionFailed, Interrupted)
 
@@ -144,7 +200,16 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class FindOut(EffectValue, frozen=True):
-    """The fate of a function that must not run twice, and whose driver is gone."""
+    """The fate of a function that must not run twice, and whose driver is gone.
+
+    Examples:
+        >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
+        ... def pay() -> str:
+        ...     "Pay."
+        ...     return "paid"
+        >>> pay.name
+        'pay'
+    """
 
     prefix, outcomes = "doubt", (Returned, FunctionFailed, RunAgain)
 
@@ -159,7 +224,12 @@ class FindOut(EffectValue, frozen=True):
 
 
 class CheckOutput(EffectValue, frozen=True):
-    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`."""
+    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`.
+
+    Examples:
+        >>> CheckOutput("check:0").key                       # its outcome is Checked, CheckRefused or CheckFailed
+        'check:0'
+    """
 
     prefix, outcomes = "check", (Checked, CheckRefused, CheckFailed)
 
@@ -187,11 +257,17 @@ def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "ag
     return f"{', '.join(named)}: {_next_step(effects[0], run, driver, one)}" if effects else "nothing"
 
 
-def _question(effect: AskApproval | RunFunction | FindOut, kind: str, **more: str) -> Question:
+def schema_json(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema for a question; empty: it is too large for that."""
+    text = msgspec.json.encode(schema).decode()
+    return text if len(text) <= MOST_SCHEMA else ""
+
+
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: str) -> Question:
     about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
     kinds: Any = effect.outcomes
     answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
-    return Question(effect.key, kind, about, answers)
+    return Question(effect.key, kind, about, answers, schema)
 
 
 def _about(effect: Effect) -> str:

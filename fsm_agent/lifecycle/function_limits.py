@@ -75,10 +75,10 @@ def governing_prompt(r: CallRecord, prompt: Prompt, *, in_branch: bool) -> Promp
         in_branch: Whether the request belongs to the exception branch.
     """
     if prompt.finalizer is None:
-        return prompt.governing(is_final=is_final(r, prompt), in_branch=in_branch)
+        return prompt.prompt_for_request(is_final=is_final(r, prompt), in_branch=in_branch)
     if not r.is_drafted:
         return prompt.final_handler if is_final(r, prompt) else prompt
-    return prompt.finalizing.governing(is_final=False, in_branch=in_branch)
+    return prompt.finalizing.prompt_for_request(is_final=False, in_branch=in_branch)
 
 
 def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:

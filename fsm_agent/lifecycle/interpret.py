@@ -99,14 +99,32 @@ class TooLong(Value, frozen=True):
 
 
 class Stop(Value, frozen=True):
-    """A decision of `stop_when` to end the call: the reason, and the output if it has one."""
+    """A decision of `stop_when` to end the call: the reason, and the output if it has one.
+
+    Examples:
+        >>> @function
+        ... def look() -> str:
+        ...     "Look."
+        ...     return "found"
+        >>> def enough(context):
+        ...     return Stop("seen enough", output_json='"found"')
+        >>> Agent(Script(call("look")), functions=[look], stop_when=enough).call("Look.").output
+        'found'
+    """
 
     reason: str = ""
     output_json: str | None = None
 
 
 class StopContext(Value, frozen=True):
-    """The input of `stop_when`."""
+    """The input of `stop_when`.
+
+    Examples:
+        >>> def after_two(context):
+        ...     return context.iteration >= 2
+        >>> Agent(Script("Hi."), stop_when=after_two).call("Hello").output
+        'Hi.'
+    """
 
     iteration: int  # the number of replies so far, with this one; failed requests do not count
     reply: Reply

@@ -21,32 +21,59 @@ class Limits(Value, frozen=True, kw_only=True):
 
     A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages, or if
     it has a finalizer.  Where its context is summarized, a request for a summary may come before each of them.
+
+    Args:
+        rounds: Replies whose functions are run; 0: no functions.
+        on_limit: What happens when the rounds are used up. ``"final_prompt"``: the model is told to finish;
+            ``"stop"``: the call is completed without an output; ``"fail"``: it fails.
+        parse_retries: Answers that the parser or the check may refuse before the call fails.
+        identical_problems: This many answers in a row with the same problem end the call; 2 or more.
+        on_cut: What happens to an answer in plain text that was cut off at the token limit: ``"retry"`` requests it
+            again, ``"accept"`` takes it.
+        recalls: Failed requests to the model after which it is asked again.
+        depth: Levels of agent calls inside functions of agent calls; 1: none inside.
+        handoffs: How often agents may hand the dialog over before one of them answers.
+        tokens: Tokens of all replies together, including those to agents inside of the call.
+        cost_usd: Dollars for the same replies; the price of each model has to be known, or in ``prices``.
+        deadline_s: Seconds from the start to the end of the call.
+        request_s: Seconds for one request to the model; a longer one fails, and may be repeated.
+        check_s: Seconds for one check of an answer; a longer one makes the call fail.
+        wait_s: Seconds to wait before a recall at most; a provider that asks for more ends the call.
+        identical_rounds: This many rounds in a row with the same function calls are a loop; 2 or more.
+        on_loop: What happens at a loop. ``"stop"`` ends the call; ``"warn"`` reports it at every multiple of
+            `identical_rounds`; ``"tell"`` does that, and tells the model.
+        loop_role: The role of the message that tells the model.
+        failures_per_function: After this many failures, a function is no longer offered.
+        parallel: Functions of one round that may run at once; 1: one after another.
+
+    Examples:
+        >>> limits = Limits(rounds=8, tokens=20_000, deadline_s=60)
+        >>> result = Agent(Script("Hi."), limits=limits).call("Hello")
+        >>> result.ending.reason
+        <Reason.ANSWERED: 'answered'>
     """
 
-    rounds: int | None = 5  # replies whose functions are run
-    on_limit: OnLimit = "final_prompt"  # what happens when the rounds are used up
-    parse_retries: int | None = 3  # answers that the parser or the check may refuse before the call fails
-    identical_problems: int | None = None  # this many answers in a row with the same problem end the call; 2 or more
-    # What happens to an answer in plain text that was cut off at the token limit: request it again, or accept it.
+    rounds: int | None = 5
+    on_limit: OnLimit = "final_prompt"
+    parse_retries: int | None = 3
+    identical_problems: int | None = None
     on_cut: OnCut = "retry"
-    recalls: int | None = 2  # failed requests to the model after which it is asked again
-    depth: int | None = 3  # levels of agent calls inside functions of agent calls; 1: none inside
-    handoffs: int | None = 10  # how often agents may hand the dialog over before one of them answers
-    tokens: int | None = None  # of all replies together, including those to agents inside of the call
-    cost_usd: float | None = None  # of the same replies; the price of each model has to be known, or in ``prices``
-    deadline_s: float | None = None  # seconds from the start to the end
-    request_s: float | None = None  # seconds for one request to the model; a longer one fails, and may be repeated
-    check_s: float | None = None  # seconds for one check of an answer; a longer one makes the call fail
-    wait_s: float | None = 60.0  # seconds to wait before a recall; a provider that asks for more ends the call
-    identical_rounds: int | None = 3  # this many rounds in a row with the same function calls are a loop; 2 or more
-    # What happens at a loop: end the call; report an event at every multiple of `identical_rounds`; or do that and add
-    # a message to the model.
+    recalls: int | None = 2
+    depth: int | None = 3
+    handoffs: int | None = 10
+    tokens: int | None = None
+    cost_usd: float | None = None
+    deadline_s: float | None = None
+    request_s: float | None = None
+    check_s: float | None = None
+    wait_s: float | None = 60.0
+    identical_rounds: int | None = 3
     on_loop: OnLoop = "tell"
-    # Role of that message.  Many chat templates refuse a system message that is not the first, and some wires move it
-    # there (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
+    # Many chat templates refuse a system message that is not the first, and some wires move it there
+    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
     loop_role: LoopRole = "user"
-    failures_per_function: int | None = None  # after this many failures, a function is no longer offered
-    parallel: int | None = None  # functions of one round that may run at once; 1: one after another
+    failures_per_function: int | None = None
+    parallel: int | None = None
 
     def __post_init__(self) -> None:
         for name, right in _CHOICES.items():

@@ -81,20 +81,41 @@ class _Checked(Tagged, frozen=True, kw_only=True):
 
 
 class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
-    """The start of a call."""
+    """The start of a call.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0, id="c1"))
+        >>> asked.state
+        <State.CALLING: 'Calling'>
+    """
 
     at_s: float
     id: str = ""  # the call's, unique
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
-    """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense."""
+    """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of("Hi.")))
+        >>> asked.state
+        <State.COMPLETED: 'Completed'>
+    """
 
     reply: Reply
 
 
 class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
-    """The model did not reply."""
+    """The model did not reply.
+
+    Examples:
+        >>> asked = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
+        >>> [step.trigger for step in asked.trace]
+        ['begun', 'model_failed', 'slept', 'answered']
+    """
 
     error: ErrorReport
     delay_s: float = 0.0  # before the next attempt, if there is one
@@ -102,27 +123,78 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
-    """The time of a `Sleep` has come."""
+    """The time of a `Sleep` has come.
+
+    Examples:
+        >>> Slept(at_s=1_800_000_000.0).at_s
+        1800000000.0
+    """
 
 
 class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
-    """The function may be called."""
+    """The function may be called.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> agent = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     agent.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     print(agent.resume("tidy", {"ask:1.0": Approved()}).output)
+        Done.
+    """
 
 
 class Modified(_Checked, frozen=True, tag="modified"):
-    """The function may be called with these arguments instead of the model's; they are checked in the same way."""
+    """The function may be called with these arguments instead of the model's; they are checked in the same way.
+
+    Examples:
+        >>> def approve(call):
+        ...     return Modified('{"path": "old.txt"}')
+        >>> @function
+        ... def erase(path: str) -> str:
+        ...     "Erase a file."
+        ...     return f"{path} is gone"
+        >>> agent = Agent(Script(call("erase", path="new.txt"), "Done."), functions=[erase], approve=approve)
+        >>> agent.call("Tidy up.").function_calls[0].result
+        'old.txt is gone'
+    """
 
     arguments_json: str
 
 
 class Denied(_Checked, frozen=True, tag="denied"):
-    """The function may not be called; the model sees the reason."""
+    """The function may not be called; the model sees the reason.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> model = Script(call("erase"), "I left it.")
+        >>> Agent(model, functions=[erase], approve=lambda call: Denied("not today")).call("Tidy up.").output
+        'I left it.'
+    """
 
     reason: str = ""
 
 
 class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
-    """The function returned or raised; ``text`` is its result or its error."""
+    """The function returned or raised; ``text`` is its result or its error.
+
+    Examples:
+        >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
+        >>> asked = Agent(Script(call("weather"), "Sunny."), functions=[weather])
+        >>> try:
+        ...     asked.call("What is the weather?")
+        ... except CallSuspended as waiting:
+        ...     _ = waiting.call.advance(waiting.call.effects[0].key, Returned(text="sun"))
+        ...     print(asked.run(waiting.call).output)
+        Sunny.
+    """
 
     text: str
     is_error: bool = False
@@ -133,7 +205,12 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
-    """The function raised, and its `Function.on_error` makes the call fail."""
+    """The function raised, and its `Function.on_error` makes the call fail.
+
+    Examples:
+        >>> FunctionFailed(text="ConnectionError: no line").text
+        'ConnectionError: no line'
+    """
 
     text: str
     usage: Usage = UNUSED  # as in `Returned`
@@ -141,54 +218,120 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):
-    """A function that must not run twice is about to start."""
+    """A function that must not run twice is about to start.
+
+    Examples:
+        >>> Started(at_s=1_800_000_000.0).at_s
+        1800000000.0
+    """
 
 
 class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
-    """A function that must not run twice was started, but its driver is gone, so its fate is unknown."""
+    """A function that must not run twice was started, but its driver is gone, so its fate is unknown.
+
+    Examples:
+        >>> Interrupted().at_s                                       # then `reconcile` is asked, or a person
+        0.0
+    """
 
 
 class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
-    """The function is known to have done nothing, so it may be run again."""
+    """The function is known to have done nothing, so it may be run again.
+
+    Examples:
+        >>> RunAgain().at_s
+        0.0
+    """
 
 
 class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
-    """The check took the answer, as it is or changed."""
+    """The check took the answer, as it is or changed.
+
+    Examples:
+        >>> Agent(Script("42"), output=int, check=lambda output, context: output + 1).call("42?").output
+        43
+    """
 
     output_json: str | None = None  # the changed output as JSON; None: it is what the parser made of the answer
 
 
 class CheckRefused(_Checked, frozen=True, tag="check_refused"):
-    """The check raised `Retry`; the model is told why, and tries again."""
+    """The check raised `Retry`; the model is told why, and tries again.
+
+    Examples:
+        >>> def check(output, context):
+        ...     if "SELECT" not in output:
+        ...         raise Retry("Only SELECT is allowed.")
+        ...     return output
+        >>> Agent(Script("DELETE", "SELECT 1"), check=check).call("Which query?").output
+        'SELECT 1'
+    """
 
     reason: str
 
 
 class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
-    """The check raised something else, or took too long, which makes the call fail."""
+    """The check raised something else, or took too long, which makes the call fail.
+
+    Examples:
+        >>> CheckFailed(text="ConnectionError: no line").text
+        'ConnectionError: no line'
+    """
 
     text: str
     name: str = ""  # of the check
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``."""
+    """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Injected((Message.of("user", "Be brief."),)))
+        >>> asked.effects[0].request.messages[-1].text
+        'Be brief.'
+    """
 
     messages: tuple[Message, ...]
 
 
 class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
-    """The deadline has passed.  Answers no effect: pass it under the key ``""``."""
+    """The deadline has passed.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Expired())
+        >>> asked.state
+        <State.FAILED: 'Failed'>
+    """
 
 
 class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
-    """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``."""
+    """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Stopped(reason="no more time"))
+        >>> asked.state
+        <State.COMPLETED: 'Completed'>
+    """
 
     reason: str = ""
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
-    """A cancellation of the call.  Answers no effect: pass it under the key ``""``."""
+    """A cancellation of the call.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Cancelled(reason="he is ill"))
+        >>> asked.state
+        <State.FAILED: 'Failed'>
+    """
 
     reason: str = ""
 

@@ -32,6 +32,12 @@ class Price(Value, frozen=True, kw_only=True):
         output_micro_usd: For tokens of the reply, reasoning included.
         cached_micro_usd: For tokens that were read from a cache; None: the same as others.
         cache_write_micro_usd: For writing tokens to a cache, on top.
+
+    Examples:
+        >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
+        >>> agent = Agent(Script("Hi."), prices={"script": price}, limits=Limits(cost_usd=0.01))
+        >>> agent.call("Hello").output
+        'Hi.'
     """
 
     input_micro_usd: int

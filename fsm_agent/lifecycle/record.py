@@ -23,7 +23,13 @@ from fsm_agent.mistakes import plain_json
 
 
 class State(StrEnum):
-    """A state of an agent call, in which it waits for something or has ended; the value is for people."""
+    """A state of an agent call, in which it waits for something or has ended; the value is for people.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> result.state is State.COMPLETED, str(result.state)
+        (True, 'Completed')
+    """
 
     SEEDED = "Seeded"  # waits for its start: a time, an id
     CALLING = "Calling"  # waits for a reply to the dialog
@@ -46,7 +52,12 @@ FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of req
 
 
 class Reason(StrEnum):
-    """The reason why an agent call ended."""
+    """The reason why an agent call ended.
+
+    Examples:
+        >>> Agent(Script("Hi.")).call("Hello").ending.reason is Reason.ANSWERED
+        True
+    """
 
     ANSWERED = "answered"  # with an output that the prompt's parser accepted, and the agent's check if it has one
     STOPPED = "stopped"  # by `stop_when`, or from outside
@@ -130,7 +141,13 @@ if TYPE_CHECKING:
 
 
 class RequestFailure(Value, frozen=True, kw_only=True):
-    """A failed request to the model, whether or not the call then succeeded."""
+    """A failed request to the model, whether or not the call then succeeded.
+
+    Examples:
+        >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
+        >>> [(failure.attempt, failure.delay_s) for failure in rounds_of(result.record)[0].failures]
+        [(1, 7)]
+    """
 
     key: str  # of the request
     attempt: int  # at this request, from 1
@@ -289,11 +306,6 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """True if the newest round is in a loop, and at a multiple of the limit, so that it is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
-
-    @property
-    def waits_for_approval(self) -> bool:
-        """True if a function of this round waits for approval."""
-        return any(f.needs_approval and not f.is_settled for f in self.round)
 
 
 if not TYPE_CHECKING:

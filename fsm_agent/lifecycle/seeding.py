@@ -108,6 +108,8 @@ def header_of_call(
     )
     version: Literal[1] = VERSION
     header = Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra)
+    if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
+        header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:
         seed = seed.changed(
             dialog=_without(r.dialog, turn.earlier(r.dialog)) if turn.is_continued else r.dialog,
@@ -152,7 +154,7 @@ def _requested(header: Header) -> list[tuple[str, Any]]:
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
-    plain = header.changed(definition="", seed=msgspec.Raw())
+    plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
     return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
 
 

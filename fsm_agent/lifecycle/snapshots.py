@@ -51,6 +51,12 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
     Raises:
         SnapshotError: The record holds a value that could not be read again, or contradicts itself.
         UsageError: The key is too short, or ``call`` is not an `AgentCall`.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> document = snapshot(asked, signing_key=b"k" * 32)
+        >>> restore(document, asked.prompt, signing_key=b"k" * 32).state
+        <State.SEEDED: 'Seeded'>
     """
     right = "an AgentCall, such as the call of CallSuspended,"
     if hasattr(call, "snapshot"):  # a run of a flow
@@ -112,6 +118,12 @@ def restore(
         SnapshotError: The document is damaged, changed, inconsistent, of another version, or of another prompt.
         PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
         UsageError: The key is too short.
+
+    Examples:
+        >>> prompt = Prompt("Hello, {{ name }}.")
+        >>> asked = Agent(Script()).seed(prompt(name="Ada"))
+        >>> restore(snapshot(asked), prompt).state
+        <State.SEEDED: 'Seeded'>
     """
     check_on_change(on_change)
     call = restored(verified(document, signing_key), prompt.for_call(), **options)

@@ -20,6 +20,15 @@ def stop_on(name: str) -> StopWhen:
 
     Args:
         name: The name of the function, as the model calls it.
+
+    Examples:
+        >>> @function
+        ... def report(text: str) -> str:
+        ...     "Report."
+        ...     return text
+        >>> model = Script(call("report", text="All is well."))
+        >>> Agent(model, functions=[report], stop_when=stop_on("report")).call("How is it?").output
+        {'text': 'All is well.'}
     """
 
     def stops(context: StopContext) -> Stop | None:
@@ -46,6 +55,10 @@ def max_function_calls(most: int) -> StopWhen:
 
     Raises:
         UsageError: It is not a number from 0 on.
+
+    Examples:
+        >>> Agent(Script("Hi."), stop_when=max_function_calls(10)).call("Hello").output
+        'Hi.'
     """
     _check("max_function_calls", most)
 
@@ -67,6 +80,10 @@ def max_tokens(most: int) -> StopWhen:
 
     Raises:
         UsageError: It is not a number from 0 on.
+
+    Examples:
+        >>> Agent(Script("Hi."), stop_when=max_tokens(20_000)).call("Hello").output
+        'Hi.'
     """
     _check("max_tokens", most)
 
@@ -85,6 +102,11 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
     Args:
         most: The largest cost in US dollars.
         price: The price of the model's tokens.
+
+    Examples:
+        >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
+        >>> Agent(Script("Hi."), stop_when=max_cost_usd(0.05, price)).call("Hello").output
+        'Hi.'
     """
     _check("max_cost_usd", most)
 
@@ -104,6 +126,11 @@ def any_of(*conditions: StopWhen) -> StopWhen:
 
     Raises:
         UsageError: A condition is not callable.
+
+    Examples:
+        >>> stop = any_of(stop_on("report"), max_tokens(20_000))
+        >>> Agent(Script("Hi."), stop_when=stop).call("Hello").output
+        'Hi.'
     """
     for condition in conditions:
         if not callable(condition):

@@ -8,7 +8,8 @@ Without a signing key, the digests reveal damage, but not a forger who computes 
 A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.
+has changed.  Of a process with others inside, it also holds what nobody could tell later without the code: the states
+that the steps led to, and what the processes that have begun are and have begun with.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
+from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -36,6 +38,10 @@ VERSION: Literal[1] = 1
 SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
 DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
+_RETRIED = b'{"kind":"retried"'
+TASK_CHARS = 2000  # of what a process inside has begun with
+TRACEPARENT_CHARS = 55
+_TRACEPARENT = ',"traceparent":'
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 
@@ -53,7 +59,33 @@ class Header(Value, frozen=True, kw_only=True):
     forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
     forked_by: str = ""  # who has forked it, for people
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
+    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
+
+
+class FlowTable(Value, frozen=True):
+    """The table of a flow, for people who have not its code."""
+
+    start: str
+    states: Mapping[str, str]  # by name: what each waits for; an end is "end" or "failure"
+    rows: tuple[tuple[str, str, str, str], ...]  # source, event, guard, target; the user's own
+
+
+class Beginning(Value, frozen=True):
+    """A process inside of another, as it began."""
+
+    path: str
+    kind: str  # "call", "flow" or "members"
+    name: str = ""  # of its agent or flow
+    task: str = ""  # the messages of a call, the data of a flow as JSON; at most `TASK_CHARS`
+
+
+class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
+    """The outcome by which a failed run goes on from an earlier entry, as if those after it were not there."""
+
+    step: int  # the number of the entry
+    at_s: float
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -63,6 +95,8 @@ class Line(Value, frozen=True, kw_only=True):
     key: str = ""
     outcome: msgspec.Raw
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
+    to: tuple[str, ...] = ()  # the state after each step; empty: not kept
+    begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
     by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
     fence: int = 0
 
@@ -79,6 +113,7 @@ class Entry(Value, frozen=True):
     steps: str  # JSON, as `steps_json` and `own_step_json` write it
     record: Any  # the record after it
     by: str = ""  # who posted the outcome
+    inside: str = ""  # more fields of the line, as `inside_json` writes them
 
 
 class Journal:
@@ -216,7 +251,7 @@ class Chain:
 
     def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
         """Return the next entries as lines that are written at the first read."""
-        parts = [(entry.key, entry.outcome, entry.steps, entry.by) for entry in entries]
+        parts = [(entry.key, entry.outcome, entry.steps + entry.inside, entry.by) for entry in entries]
         self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
@@ -259,7 +294,8 @@ class PendingLines(Sequence[str]):
     Args:
         n: The number of the line before the first.
         before: The digest of that line, or the pending lines that end with it.
-        parts: The key, the outcome, the steps of each entry, and who posted it; the outcome and steps are JSON.
+        parts: The key, the outcome, the steps of each entry with what follows them, and who posted it; the outcome and
+            the steps are JSON.
         fence: The fence of the holder.
         signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
     """
@@ -359,6 +395,20 @@ def steps_json(events: Sequence[Event]) -> str:
     return _encoder.encode(list(map(_step_of, events))).decode()
 
 
+def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
+    """Return the states after the steps of an advance, and the processes that have begun, as fields of a line."""
+    to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
+    beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
+    return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
+
+
+def entry_of(line: Line) -> Entry:
+    """Return the entry of a line, without its record."""
+    inside = f',"to":{to_json(line.to)}' if line.to else ""
+    inside += f',"begun":{to_json(line.begun)}' if line.begun else ""
+    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, inside)
+
+
 @cache
 def own_step_json(trigger: str) -> str:
     """Return the steps of an advance as JSON, where the only step is one of the process itself."""
@@ -368,13 +418,14 @@ def own_step_json(trigger: str) -> str:
 _decoder = decoder_of(_Signed)
 
 
-def header_text(header: Header) -> str:
-    """Return a header as a line.
+def with_traceparent(header: str, traceparent: str) -> str:
+    """Return the text of a header with a traceparent; one that has it stays as it is, and so has one without.
 
-    Raises:
-        ValueError: It holds a value that could not be read again.
+    No part of it is read: it may hold a long dialog.
     """
-    return to_json(header)
+    if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
+        return header
+    return f"{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}"
 
 
 def header_of(line: str) -> Header:
@@ -417,7 +468,33 @@ def _decode_line(data: bytes) -> _Signed:
     return signed
 
 
-def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str = "") -> int:
+def retried_in(line: Line) -> Retried | None:
+    """Return the outcome of an entry by which a failed run goes on; None: it is another entry."""
+    if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
+        return None
+    retried: Retried = from_json(outcome, Retried)
+    return retried
+
+
+def kept_lines(lines: Iterable[str]) -> list[Line]:
+    """Return the entries of a journal that count: without those that were undone, and the retries themselves."""
+    kept: list[Line] = []
+    for text in lines:
+        line = line_of(text)
+        if (retried := retried_in(line)) is None:
+            kept.append(line)
+        else:
+            kept = [one for one in kept if one.n <= retried.step]
+    return kept
+
+
+def fold(
+    process: Process,
+    lines: Iterable[str],
+    chain: Chain,
+    definition: str = "",
+    earlier: tuple[int, Any] | None = None,
+) -> int:
     """Advance a process by the entries of a journal; return the highest fence.
 
     Args:
@@ -425,17 +502,27 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
         lines: The entries.
         chain: The chain up to the first entry; verifies them.
         definition: The fingerprint of the code that wrote them, for errors.
+        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
 
     Raises:
         JournalError: The entries are damaged, reordered, foreign or forged.
         ReplayError: The present code takes other steps.
     """
     fence = 0
+    lines = [*lines]
+    keeps_records = any('"retried"' in line for line in lines)
+    records = {chain.n: process.record} if earlier is None else {chain.n: process.record, earlier[0]: earlier[1]}
     for line in lines:
         entry = chain.verified(line)
         if entry.fence < fence:
             raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
         fence = entry.fence
+        if (retried := retried_in(entry)) is not None:
+            if retried.step not in records:
+                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is not known here")
+            process.return_to(renewed(records[retried.step], retried.at_s))
+            records[entry.n] = process.record
+            continue
         then = _steps_text(entry.steps)
         try:
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
@@ -449,7 +536,21 @@ def fold(process: Process, lines: Iterable[str], chain: Chain, definition: str =
                 f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
                 f" {_cause_text(process, definition)}"
             )
+        if keeps_records:
+            records[entry.n] = process.record
     return fence
+
+
+def renewed(record: Any, at_s: float) -> Any:
+    """Return a record whose deadlines, and those inside of it, count from ``at_s`` on: a retry has its whole time."""
+    changes: dict[str, Any] = {}
+    if getattr(getattr(record, "limits", None), "deadline_s", None) is not None and record.started_at_s:
+        changes["started_at_s"] = at_s
+    if getattr(record, "due_at_s", None) is not None:  # the time of a state of a flow; 0.0: computed when it is read
+        changes |= {"entered_at_s": at_s, "due_at_s": 0.0}
+    if children := {name: renewed(child, at_s) for name, child in record.children.items()}:
+        changes["children"] = children if type(record.children) is dict else with_items(record.children, children)
+    return record.changed(**changes) if changes else record
 
 
 def _step_of(event: Event) -> tuple[str, str]:

@@ -24,8 +24,19 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.machine.journal import Entry, steps_json
-from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, Driven, Owner, Process
+from fsm_agent.machine.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json
+from fsm_agent.machine.process import (
+    NARROWED,
+    SEPARATOR,
+    AnyEffect,
+    Change,
+    Deadline,
+    Driven,
+    Inner,
+    Owner,
+    Process,
+    along,
+)
 from fsm_agent.machine.rows import take_row
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -137,6 +148,10 @@ class Parent(Driven, ABC):
         """Return a process around the record of a child."""
 
     @abstractmethod
+    def inside_of(self, name: str) -> Inner:
+        """Return a child and its listeners; it may have ended by the last advance."""
+
+    @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
         """Start a new child, in the same advance that added it; ``record`` is the record after the step."""
 
@@ -241,7 +256,8 @@ class Parent(Driven, ABC):
         record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
         changes = self._changes(key, record)
         if self.journal is not None:
-            self.journal.add(Entry(key, document, steps_json(steps), record), self.record)
+            told = inside_json(steps, self._beginnings(steps))
+            self.journal.add(Entry(key, document, steps_json(steps), record, "", told), self.record)
         # The caches are invalid while they are changed.  If this is interrupted in between, they are read again.
         self._cached_for, child_effects, self._child_effects = None, self._child_effects, {}
         self._effects = None
@@ -306,6 +322,17 @@ class Parent(Driven, ABC):
         if self._deadlines:
             heapify(self._deadlines)
         self._cached_for = record
+
+    def _beginnings(self, steps: Sequence[Event]) -> list[Beginning]:
+        """Return the processes inside that have begun in an advance."""
+        found = list[Beginning]()
+        for step in steps:
+            if type(step) is Inside and step.event.trigger == "begun":  # type: ignore[union-attr]
+                *_, (inner, _) = along(self, step.path)
+                kind, task = inner.process.beginning(step.path.rpartition(SEPARATOR)[2])
+                cut = task if len(task) <= TASK_CHARS else f"{task[: TASK_CHARS - 1]}…"
+                found.append(Beginning(step.path, kind, inner.name, cut))
+        return found
 
     def _sort_effects(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
         """Return the effects of a child in the child's order, and cache them in that order."""

@@ -70,6 +70,7 @@ class Question(Value, frozen=True):
     kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether a function ran) or "stuck"
     about: str = ""  # JSON, for people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
+    schema: str = ""  # JSON Schema of the value in the answer: new arguments, or what a state takes; empty: none
 
 
 class EffectValue(Value, frozen=True):
@@ -182,6 +183,13 @@ class Process(Protocol):
 
     # Its journal
 
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return what kind of process it is, and what it began with, for people who have not its code.
+
+        Args:
+            name: Its name in the process around it.
+        """
+
     @property
     def definition(self) -> str:
         """A fingerprint of the code that decides its steps, as far as that can be determined."""
@@ -231,12 +239,17 @@ def wakes_at_s(process: Process) -> float | None:
 class Driven:
     """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
-    __slots__ = ("driver", "end_request", "journal")
+    __slots__ = ("driver", "end_request", "journal", "traced")
 
     def __init__(self) -> None:
+        self.traced: Any = None  # what a probe keeps of it between two drives
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""
+        return "", ""
 
     def end_with(self, outcome: Any) -> None:
         """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""

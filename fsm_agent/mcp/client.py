@@ -61,6 +61,11 @@ class MCPServer:
     restarted on its next use.  Safe to use from any number of threads, tasks and event loops at once.
 
     The server's own requests, for sampling, elicitation and roots, are refused.
+
+    Examples:
+        >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
+        >>> server.name
+        'uvx'
     """
 
     @with_options_shown(ServerOptions)

@@ -52,6 +52,11 @@ def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[Server
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
+
+    Examples:
+        >>> servers = mcp_servers({"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}})
+        >>> list(servers)
+        ['time']
     """
     named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
     made = {name: _server(name, entry, options) for name, entry in named.items()}

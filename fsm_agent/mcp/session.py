@@ -35,11 +35,21 @@ _ERROR_CHARS = 2000
 
 
 class MCPServerError(FsmAgentError):
-    """An MCP server cannot be reached, has ended, or violated the protocol."""
+    """An MCP server cannot be reached, has ended, or violated the protocol.
+
+    Examples:
+        >>> issubclass(MCPServerError, FsmAgentError)
+        True
+    """
 
 
 class MCPToolError(Retry):
-    """A tool of an MCP server failed or took too long; the text is for the model."""
+    """A tool of an MCP server failed or took too long; the text is for the model.
+
+    Examples:
+        >>> issubclass(MCPToolError, Retry)                          # so the model reads it, and may try again
+        True
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,19 +20,35 @@ if TYPE_CHECKING:
 
 
 class TextDelta(Value, frozen=True):
-    """The next piece of the reply's text."""
+    """The next piece of the reply's text.
+
+    Examples:
+        >>> events = Agent(Script(Pieces("Hel", "lo"))).stream("Greet.")
+        >>> [event.text for event in events if isinstance(event, TextDelta)]
+        ['Hel', 'lo']
+    """
 
     text: str
 
 
 class ReasoningDelta(Value, frozen=True):
-    """The next piece of the model's reasoning."""
+    """The next piece of the model's reasoning.
+
+    Examples:
+        >>> ReasoningDelta("17 + 20 is 37 …").text
+        '17 + 20 is 37 …'
+    """
 
     text: str
 
 
 class FunctionCallStarted(Value, frozen=True):
-    """The model begins to request a function; ``index`` counts the calls of this reply from 0."""
+    """The model begins to request a function; ``index`` counts the calls of this reply from 0.
+
+    Examples:
+        >>> FunctionCallStarted(0, "add").name
+        'add'
+    """
 
     index: int
     name: str
@@ -41,7 +57,12 @@ class FunctionCallStarted(Value, frozen=True):
 
 
 class ArgumentsDelta(Value, frozen=True):
-    """The next piece of the arguments (JSON) of the call number ``index`` of this reply."""
+    """The next piece of the arguments (JSON) of the call number ``index`` of this reply.
+
+    Examples:
+        >>> ArgumentsDelta(0, '{"a": ').text
+        '{"a": '
+    """
 
     index: int
     text: str
@@ -51,6 +72,10 @@ class FunctionCallCompleted(Value, frozen=True):
     """The arguments of the call number ``index`` of this reply are complete.
 
     It comes once more when a service resumes a call that it had left.
+
+    Examples:
+        >>> FunctionCallCompleted(0).index
+        0
     """
 
     index: int
@@ -60,6 +85,10 @@ class UsageReported(Value, frozen=True):
     """The usage of the reply so far, at each new report of the provider.
 
     The last one of a reply equals that of `ReplyCompleted`.
+
+    Examples:
+        >>> UsageReported(Usage(input_tokens=10, output_tokens=2)).usage.total_tokens
+        12
     """
 
     usage: Usage
@@ -68,12 +97,24 @@ class UsageReported(Value, frozen=True):
 Delta: TypeAlias = (
     TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta | FunctionCallCompleted | UsageReported
 )
+"""A piece of a reply that arrives as a stream.
+
+Examples:
+    >>> events = Agent(Script(Pieces("Hel", "lo"))).stream("Greet.")
+    >>> len([event for event in events if isinstance(event, Delta)])
+    2
+"""
 
 
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far: JSON data, not an instance of the type.
 
     Within one request each event extends the one before.  The next request, as after a refused answer, begins anew.
+
+    Examples:
+        >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
+        >>> [event.data for event in agent.stream("Count.") if isinstance(event, PartialOutput)][-1]
+        {'a': 1, 'b': 2}
     """
 
     number: int  # of the request, as in `RequestStarted`
@@ -81,7 +122,13 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model; ``number`` counts the requests of this call, ``messages`` its messages."""
+    """A request is sent to the model; ``number`` counts the requests of this call, ``messages`` its messages.
+
+    Examples:
+        >>> events = Agent(Script("Hi.")).stream("Hello")
+        >>> [(event.number, event.messages) for event in events if isinstance(event, RequestStarted)]
+        [(1, 1)]
+    """
 
     hidden = ("shown",)
 
@@ -91,7 +138,13 @@ class RequestStarted(Value, frozen=True):
 
 
 class ReplyCompleted(Value, frozen=True):
-    """The model's reply is complete."""
+    """The model's reply is complete.
+
+    Examples:
+        >>> events = Agent(Script("Hi.")).stream("Hello")
+        >>> [event.reply.message.text for event in events if isinstance(event, ReplyCompleted)]
+        ['Hi.']
+    """
 
     reply: Reply
 
@@ -112,7 +165,13 @@ class ReplyCompleted(Value, frozen=True):
 
 
 class Stepped(Value, frozen=True):
-    """A row of the table was taken; ``source == to`` when the call stayed where it was."""
+    """A row of the table was taken; ``source == to`` when the call stayed where it was.
+
+    Examples:
+        >>> events = Agent(Script("Hi.")).stream("Hello")
+        >>> [f"{event.source} --{event.trigger}--> {event.to}" for event in events if isinstance(event, Stepped)]
+        ['Seeded --begun--> Calling', 'Calling --answered--> Completed']
+    """
 
     source: str
     trigger: str
@@ -130,6 +189,11 @@ class HistoryChanged(Value, frozen=True):
 
     It comes before the `Stepped` of the step that changes them.  The positions are ranges, from the first up to but
     without the last, and empty if both are equal.  What is removed was at the end, and what is added stands there now.
+
+    Examples:
+        >>> events = Agent(Script("Hi.")).stream("Hello")
+        >>> [event.added for event in events if isinstance(event, HistoryChanged)]
+        [(1, 2)]
     """
 
     added: tuple[int, int]  # in the messages after the change
@@ -137,7 +201,12 @@ class HistoryChanged(Value, frozen=True):
 
 
 class LoopDetected(Value, frozen=True):
-    """The model keeps requesting exactly the same calls; ``action`` is the value of `Limits.on_loop`."""
+    """The model keeps requesting exactly the same calls; ``action`` is the value of `Limits.on_loop`.
+
+    Examples:
+        >>> LoopDetected("search", 3, "tell").count
+        3
+    """
 
     name: str  # of the function, or of all functions of the reply
     count: int  # consecutive rounds that request it
@@ -145,7 +214,17 @@ class LoopDetected(Value, frozen=True):
 
 
 class FunctionStarted(Value, frozen=True):
-    """A function starts to run."""
+    """A function starts to run.
+
+    Examples:
+        >>> @function
+        ... def add(a: int, b: int) -> int:
+        ...     "Add."
+        ...     return a + b
+        >>> events = Agent(Script(call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
+        >>> [event.arguments_json for event in events if isinstance(event, FunctionStarted)]
+        ['{"a": 1, "b": 2}']
+    """
 
     id: str
     name: str
@@ -153,7 +232,18 @@ class FunctionStarted(Value, frozen=True):
 
 
 class FunctionProgress(Value, frozen=True):
-    """A running function reports its progress; see `Context.emit`."""
+    """A running function reports its progress; see `Context.emit`.
+
+    Examples:
+        >>> @function
+        ... def copy(context: Context) -> str:
+        ...     "Copy."
+        ...     context.emit("half")
+        ...     return "copied"
+        >>> events = Agent(Script(call("copy"), "Done."), functions=[copy]).stream("Copy it.")
+        >>> [event.data for event in events if isinstance(event, FunctionProgress)]
+        ['half']
+    """
 
     id: str
     name: str
@@ -161,7 +251,17 @@ class FunctionProgress(Value, frozen=True):
 
 
 class FunctionEnded(Value, frozen=True):
-    """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`."""
+    """A function returned, raised or was abandoned; ``text`` is its result or error, before a `ResultPipeline`.
+
+    Examples:
+        >>> @function
+        ... def add(a: int, b: int) -> int:
+        ...     "Add."
+        ...     return a + b
+        >>> events = Agent(Script(call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
+        >>> [(event.name, event.text) for event in events if isinstance(event, FunctionEnded)]
+        [('add', '3')]
+    """
 
     hidden = ("traceback",)
 
@@ -174,7 +274,12 @@ class FunctionEnded(Value, frozen=True):
 
 
 class ResultProcessed(Value, frozen=True):
-    """The pipeline's processor changed a function's result; tokens are estimates here and in the following events."""
+    """The pipeline's processor changed a function's result; tokens are estimates here and in the following events.
+
+    Examples:
+        >>> ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40).processed_tokens
+        40
+    """
 
     id: str
     name: str
@@ -183,7 +288,12 @@ class ResultProcessed(Value, frozen=True):
 
 
 class ResultExtracted(Value, frozen=True):
-    """The pipeline's extractor reduced a long result to what matters."""
+    """The pipeline's extractor reduced a long result to what matters.
+
+    Examples:
+        >>> ResultExtracted(id="1.0", name="read", original_tokens=9_000, extracted_tokens=400).extracted_tokens
+        400
+    """
 
     id: str
     name: str
@@ -192,7 +302,12 @@ class ResultExtracted(Value, frozen=True):
 
 
 class ResultCached(Value, frozen=True):
-    """The pipeline's cacher stores a long result outside the dialog, where a summary replaces it."""
+    """The pipeline's cacher stores a long result outside the dialog, where a summary replaces it.
+
+    Examples:
+        >>> ResultCached(id="1.0", name="read", original_tokens=9_000, summary_tokens=120).summary_tokens
+        120
+    """
 
     id: str
     name: str
@@ -201,14 +316,25 @@ class ResultCached(Value, frozen=True):
 
 
 class ObservationsMasked(Value, frozen=True):
-    """``count`` more results of functions are masked from this request on."""
+    """``count`` more results of functions are masked from this request on.
+
+    Examples:
+        >>> ObservationsMasked(count=2, tokens_saved=3_000).tokens_saved
+        3000
+    """
 
     count: int
     tokens_saved: int
 
 
 class ContextShortened(Value, frozen=True):
-    """A request was too long for its `Budget`; tokens are those of the whole request, by the budget's count."""
+    """A request was too long for its `Budget`; tokens are those of the whole request, by the budget's count.
+
+    Examples:
+        >>> event = ContextShortened(before=12_000, after=7_900, passes=("compress",))
+        >>> event.before - event.after
+        4100
+    """
 
     before: int  # tokens of the request with nothing left out
     after: int  # tokens of the request that is sent
@@ -216,14 +342,29 @@ class ContextShortened(Value, frozen=True):
 
 
 class Summarized(Value, frozen=True):
-    """A summary takes the place of the beginning of the dialog in all later requests; tokens are estimates."""
+    """A summary takes the place of the beginning of the dialog in all later requests; tokens are estimates.
+
+    Examples:
+        >>> Summarized(before=6_000, after=200).after
+        200
+    """
 
     before: int  # tokens of what it stands for
     after: int  # tokens of the summary
 
 
 class Suspended(Value, frozen=True):
-    """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects."""
+    """The call waits for an answer that its driver cannot give; ``keys`` are those of its effects.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> *_, last = Agent(Script(call("erase")), functions=[erase]).stream("Tidy up.")
+        >>> last.keys
+        ('ask:1.0',)
+    """
 
     keys: tuple[str, ...]
     wake_at_s: float | None = None  # Unix time at which it continues by itself; None: never
@@ -231,20 +372,38 @@ class Suspended(Value, frozen=True):
 
 
 class Done(Value, Generic[Out], frozen=True):
-    """The call has ended; nothing follows.  ``result`` is its `CallResult`."""
+    """The call has ended; nothing follows.  ``result`` is its `CallResult`.
+
+    Examples:
+        >>> *_, last = Agent(Script("Hi.")).stream("Hello")
+        >>> last.result.output
+        'Hi.'
+    """
 
     result: CallResult[Out]
 
 
 class Inside(Value, frozen=True):
-    """An event of a process inside the one that is driven."""
+    """An event of a process inside the one that is driven.
+
+    Examples:
+        >>> inner = Agent(Script("Guten Tag"), name="translator")
+        >>> outer = Agent(Script(call("translator", task="Good day"), "Done."), functions=[inner])
+        >>> {event.path for event in outer.stream("Translate.") if isinstance(event, Inside)}
+        {'run:1.0'}
+    """
 
     path: str  # the names of the enclosing processes, outermost first, joined by slashes
     event: Event
 
 
 class Where(Value, frozen=True):
-    """A call or a run of a flow, for a hook that is shared: the argument of its ``of_call``."""
+    """A call or a run of a flow, for a hook that is shared: the argument of its ``of_call``.
+
+    Examples:
+        >>> Where(call="c1", agent="shop").agent
+        'shop'
+    """
 
     call: str  # its id; empty if it ended before it began
     run: str = ""  # of the process that is driven, in a store; empty: it is in none
@@ -253,6 +412,12 @@ class Where(Value, frozen=True):
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
+"""An event of a `ResultPipeline`.
+
+Examples:
+    >>> isinstance(ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40), ResultChanged)
+    True
+"""
 InterimEvent: TypeAlias = (  # any but the last
     RequestStarted
     | Delta
@@ -272,3 +437,11 @@ InterimEvent: TypeAlias = (  # any but the last
     | Inside
 )
 Event: TypeAlias = InterimEvent | Done
+"""Any event: what `stream` yields, and hooks are told.
+
+Examples:
+    >>> def on_event(event: Event) -> None:
+    ...     print(type(event).__name__)
+    >>> on_event(TextDelta("Hel"))
+    TextDelta
+"""

@@ -31,7 +31,12 @@ _DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 class UserLocation(Value, frozen=True, kw_only=True):
-    """The approximate location of the user, for results nearby."""
+    """The approximate location of the user, for results nearby.
+
+    Examples:
+        >>> WebSearch(user_location=UserLocation(country="PT", city="Lisbon")).user_location.city
+        'Lisbon'
+    """
 
     country: str | None = None  # of two letters, as ISO 3166-1 has them
     region: str | None = None
@@ -40,7 +45,12 @@ class UserLocation(Value, frozen=True, kw_only=True):
 
 
 class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
-    """Searches the web."""
+    """Searches the web.
+
+    Examples:
+        >>> Settings(hosted_tools=(WebSearch(max_uses=2),)).hosted_tools[0].max_uses
+        2
+    """
 
     allowed_domains: tuple[str, ...] = ()  # only these, like "example.com"; (): all
     blocked_domains: tuple[str, ...] = ()
@@ -61,7 +71,12 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
 
 
 class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
-    """Runs code that the model writes, in the provider's sandbox."""
+    """Runs code that the model writes, in the provider's sandbox.
+
+    Examples:
+        >>> Settings(hosted_tools=(CodeExecution(),)).hosted_tools
+        (CodeExecution(),)
+    """
 
 
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
@@ -69,6 +84,10 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 
     Each is a call of the function ``computer``: performed by the agent's function of that name, otherwise awaited from
     outside.  A picture in its result is the new screen.
+
+    Examples:
+        >>> ComputerUse(width=1024, height=768).environment
+        'browser'
     """
 
     width: int = 1280  # pixels
@@ -88,6 +107,10 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     arguments are the tool's ``name`` and ``arguments``.  The approver is asked about it, and the provider then runs it.
 
     Neither the repr nor any message shows its address, which may hold a key, its authorization or its headers.
+
+    Examples:
+        >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label
+        'wiki'
     """
 
     hidden = ("url", "authorization", "headers")

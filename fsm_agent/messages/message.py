@@ -36,7 +36,12 @@ _TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
 
 
 class Citation(Value, frozen=True, kw_only=True):
-    """A source that a provider cites for its model's text."""
+    """A source that a provider cites for its model's text.
+
+    Examples:
+        >>> Citation(url="https://example.org", title="A page", quote="It is late.").title
+        'A page'
+    """
 
     url: str | None = None
     title: str | None = None  # of the page or file
@@ -46,7 +51,12 @@ class Citation(Value, frozen=True, kw_only=True):
 
 
 class Text(Tagged, frozen=True, tag="text"):
-    """A piece of plain text."""
+    """A piece of plain text.
+
+    Examples:
+        >>> Text("Hello").text
+        'Hello'
+    """
 
     hidden = ("signature", "annotations")
 
@@ -81,6 +91,12 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
     """A picture: its bytes, or where a provider can fetch it.  `Image.of` makes one from any source.
 
     The media type is read off the bytes; it is None for a URL.
+
+    Examples:
+        >>> Image(url="https://example.org/cat.png").url
+        'https://example.org/cat.png'
+        >>> Image.of("https://example.org/cat.png").url
+        'https://example.org/cat.png'
     """
 
     @classmethod
@@ -104,6 +120,10 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     A PDF, or text in UTF-8.  Other files that a provider reads (a spreadsheet, …) can be made with ``data`` and
     ``media_type``.
+
+    Examples:
+        >>> Document.of(b"%PDF-1.7", name="bill.pdf").name
+        'bill.pdf'
     """
 
     media_type: str = PDF
@@ -171,10 +191,22 @@ def _image_type(data: bytes) -> str | None:
 
 
 Attachment: TypeAlias = Image | Document
+"""What a message carries besides text.
+
+Examples:
+    >>> picture: Attachment = Image(url="https://example.org/cat.png")
+    >>> picture.url
+    'https://example.org/cat.png'
+"""
 
 
 class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
-    """The reasoning of a model before its answer, with the data that its provider requires back."""
+    """The reasoning of a model before its answer, with the data that its provider requires back.
+
+    Examples:
+        >>> Reasoning(text="17 + 25: 17 + 20 is 37 …").text
+        '17 + 25: 17 + 20 is 37 …'
+    """
 
     text: str = ""
     signature: str | None = None  # opaque; sent back unchanged
@@ -182,7 +214,12 @@ class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
-    """A part that only one wire understands; it is sent back to that wire unchanged and to no other."""
+    """A part that only one wire understands; it is sent back to that wire unchanged and to no other.
+
+    Examples:
+        >>> Opaque(wire="openai-chat", data={"kind": "special"}).wire
+        'openai-chat'
+    """
 
     hidden = ("data", "provider")
 
@@ -203,6 +240,11 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
     In a message it is as the model requested it; in `CallRecord.round` and `CallResult.function_calls` it is settled.
+
+    Examples:
+        >>> request = call("add", a=17, b=25)
+        >>> request.name, request.arguments
+        ('add', {'a': 17, 'b': 25})
     """
 
     hidden = (
@@ -253,7 +295,12 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
 
 class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
-    """The answer to one function call; every call of a message gets exactly one."""
+    """The answer to one function call; every call of a message gets exactly one.
+
+    Examples:
+        >>> FunctionResult(id="1.0", name="add", text="42").is_error
+        False
+    """
 
     hidden = ("provider_id",)
 
@@ -267,11 +314,24 @@ class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
 
 ChatDict: TypeAlias = Mapping[str, Any]  # a message as OpenAI's chat completions have it; see `chat_dicts`
 Part: TypeAlias = Text | Image | Document | Reasoning | FunctionCall | FunctionResult | Opaque
+"""A part of a message.
+
+Examples:
+    >>> part: Part = Text("Hello")
+    >>> Message.of("user", "Hello").parts == (part,)
+    True
+"""
 
 
 @hinting
 class Message(Value, frozen=True, kw_only=True, dict=True):
-    """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed."""
+    """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed.
+
+    Examples:
+        >>> message = Message.of("user", "Hello")
+        >>> message.role, message.text
+        ('user', 'Hello')
+    """
 
     role: Role
     parts: tuple[Part, ...] = ()

@@ -18,6 +18,11 @@ class Payload(Value, frozen=True):
     Pass one to an agent in place of a text.  Each method returns a new payload and leaves this one unchanged.  Files
     are read immediately.  If the model takes no images, they are left out with a warning in the log; a `Message` with
     images, in contrast, is sent unchanged or refused.
+
+    Examples:
+        >>> task = Payload.text("What is this?").with_image("https://example.org/cat.png")
+        >>> len(task.parts)
+        2
     """
 
     parts: tuple[Text | Image | Document, ...] = ()

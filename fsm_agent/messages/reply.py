@@ -26,6 +26,11 @@ class Usage(Value, frozen=True, kw_only=True):
 
     `cached_tokens` and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` of
     `output_tokens`, however the provider counts.
+
+    Examples:
+        >>> usage = Usage(input_tokens=10, output_tokens=2) + Usage(input_tokens=5)
+        >>> usage.input_tokens, usage.total_tokens
+        (15, 17)
     """
 
     input_tokens: int | None = None
@@ -81,7 +86,12 @@ MOST = 10**18  # the largest valid value of any field: a million dollars in pico
 
 
 class TokenLogprob(Value, frozen=True):
-    """One generated token, its log probability (natural), and the likeliest tokens in its place."""
+    """One generated token, its log probability (natural), and the likeliest tokens in its place.
+
+    Examples:
+        >>> TokenLogprob("yes", -0.1, top=(("yes", -0.1), ("no", -2.4))).top[1]
+        ('no', -2.4)
+    """
 
     token: str
     logprob: float
@@ -89,7 +99,13 @@ class TokenLogprob(Value, frozen=True):
 
 
 class Reply(Value, frozen=True, kw_only=True):
-    """A model's answer to one request."""
+    """A model's answer to one request.
+
+    Examples:
+        >>> reply = Reply.of("Hello.")
+        >>> reply.message.text, reply.usage.total_tokens
+        ('Hello.', 0)
+    """
 
     message: Message  # of the assistant
     usage: Usage = UNUSED

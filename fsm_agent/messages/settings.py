@@ -20,6 +20,13 @@ class Settings(Value, frozen=True, kw_only=True):
     OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in ``extra_body``:
     ``prompt_cache_key``, and for GPT-5.6 and later ``prompt_cache_options``, with lifetimes of 30 minutes or 12 hours
     (the types of its SDK, November 2026).
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), settings=Settings(temperature=0, max_tokens=100))
+        >>> agent.call("Hello").output
+        'Hi.'
+        >>> agent.settings.top_p is None      # the provider's default
+        True
     """
 
     temperature: float | None = None  # 0: always the likeliest token

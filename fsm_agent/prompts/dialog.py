@@ -61,6 +61,13 @@ class Dialog(Sequence[Message]):
             has none.  None: no agent put the first message there.  In memory only.
         governed_by: The path of handoffs to the agent that the dialog was handed over to; empty: it was not.
         summary: What stands for its beginning in requests; None: nothing.  In memory only.
+
+    Examples:
+        >>> dialog = Dialog().put("I am Ada.")
+        >>> len(dialog.messages), len(dialog.put("Who am I?").messages), len(dialog.messages)
+        (1, 2, 1)
+        >>> Dialog.from_json(dialog.to_json()) == dialog
+        True
     """
 
     __slots__ = ("governed_by", "messages", "summary", "system_args", "top_prompt")

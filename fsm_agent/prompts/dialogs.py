@@ -33,6 +33,11 @@ class Dialogs(Mapping[str, Dialog]):
 
     Raises:
         UsageError: A name is no text or is empty, something is no dialog, or a dialog comes from itself.
+
+    Examples:
+        >>> dialogs = Dialogs({"main": Dialog().put("I am Ada.")})
+        >>> list(dialogs)
+        ['main']
     """
 
     __slots__ = ("_dialogs", "forks")

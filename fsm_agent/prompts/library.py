@@ -56,6 +56,11 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
 
     Raises:
         PromptError: Its path is not ``root/name``, or belongs to another prompt and ``overwrite`` is False.
+
+    Examples:
+        >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
+        >>> Prompts("examples")("hello").variables
+        frozenset({'name'})
     """
     check("what is registered", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
@@ -84,6 +89,11 @@ class Prompts:
 
     Raises:
         PromptError: The root is malformed, or the package has no prompts.
+
+    Examples:
+        >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
+        >>> Prompts("examples")("hello").template
+        'Hello, {{ name }}.'
     """
 
     def __init__(

@@ -109,6 +109,13 @@ class Prompt(Generic[Out]):
         finalizer: Words the answer: once the model has answered in text, it is asked once more, with this prompt and
             without functions, and what it says then is the answer, of this prompt's output and parser.  A text or a
             `Prompt`; the variable ``answer`` is the first answer.
+
+    Examples:
+        >>> order = Prompt("Which goods does this letter order? {{ letter }}", output=list[str])
+        >>> Agent(Script('["lamp"]')).call(order(letter="A lamp, please.")).output
+        ['lamp']
+        >>> order.variables
+        frozenset({'letter'})
     """
 
     template: str
@@ -401,7 +408,7 @@ class Prompt(Generic[Out]):
         """Return the output that ``text`` means; see `read`."""
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
-    def governing(self, *, is_final: bool, in_branch: bool) -> Prompt:
+    def prompt_for_request(self, *, is_final: bool, in_branch: bool) -> Prompt:
         """Return the prompt that a request is made with and its answer parsed with: this one or a handler.
 
         A refused answer to the final request is asked for again in the final handler's form, unless the exception
@@ -499,6 +506,13 @@ class Task(Generic[Out]):
     Args:
         prompt: The prompt; it governs the call.
         values: The values, by the names of the template's variables.
+
+    Examples:
+        >>> task = Prompt("Hello, {{ name }}.")(name="Ada")
+        >>> task.values["name"]
+        'Ada'
+        >>> Agent(Script("Hi.")).call(task).output
+        'Hi.'
     """
 
     prompt: Prompt[Out]

@@ -308,6 +308,13 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
     Raises:
         ConfigError: The name is taken and ``overwrite`` is False, or the name cannot precede a colon, or the codec is
             not one, or both wires have the same name.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> house = Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1")
+        >>> register_provider(house, overwrite=True)
+        >>> client_for("house:small", api_key="sk-example").name
+        'house:small'
     """
     codecs = [new.codec] if new.other_wire is None else [new.codec, new.other_wire.codec]
     for codec in codecs:

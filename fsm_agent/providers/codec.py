@@ -45,6 +45,10 @@ class Profile(Value, frozen=True, kw_only=True):
 
     If the model does not support something that a request needs, encoding raises `UsageError`.  Mere preferences are
     replaced instead, and the reply names them: see `adaptations`.
+
+    Examples:
+        >>> Profile(native_schema=False, output_mode="prompted").output_mode
+        'prompted'
     """
 
     native_schema: bool = True  # takes a JSON schema for its answer; otherwise the schema is described in words
@@ -116,7 +120,12 @@ class Decoder(Protocol):
 
 
 class Codec(Protocol):
-    """Translates one wire format: values to JSON, bytes to values.  Pure."""
+    """Translates one wire format: values to JSON, bytes to values.  Pure.
+
+    Examples:
+        >>> class TestMyCodec(CodecConformance):                     # doctest: +SKIP
+        ...     def make(self): return MyCodec()
+    """
 
     name: str
 
@@ -169,6 +178,11 @@ class JsonCodec(Codec):
     """A codec whose responses are JSON: one document, or the events of a stream.
 
     A subclass defines `name`, `path`, `headers`, `encode` and `reply_parts`.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1").name
+        'house'
     """
 
     @abstractmethod
@@ -214,7 +228,12 @@ class JsonCodec(Codec):
 
 
 class ReplyParts(Protocol):
-    """A reply that is still arriving."""
+    """A reply that is still arriving.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> parts: ReplyParts = PROVIDERS["openai"].codec.reply_parts()     # doctest: +SKIP
+    """
 
     usage: Usage  # reported so far
 

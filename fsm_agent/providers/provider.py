@@ -14,7 +14,13 @@ Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 class Wire(Value, frozen=True, kw_only=True):
-    """A wire at the address of a provider: its codec, and the profiles of the models over it."""
+    """A wire at the address of a provider: its codec, and the profiles of the models over it.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> Wire(codec=PROVIDERS["openai"].codec).profile.native_schema
+        True
+    """
 
     codec: Codec
     profile: Profile = Profile()
@@ -22,7 +28,14 @@ class Wire(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A named API: its codec, address, key variables, and the profiles of its models."""
+    """A named API: its codec, address, key variables, and the profiles of its models.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> house = Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1")
+        >>> house.base_url
+        'https://models.example.org/v1'
+    """
 
     hidden = ("headers",)
 

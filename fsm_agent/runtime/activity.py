@@ -118,6 +118,8 @@ class Activity:
     def abandon(self) -> None:
         """Cancel it, and ignore its outcome."""
         self.is_dropped = True
+        if self.driver.probe is not None:
+            self.driver.probe.end(self)
         if self.handle is not None:
             self.handle.cancel()
 

@@ -11,6 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
@@ -66,7 +67,7 @@ class AsyncDriver(Reconciler):
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
-            self.release()
+            self.release(raised)
 
     async def _give_back(self, recorder: Recorder) -> None:
         recorder.finish(is_stopped=True)
@@ -113,11 +114,13 @@ class AsyncDriver(Reconciler):
         try:
             if self.is_timed:
                 async with asyncio.timeout(self.patience_s()) as limit:
-                    item = await _next_of(alone)
+                    item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
             else:
-                item = await _next_of(alone)
+                item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
             if alone.stream is not None and type(item) not in alone.effect.outcomes:
                 return self._event_of(alone, item)
+            if self.probe is not None:
+                self.probe.end(alone, item)
             self.inbox.append((alone, None, item))
         except asyncio.CancelledError:
             if not self._is_interrupted or (task is not None and task.uncancel()):
@@ -177,7 +180,12 @@ class AsyncDriver(Reconciler):
         if is_alone and self._may_be_alone(activity):
             self._alone = activity
             return
-        activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
+        try:
+            activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+        finally:
+            if self.probe is not None:
+                self.probe.leave(entered)
         activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
@@ -219,6 +227,8 @@ class AsyncDriver(Reconciler):
             self._left_behind.add(activity.handle)
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        if self.probe is not None and event is None:
+            self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
         _ring(self._bell)
 
@@ -236,6 +246,21 @@ def _next_of(alone: Activity) -> Awaitable[Any]:
             return work  # type: ignore[no-any-return]
         alone.stream = work
     return anext(alone.stream)
+
+
+async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
+    """Return what `_next_of` gives, with the measurement of the activity as the place of the code that runs.
+
+    A stream yields between two calls of this, so its consumer never sees that place.
+    """
+    entered = probe.enter(alone)
+    try:
+        return await _next_of(alone)
+    except Exception as error:
+        probe.end(alone, error)
+        raise
+    finally:
+        probe.leave(entered)
 
 
 def _ring(bell: asyncio.Future[None] | None) -> None:

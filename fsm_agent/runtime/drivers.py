@@ -50,6 +50,11 @@ def run(
 
     Raises:
         UsageError: The process is being driven already.
+
+    Examples:
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> run(asked, World(client=Script("Hi."))).state
+        <State.COMPLETED: 'Completed'>
     """
     with SyncDriver(
         process, world, sink is not None, recorder=recorder, is_shared=is_shared, may_rest=may_rest
@@ -67,7 +72,14 @@ def run(
 async def arun(
     process: P, world: World, sink: Callable[[Event], Any] | None = None, recorder: Recorder | None = None
 ) -> P:
-    """Drive a process to its end under asyncio, as `run` does."""
+    """Drive a process to its end under asyncio, as `run` does.
+
+    Examples:
+        >>> import asyncio
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> asyncio.run(arun(asked, World(client=Script("Hi.")))).state
+        <State.COMPLETED: 'Completed'>
+    """
     async with AsyncDriver(process, world, has_listener=sink is not None, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()
@@ -79,7 +91,13 @@ async def arun(
 
 
 def drive(process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None) -> Events:
-    """Drive a process and yield its events as they happen; the last is exactly one `Done` or one `Suspended`."""
+    """Drive a process and yield its events as they happen; the last is exactly one `Done` or one `Suspended`.
+
+    Examples:
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> [type(event).__name__ for event in drive(asked, World(client=Script("Hi.")))][-1]
+        'Done'
+    """
     with SyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             if event is None:
@@ -92,7 +110,16 @@ def drive(process: Process, world: World, *, streaming: bool = True, recorder: R
 async def adrive(
     process: Process, world: World, *, streaming: bool = True, recorder: Recorder | None = None
 ) -> AsyncEvents:
-    """Drive a process and yield its events under asyncio: coroutine functions run in tasks, plain ones in threads."""
+    """Drive a process and yield its events under asyncio: coroutine functions run in tasks, plain ones in threads.
+
+    Examples:
+        >>> import asyncio
+        >>> async def main():
+        ...     asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        ...     return [type(event).__name__ async for event in adrive(asked, World(client=Script("Hi.")))][-1]
+        >>> asyncio.run(main())
+        'Done'
+    """
     async with AsyncDriver(process, world, is_streamed=streaming, recorder=recorder) as driver:
         for event in driver.events():
             reported = event or await driver.wait()

@@ -50,6 +50,10 @@ class LoggingHook:
 
     Raises:
         UsageError: An event does not exist, or a level is not a number.
+
+    Examples:
+        >>> Agent(Script("Hi."), hooks=[LoggingHook("shop.calls")]).call("Hello").output
+        'Hi.'
     """
 
     def __init__(

@@ -33,6 +33,14 @@ class Throttle:
 
     Raises:
         UsageError: An argument is not a number above 0.
+
+    Examples:
+        >>> @function(middleware=(Throttle(calls=5, per_s=1.0),))
+        ... def look() -> str:
+        ...     "Look."
+        ...     return "found"
+        >>> Agent(Script(call("look"), "Found."), functions=[look]).call("Look.").output
+        'Found.'
     """
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
@@ -76,6 +84,17 @@ class Cache:
 
     Raises:
         UsageError: An argument is not a number above 0.
+
+    Examples:
+        >>> calls = []
+        >>> @function(middleware=(Cache(ttl_s=60),), repeatable=True)
+        ... def stock(item: str) -> int:
+        ...     "How many there are."
+        ...     calls.append(item)
+        ...     return 3
+        >>> agent = Agent(Script(call("stock", item="lamp"), "3", call("stock", item="lamp"), "3"), functions=[stock])
+        >>> agent.call("How many?").output, agent.call("How many?").output, len(calls)
+        ('3', '3', 1)
     """
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:

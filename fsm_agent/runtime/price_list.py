@@ -147,6 +147,10 @@ def known_price(model: str) -> KnownPrice:
 
     Raises:
         ConfigError: The package is not installed, or does not know the model at this provider.
+
+    Examples:
+        >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
+        'Hi.'
     """
     check("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     prefix, _, name = model.partition(":")

@@ -45,7 +45,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
-from fsm_agent.runtime import call_activities, check_activity  # noqa: F401  # register who performs effects of a call
+from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
@@ -118,6 +118,7 @@ class Reconciler(ABC):
         self.is_timed = False  # waits have a limit
         self._has_timeouts = False  # some activities have a timeout
         self._may_run_inline = True  # every activity may run in the driver's own thread or task
+        self.probe: probes.MeasuredDrive | None = None  # while it drives, if a probe is installed
 
     # Implemented by each driver
 
@@ -158,9 +159,13 @@ class Reconciler(ABC):
             self.process.driver = weakref.ref(self)
         if self.recorder is not None:
             self.recorder.attach(self)
+        if probes.installed is not None:
+            self.probe = probes.measured(self)
 
-    def release(self) -> None:
-        """Release the process for other drivers."""
+    def release(self, raised: object = None) -> None:
+        """Release the process for other drivers; ``raised`` is the exception that has ended the drive."""
+        if self.probe is not None:
+            self.probe.close(raised)
         self.process.driver = None
         if self.recorder is not None:
             self.recorder.detach()
@@ -232,7 +237,12 @@ class Reconciler(ABC):
         """Take the step of a posted outcome."""
         assert self.recorder is not None
         try:
-            steps = self.step(post.key, self.process.decode(post.key, post.document))
+            outcome = self.process.decode(post.key, post.document)
+            if self.probe is None:
+                steps = self.step(post.key, outcome)
+            else:
+                with self.probe.answering(post.key, outcome):
+                    steps = self.step(post.key, outcome)
         except Exception as error:  # any, as a post that stayed would end each later driver, too
             self.recorder.mark_taken(post, error)
             return ()
@@ -359,6 +369,8 @@ class Reconciler(ABC):
         if self.has_listener:
             return self._announce(activity)
         activity.begin()
+        if self.probe is not None:
+            self.probe.begin(activity)
         self.start(activity)
         return ()
 
@@ -371,6 +383,8 @@ class Reconciler(ABC):
         is_wanted = self.process.record is self._record or self._is_wanted(activity)
         if is_wanted and self.process.end_request is None:
             activity.begin()
+            if self.probe is not None:
+                self.probe.begin(activity)
             self.start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
@@ -414,6 +428,8 @@ class Reconciler(ABC):
             if change is not NARROWED:
                 self._follow(change)
         steps = process.steps
+        if self.probe is not None:
+            self.probe.stepped(steps)
         if self._is_debugged or any_notable(steps):
             log_steps(process.record, steps, outcome)
         if not self.has_listener:

@@ -82,6 +82,17 @@ class ResultCache:
         preview_lines: How many lines the summary shows.
         max_chars: The longest answer of the function.
         now: Returns the time, in seconds from any origin.
+
+    Examples:
+        >>> @function
+        ... def read() -> str:
+        ...     "Read."
+        ...     return "a long line " * 10_000
+        >>> cache = ResultCache(ttl_s=600)
+        >>> model, pipeline = Script(call("read"), "Read."), ResultPipeline(cacher=cache.cacher)
+        >>> agent = Agent(model, functions=[read, cache.function], results=pipeline)
+        >>> len(agent.call("Read it.").dialog.messages[-2].parts[0].text) < 20_000
+        True
     """
 
     def __init__(

@@ -46,6 +46,16 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
         extraction_threshold: In estimated tokens.
         cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns its substitute.
         inline_threshold: In estimated tokens.
+
+    Examples:
+        >>> @function
+        ... def read() -> str:
+        ...     "Read."
+        ...     return "long " * 1_000
+        >>> pipeline = ResultPipeline(processor=truncate(100))
+        >>> agent = Agent(Script(call("read"), "Read."), functions=[read], results=pipeline)
+        >>> len(agent.call("Read it.").dialog.messages[-2].parts[0].text) <= 100
+        True
     """
 
     hidden = ("processor", "extractor", "cacher")
@@ -149,6 +159,12 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
-    """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does."""
+    """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does.
+
+    Examples:
+        >>> shorter = truncate(50)("read", "a very long text " * 100)
+        >>> len(shorter) <= 50
+        True
+    """
     check_size("truncate", "max_chars", max_chars, MIN_CHARACTERS)
     return lambda name, text: truncated(text, max_chars) if len(text) > max_chars else None

@@ -16,6 +16,7 @@ from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.abort import Aborted, abort_in_force
 from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -77,7 +78,7 @@ class SyncDriver(Reconciler):
                 self.add_cleanup_error(raised, error)
         finally:
             self._left_behind.clear()
-            self.release()
+            self.release(raised)
 
     def _give_back(self) -> None:
         if self.recorder is not None:
@@ -136,12 +137,20 @@ class SyncDriver(Reconciler):
         self.active[activity.key] = activity
         needs_thread = self.is_timed or not self._may_run_inline or (self._may_be_ended and not activity.is_quick)
         if is_alone and not needs_thread and not activity.is_abortable:
-            self.inbox.append((activity, None, activity.perform()))
+            outcome = activity.perform() if self.probe is None else _perform_inside(activity, self.probe)
+            self.inbox.append((activity, None, outcome))
             return
         task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
         task.future.add_done_callback(lambda future: self._put(activity, None, future))
         activity.handle = task
-        task.start()
+        if self.probe is None:
+            task.start()
+        else:
+            entered = self.probe.enter(activity)  # the thread has a copy of the present context
+            try:
+                task.start()
+            finally:
+                self.probe.leave(entered)
 
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))
@@ -153,6 +162,8 @@ class SyncDriver(Reconciler):
             self._room.release()  # its thread may block on the backlog
 
     def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        if self.probe is not None and event is None:
+            self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
         self._bell.put(None)
 
@@ -178,3 +189,17 @@ class SyncDriver(Reconciler):
         finally:
             work.close()
         return outcome
+
+
+def _perform_inside(activity: Activity, probe: MeasuredDrive) -> Any:
+    """Perform an activity in this thread, with its measurement as the present place; return the outcome."""
+    entered = probe.enter(activity)
+    try:
+        outcome = activity.perform()
+    except BaseException as error:
+        probe.end(activity, error)
+        raise
+    finally:
+        probe.leave(entered)
+    probe.end(activity, outcome)
+    return outcome

@@ -67,7 +67,8 @@ class _Worker:
 
 
 _idle: deque[_Worker] = deque()
-os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):

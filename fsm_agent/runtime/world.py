@@ -107,6 +107,13 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
             calls with a budget in dollars have, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
+        name: The name of the agent or flow, for whoever measures what it does.
+
+    Examples:
+        >>> world = World(client=Script("Hi."))
+        >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
+        >>> run(asked, world).state
+        <State.COMPLETED: 'Completed'>
     """
 
     client: Client
@@ -118,6 +125,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
     random: Callable[[], float] = field(default_factory=lambda: random.random)
     results: ResultPipeline | None = None
     prices: Prices | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         _ = self.asks_with_context  # raises for an approver with other parameters

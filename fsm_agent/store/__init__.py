@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import LeaseLost as LeaseLost
     from fsm_agent.store.errors import NotAsked as NotAsked
     from fsm_agent.store.errors import QueueFull as QueueFull
+    from fsm_agent.store.errors import ReadOnly as ReadOnly
     from fsm_agent.store.errors import RunBusy as RunBusy
     from fsm_agent.store.errors import RunExists as RunExists
     from fsm_agent.store.errors import RunUnknown as RunUnknown
@@ -26,7 +27,9 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "errors": "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull RunBusy RunExists RunUnknown StoreError",
+            "errors": (
+                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown StoreError"
+            ),
             "memory": "MemoryStore",
             "postgres": "PostgresStore",
             "runs": "Runs",

@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
+
 from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import PendingLines
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Rest, Run
 
 
+CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
 _AT_ONCE = Start()
 
@@ -64,8 +68,33 @@ def check_line(what: str, line: str) -> None:
         raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
 
 
+class _Tagged(msgspec.Struct):
+    definition: str = ""
+    extra: dict[str, Any] = {}
+
+
+def tags_of(header: str) -> tuple[str, str]:
+    """Return, from the header of a run, the fingerprint of the code that began it, and its concurrency key.
+
+    Both are empty if the header does not hold them.
+    """
+    try:
+        tagged = decoder_of(_Tagged).decode(header)
+    except (msgspec.DecodeError, RecursionError):
+        return "", ""
+    key = tagged.extra.get(CONCURRENCY_KEY, "")
+    return tagged.definition, key.replace("\0", "\ufffd") if isinstance(key, str) else ""
+
+
 def check_create(
-    run: str, header: str, agent: str, follows: Head | None, holder: str | None, for_s: float, start: Start | None
+    run: str,
+    header: str,
+    agent: str,
+    title: str,
+    follows: Head | None,
+    holder: str | None,
+    for_s: float,
+    start: Start | None,
 ) -> Start:
     """Check the arguments of `Store.create`; return the start with a negative due time as ``0.0``.
 
@@ -78,6 +107,7 @@ def check_create(
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
+    check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
     if holder is not None:
@@ -162,7 +192,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
     for question in rest.questions:
-        for text in (question.key, question.kind, question.about, *question.answers):
+        for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
     return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 

@@ -11,35 +11,55 @@ import os
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.lifecycle.effects import Begin
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval
+from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval, missing_function
 from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
-from fsm_agent.machine.journal import Chain, Entry, Header, Journal, Line, PastJournal, fold, header_of, is_signed
+from fsm_agent.machine.journal import (
+    Chain,
+    Entry,
+    Header,
+    Journal,
+    Line,
+    PastJournal,
+    entry_of,
+    fold,
+    header_of,
+    is_signed,
+    with_traceparent,
+)
 from fsm_agent.machine.process import Process, Question
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.mistakes import check
+from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Store
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
+from fsm_agent.store.watching import RunWatcher
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+TITLE_CHARS = 160
 STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
+
+OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 Made = TypeVar("Made", bound=Process)
 
@@ -82,13 +102,18 @@ class Claiming:
         redact: Callable[[Outcome], Outcome] | None = None,
         lease_s: float = LEASE_S,
         patience_s: float | None = None,
+        queue_limit: int | None = None,
+        read_only: bool = False,
     ) -> None:
+        checks.check_queue_limit(queue_limit)
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
-        self.store: Store = _open_store(store)
+        self.store: Store = _open_store(store, read_only)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
+        self.queue_limit = queue_limit
+        self.watcher = RunWatcher(self.store)
         self._key = None if signing_key is None else key_bytes(signing_key)
 
     def begin(self, process: Process, definition: Definition) -> Claimed:
@@ -108,15 +133,58 @@ class Claiming:
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
+        if probes.installed is not None:
+            journal.header = with_traceparent(journal.header, probes.traceparent_of(process, definition.agent))
         lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
         journal.chain = Chain(journal.header, self._key)
         return process, self._make_recorder(lease, process, definition)
 
+    def submit(self, process: Process, definition: Definition, start: Start) -> str:
+        """Create the run of a process, for a worker to drive; return its name.
+
+        A run that exists with the same header stays as it is.
+
+        Raises:
+            RunExists: Another run has this name.
+            RunUnknown: A run of ``start.after`` does not exist.
+            Conflict: The conversation has moved on.
+            QueueFull: `queue_limit` runs of the agent wait already.
+        """
+        journal = process.journal
+        assert journal is not None
+        start = start.changed(queue_limit=self.queue_limit)
+        head = _head_before(journal)
+        name, is_named = journal.run, bool(journal.run)
+        for run in [name] if is_named else self._new_names(definition, head):
+            try:
+                is_new = self.store.create(
+                    *(run, journal.header),
+                    agent=definition.agent,
+                    title=title_of(journal.header),
+                    follows=head,
+                    start=start,
+                )
+            except RunExists:
+                if not is_named:
+                    continue
+                self._check_same(run, journal.header, definition)
+                return run
+            if is_new or is_named:
+                return run
+        raise AssertionError("there is always another name")
+
     def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
-        lease = self.store.create(run, header, agent=agent, follows=follows, holder=holder_name(), for_s=self.lease_s)
+        lease = self.store.create(
+            *(run, header),
+            agent=agent,
+            title=title_of(header),
+            follows=follows,
+            holder=holder_name(),
+            for_s=self.lease_s,
+        )
         assert lease is not True
         return lease or None
 
@@ -125,25 +193,33 @@ class Claiming:
         try:
             return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
         except RunExists:
-            ours = header_of(journal.header)
-            there = header_of(self.store.load(journal.run, after=None).header)
-            if differs := definition.differences(there, ours):
-                raise checks.other_arguments(journal.run, differs) from None
-            return None  # only the code differs, so it is the same run
+            self._check_same(journal.run, journal.header, definition)
+            return None
+
+    def _check_same(self, run: str, header: str, definition: Definition) -> None:
+        """Refuse a run that was begun with other arguments; if only the code differs, it is the same run."""
+        there = header_of(self.store.load(run, after=None).header)
+        if differs := definition.differences(there, header_of(header)):
+            raise checks.other_arguments(run, differs) from None
 
     def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
-        """Create and claim a run under a new name; a number is added if the name is taken."""
-        name, head = definition.new_id(), _head_before(journal)
-        if head is not None:
-            name = f"{head.conversation}:{head.version + 1}-{name}"
-        journal.run = name
-        lease, numbers = None, count(2)
-        while lease is None:
+        """Create and claim a run under a new name."""
+        head = _head_before(journal)
+        for journal.run in self._new_names(definition, head):
             with suppress(RunExists):
                 lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
-            if lease is None:
-                journal.run = f"{name}-{next(numbers)}"
-        return lease
+                if lease is not None:
+                    return lease
+        raise AssertionError("there is always another name")
+
+    def _new_names(self, definition: Definition, head: Head | None) -> Iterator[str]:
+        """Yield a new name for a run, then the same with numbers."""
+        name = definition.new_id()
+        if head is not None:
+            name = f"{head.conversation}:{head.version + 1}-{name}"
+        yield name
+        for number in count(2):
+            yield f"{name}-{number}"
 
     def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
@@ -170,14 +246,21 @@ class Claiming:
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return self._fold_run(loaded, definition), None
+            return self.fold_run(loaded, definition), None
         return self.load_claimed(self.claim(run), definition)
 
-    def load_claimed(self, lease: Lease, definition: Definition) -> Claimed:
+    def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
         """Make the process of a run that was claimed, and its recorder.
 
         If that fails with one of these errors, the run is given back with a question, and is not due before it is
         answered.
+
+        Args:
+            lease: The lease.
+            definition: How the process is made.
+            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+                is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
+                the run.
 
         Raises:
             JournalError: As `resume` does.
@@ -189,20 +272,28 @@ class Claiming:
             if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
-                self.store.append(lease, lease.n, (), Rest(state=loaded.run.state, is_ended=True))
-                return self._fold_run(loaded, definition), None
-            process = self._fold_run(loaded, definition)
+                rest = Rest(state=loaded.run.state, is_ended=True, is_failed=loaded.run.is_failed)
+                self.store.append(lease, lease.n, (), rest)
+                return self.fold_run(loaded, definition), None
+            process = self.fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
-            if (problem := _find_lost_approval(process, loaded.posts)) is not None:
+            problem = _find_lost_approval(process, loaded.posts)
+            if problem is None and on_change is not None and not answers:
+                problem = missing_function(process) or self._find_change(process, loaded, on_change)
+            if problem is not None:
                 raise ReplayError(problem)
         except BaseException as error:
-            self._fail(lease, loaded, error, answers, definition)
+            if on_change == "stop" and is_of_code(error):
+                self.give_back(lease, loaded)
+            else:
+                self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
-        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others])
+        changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
+        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others], changed_to)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -210,14 +301,27 @@ class Claiming:
         self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Post], definition: Definition
     ) -> None:
         """Give back a run whose process could not be made; ask about it if the failure is permanent."""
-        will_last = isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
-        if not will_last and lease.tries <= MAX_TRIES:
+        is_cancelled = any(map(_read_cancellation, answers))
+        if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may be that of this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
             self.give_back(lease, loaded)
         else:
             stuck = Stuck(str(error), self.fingerprint(loaded.header, definition))
             self._give_up(lease, loaded.run.waits, stuck, answers)
+
+    def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
+        """Return, in words, that the code is not that under which the run last rested; None: it is, or may be."""
+        if on_change == "report":
+            return None
+        saved = self.read_snapshot(loaded)
+        before = (saved and saved.definition) or header_of(loaded.header).definition
+        if before in ("", process.definition):
+            return None
+        return (
+            f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
+            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+        )
 
     def give_back(self, lease: Lease, loaded: Loaded) -> None:
         """Give back a run unchanged, due at once."""
@@ -235,7 +339,20 @@ class Claiming:
         asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in an append of its own: as long as its answer is unread, a question is not asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        self.store.append(lease, lease.n, (), Rest(state=STUCK_STATE, is_ended=is_ended, questions=asked, heeds=STUCK))
+        rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
+        self.store.append(lease, lease.n, (), rest)
+
+    def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
+        """Return the chain after the last entry of a run that was loaded from its snapshot on.
+
+        Raises:
+            JournalError: An entry is damaged or forged.
+        """
+        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
+        for line in loaded.lines:
+            chain.verified(line)
+        return chain
 
     def fingerprint(self, header: str, definition: Definition) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
@@ -255,11 +372,13 @@ class Claiming:
         assert lease is not None
         return lease
 
-    def claim_due(self, agents: list[str]) -> Lease | None:
-        """Claim the run of these agents that has been due longest; return None if none is due."""
-        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents)
+    def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
+        """Claim the run of these agents that is to be driven next; return None if none is due."""
+        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, choice=choice)
 
-    def _make_recorder(self, lease: Lease, process: Process, definition: Definition, posts: Any = ()) -> StoreRecorder:
+    def _make_recorder(
+        self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
+    ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
             lease,
@@ -270,20 +389,25 @@ class Claiming:
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self._key,
+            definition=changed_to,
         )
 
     # Folding
 
-    def _fold_run(self, loaded: Loaded, definition: Definition) -> Any:
+    def fold_run(self, loaded: Loaded, definition: Definition) -> Any:
         """Return the process of a run, with a journal that continues that of the run."""
         self._check_key(loaded)
         header = header_of(loaded.header)
         saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
         earlier = conversation_turns.messages_before(self, header) if header.follows else ()
-        process = definition.make(header, document, earlier) if earlier else definition.make(header, document)
+        turns = (earlier,) if earlier else ()
+        process = definition.make(header, document, *turns)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
-        fold(process, loaded.lines, chain, header.definition)
+        before = None
+        if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
+            before = saved.before.step, definition.make(header, saved.before.document, *turns).record
+        fold(process, loaded.lines, chain, header.definition, before)
         if chain.n != loaded.run.n:
             raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
@@ -297,6 +421,18 @@ class Claiming:
         """Refuse signed entries if there is no key to verify them."""
         if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
             raise KeyMissing(loaded.run.id)
+
+    def verdict(self, loaded: Loaded) -> tuple[str, bool]:
+        """Return what the digests of a journal tell, in words, and whether nothing is wrong."""
+        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
+            return "signed, and no signing key was given, so nothing was verified", True
+        chain = Chain(loaded.header, self._key)
+        try:
+            for line in loaded.lines:
+                chain.verified(line)
+        except JournalError as error:
+            return str(error), False
+        return "digests right" if self._key is None else "signatures right", True
 
     def read_snapshot(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.
@@ -352,13 +488,67 @@ class Claiming:
         return lease.changed(n=len(lines))
 
 
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+    parts: list[_Part] = []
+
+
+class _Seed(msgspec.Struct):
+    dialog: list[_Message] = []
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Began(msgspec.Struct):
+    """What a header says that a run is about."""
+
+    seed: _Seed
+
+
+def title_of(header: str) -> str:
+    """Return what a run is about, in at most `TITLE_CHARS`: the last words of its task, or its data; empty: unknown."""
+    try:
+        seed = decoder_of(_Began).decode(header).seed
+        texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]
+        data = from_json(bytes(seed.data), Any) if bytes(seed.data) else {}
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(data, dict):
+        texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
+    elif data:
+        texts.append(_words(data))
+    text = " ".join(plain(", ".join(texts)[: 2 * TITLE_CHARS]).split())
+    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
+
+
+def _words(value: Any) -> str:
+    return (value if isinstance(value, str) else to_json(value))[: TITLE_CHARS + 1]
+
+
+def is_of_code(error: BaseException) -> bool:
+    """Return whether the present code cannot drive a run, for as long as it is as it is."""
+    return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
+
+
 def stuck_under(run: Run) -> str | None:
     """Return the fingerprint of the code under which a run got stuck; None: it is not stuck."""
+    return None if (stuck := _stuck(run)) is None else stuck.definition
+
+
+def stuck_problem(run: Run) -> str | None:
+    """Return why a run is stuck; None: it is not."""
+    return None if (stuck := _stuck(run)) is None else stuck.problem
+
+
+def _stuck(run: Run) -> Stuck | None:
     for question in run.waits:
         if question.key == STUCK:
             with suppress(ValueError):
                 stuck: Stuck = from_json(question.about, Stuck)
-                return stuck.definition
+                return stuck
     return None
 
 
@@ -388,10 +578,10 @@ def _head_before(journal: Journal) -> Head | None:
 
 def renamed_entry(line: Line, name: str) -> Entry:
     """Return an entry for the copy of a run: its start holds the name of the copy."""
-    outcome = bytes(line.outcome).decode()
+    entry = entry_of(line)
     if line.key == Begin.prefix:
-        outcome = to_json(from_json(outcome, Begun).changed(id=name))
-    return Entry(line.key, outcome, to_json(line.steps), None, line.by)
+        return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))
+    return entry
 
 
 def apply_edit(process: Process, header: Header, definition: Definition) -> None:
@@ -410,11 +600,12 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_process_name.cache_clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_process_name.cache_clear)
 
 
-def _open_store(store: Store | str | os.PathLike[str]) -> Store:
-    """Return a store as it is; open the store at a path, or at an address of Postgres.
+def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
+    """Return a store as it is; open the store at a path, or at an address of Postgres, or open it to be read.
 
     Raises:
         UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
@@ -424,15 +615,18 @@ def _open_store(store: Store | str | os.PathLike[str]) -> Store:
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):
         check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        if read_only:
+            what = "read_only is for a path or an address, and a store was given that is open"
+            raise UsageError(f"{what}: Runs({type(store).__name__}(…, read_only=True)) would be right")
         return store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
     if colon and scheme in ("postgresql", "postgres"):
         from fsm_agent.store.postgres import PostgresStore  # few programs need it
 
-        return PostgresStore(text)
+        return PostgresStore(text, read_only=read_only)
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
     if os.path.isdir(text):
         file = os.path.join(text, "runs.db")
         raise UsageError(f"store is {text!r}, a folder: a file in it, such as {file!r}, is right")
-    return SqliteStore(text)
+    return SqliteStore(text, read_only=read_only)

@@ -6,7 +6,8 @@ StoreError                     nothing was changed
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
 ├── Conflict                   the conversation has moved on, or its newest turn has not ended
-└── QueueFull                  too many runs of the agent wait to be begun
+├── QueueFull                  too many runs of the agent wait to be begun
+└── ReadOnly                   the store was opened for reading only
 ```
 """
 
@@ -24,15 +25,41 @@ else:
 
 
 class StoreError(FsmAgentError):
-    """A store cannot perform an operation; nothing was changed."""
+    """A store cannot perform an operation; nothing was changed.
+
+    Examples:
+        >>> try:
+        ...     SqliteStore("no/such/folder/runs.db")
+        ... except StoreError:
+        ...     print("it cannot be opened")
+        it cannot be opened
+    """
 
 
 class RunUnknown(StoreError):
-    """The run does not exist."""
+    """The run does not exist.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script(), name="host", store=MemoryStore()).resume("r9")
+        ... except RunUnknown as error:
+        ...     print(error)
+        there is no run 'r9'
+    """
 
 
 class RunExists(StoreError):
-    """Another run has this name already."""
+    """Another run has this name already.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> _ = agent.call("Hello", run_id="r1")
+        >>> try:
+        ...     agent.call("Something else", run_id="r1")
+        ... except RunExists:
+        ...     print("the name is taken")
+        the name is taken
+    """
 
 
 class RunBusy(StoreError):
@@ -43,6 +70,10 @@ class RunBusy(StoreError):
         holder: The name of its holder.
         since_s: Unix time of the holder's claim.
         until_s: Unix time at which the lease ends, unless it is renewed.
+
+    Examples:
+        >>> RunBusy("refund-17", "host:42", since_s=0.0, until_s=15.0).holder
+        'host:42'
     """
 
     def __init__(self, run: str, holder: str, since_s: float, until_s: float) -> None:
@@ -55,11 +86,26 @@ class RunBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry."""
+    """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry.
+
+    Examples:
+        >>> issubclass(LeaseLost, StoreError)
+        True
+    """
 
 
 class NotAsked(StoreError):
-    """The run has no such open question."""
+    """The run has no such open question.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> _ = agent.call("Hello", run_id="r1")
+        >>> try:
+        ...     agent.runs.answer("r1", {"ask:1.0": Approved()})
+        ... except NotAsked as error:
+        ...     print("it asks nothing")
+        it asks nothing
+    """
 
 
 class AlreadyAnswered(StoreError):
@@ -70,6 +116,10 @@ class AlreadyAnswered(StoreError):
         key: The key of the question.
         by: Who answered it.
         at_s: Unix time of the answer.
+
+    Examples:
+        >>> AlreadyAnswered("refund-17", "ask:1.0", by="ann", at_s=1_800_000_000.0).by
+        'ann'
     """
 
     def __init__(self, run: str, key: str, by: str, at_s: float) -> None:
@@ -88,6 +138,10 @@ class Conflict(StoreError):
         conversation: The name of the conversation.
         run: The name of its newest run.
         what: Why no turn can begin yet, and the remedy; empty: the conversation has moved on.
+
+    Examples:
+        >>> Conflict("customer-17", "run-2").run
+        'run-2'
     """
 
     def __init__(self, conversation: str, run: str, what: str = "") -> None:
@@ -110,6 +164,10 @@ class QueueFull(StoreError):
         queue: The name of the agent, whose runs are the queue.
         size: How many of them were never claimed.
         limit: How many may wait.
+
+    Examples:
+        >>> QueueFull("shop", size=100, limit=100).queue
+        'shop'
     """
 
     def __init__(self, queue: str, size: int, limit: int) -> None:
@@ -121,6 +179,25 @@ class QueueFull(StoreError):
             f"the queue of {self.queue!r} is full: {self.size} runs wait to be begun, and the limit is {self.limit};"
             " submit again later, or start more workers"
         )
+
+
+class ReadOnly(StoreError):
+    """The store was opened for reading only.
+
+    Args:
+        store: Its path or address, without a password.
+
+    Examples:
+        >>> issubclass(ReadOnly, StoreError)
+        True
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(store)
+        self.store = store
+
+    def __str__(self) -> str:
+        return f"the store {self.store!r} was opened for reading only, and cannot be written: without read_only it can"
 
 
 def _moment(at_s: float) -> str:

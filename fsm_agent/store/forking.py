@@ -6,9 +6,8 @@ there.  Its header says of which run, and an outcome that a person has put behin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -66,7 +65,7 @@ class Forking(Claiming):
             raise type(error)(f"{error}; {rested}") from error
 
     def _past(self, loaded: Loaded, definition: Definition) -> Any:
-        process = self._fold_run(loaded, definition)
+        process = self.fold_run(loaded, definition)
         journal: Journal = process.journal
         past = PastJournal(process, journal.run, journal.header, journal.chain)
         past.earlier = journal.earlier
@@ -127,7 +126,7 @@ class Forking(Claiming):
         if name is not None:
             self._store_fork(name, loaded.run.agent, header, document, common, definition)
             return name
-        for new in _new_names(definition):
+        for new in self._new_names(definition, None):
             with suppress(RunExists):
                 if self._store_fork(new, loaded.run.agent, header, document, common, definition):
                     return new
@@ -184,11 +183,3 @@ def _until(loaded: Loaded, step: int | str | None) -> Loaded:
         lines=loaded.lines[begins:step],
         run=loaded.run.changed(n=step),
     )
-
-
-def _new_names(definition: Definition) -> Iterator[str]:
-    """Yield a new name, then the same with numbers."""
-    name = definition.new_id()
-    yield name
-    for n in count(2):
-        yield f"{name}-{n}"

@@ -150,4 +150,5 @@ def _next_s(recorder: StoreRecorder) -> float:
 
 
 RENEWER = LeaseRenewer()
-os.register_at_fork(after_in_child=RENEWER.forget)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=RENEWER.forget)

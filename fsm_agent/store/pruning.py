@@ -15,7 +15,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle.outcomes import Injected, Outcome
 from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.machine.journal import Header, Line, header_of, line_of
+from fsm_agent.machine.journal import Header, Line, header_of, line_of, retried_in
 from fsm_agent.mistakes import check
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
@@ -86,6 +86,9 @@ def redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iter
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:
         n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
+        if retried_in(line) is not None:
+            yield to_json(Line(n=n, key=key, outcome=line.outcome, steps=steps, fence=fence))
+            continue
         try:
             outcome: Outcome = from_json(raw, Outcome)
         except ValueError as error:

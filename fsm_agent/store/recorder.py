@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,11 +39,26 @@ VOLATILE_ENTRIES = 64  # entries per batch where nothing outlives the OS process
 _ENDING = frozenset({"cancelled", "stopped"})  # kinds of outcomes that interrupt even a running function
 
 
+# Kinds of outcomes that can be undone.  A reply is one: to ask the model again does nothing twice.
+_UNDONE = frozenset(
+    {"model_failed", "replied", "function_failed", "check_failed", "check_refused", "expired", "slept", "cancelled"}
+)
+_OF_REQUEST = frozenset({"model_failed", "slept"})  # of the attempts at one request to a model
+
+
 class Posted(Value, frozen=True):
     """The body of a post: an outcome, and the key of the effect that it answers."""
 
     key: str
     outcome: msgspec.Raw
+
+
+class Before(Value, frozen=True):
+    """The state of a process before it failed."""
+
+    step: int  # the number of the last entry that a retry keeps
+    state: str
+    document: str
 
 
 class Saved(Value, frozen=True):
@@ -50,6 +67,8 @@ class Saved(Value, frozen=True):
     start: str  # the digest of the header of its journal
     digest: str  # of the entry
     document: str
+    before: Before | None = None  # of a process that has failed: from where a retry goes on; None: it cannot
+    definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
 class _Batch(NamedTuple):
@@ -80,6 +99,7 @@ class StoreRecorder:
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
+        definition: The fingerprint of the code, if it is not that with which the run began.
     """
 
     def __init__(
@@ -94,6 +114,7 @@ class StoreRecorder:
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
+        definition: str = "",
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -111,6 +132,7 @@ class StoreRecorder:
         self._save = save
         self.redact = redact
         self.signing_key = signing_key
+        self._definition = definition
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -118,6 +140,7 @@ class StoreRecorder:
         self._written: set[int] = set()  # those of them that were removed from the store
         self._batch: _Batch | None = None
         self._flying: Future[int] | None = None
+        self._sent_at_s = 0.0  # monotonic; of the batch
         self._entries = process.journal.entries
         self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
         self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
@@ -188,6 +211,7 @@ class StoreRecorder:
     def write(self) -> None:
         self._raise_if_lost()
         self._batch = batch = self._batch or self._next_batch()
+        self._sent_at_s = time.monotonic()
         try:
             left = self.store.append(
                 self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
@@ -196,7 +220,11 @@ class StoreRecorder:
             self.lose(error)
             self._raise_if_lost()
             raise
-        if self._acknowledge(batch, left):
+        is_posted = self._acknowledge(batch, left)
+        if self._may_be_superseded(batch):
+            self._renew()
+            self._raise_if_lost()
+        elif is_posted:
             self.fetch()
 
     def submit(self) -> Future[Any] | None:
@@ -206,14 +234,16 @@ class StoreRecorder:
         self._raise_if_lost()
         if self._flying is None:
             self._batch = batch = self._batch or self._next_batch()
+            self._sent_at_s = time.monotonic()
             self._flying = self.store.submit(
                 self.lease, batch.n, batch.lines, batch.rest, took=batch.took, snapshot=batch.snapshot
             )
         return self._flying
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        if future is not self._flying:  # it is the future of a fetch of posts
+        if future is not self._flying:  # it is the future of a renewal or of a fetch of posts
             future.result()
+            self._raise_if_lost()
             return None
         batch, self._flying = self._batch, None
         assert batch is not None
@@ -223,9 +253,21 @@ class StoreRecorder:
             self.lose(error)
             self._raise_if_lost()
             raise
-        if self._acknowledge(batch, left):
-            return ThreadTask[None](lambda _: self.fetch()).start().future
-        return None
+        is_posted = self._acknowledge(batch, left)
+        if self._may_be_superseded(batch):
+            return ThreadTask[None](lambda _: self._renew()).start().future
+        return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
+
+    def _may_be_superseded(self, batch: _Batch) -> bool:
+        """Return whether the lease may have passed since a batch was sent, of which the store has told so late.
+
+        What comes next may be a function that must not run twice, and somebody may have let another holder run it.
+        """
+        return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
+
+    def _renew(self) -> None:
+        (result,) = self.store.renew_all([self.lease], for_s=self.lease_s)
+        self.note_renewal(result)
 
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)
@@ -238,13 +280,26 @@ class StoreRecorder:
         if self._is_stopped is not None:
             rest = rest_of(self._process, is_stopped=self._is_stopped)
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
-            if self._chain.n and not is_over:  # the next turn of a conversation reads the snapshot of an ended run
-                snapshot = self._pack_snapshot()
+            # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
+            if self._chain.n and not (is_over and not rest.is_failed):
+                snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
 
-    def _pack_snapshot(self) -> bytes:
+    def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)
-        return packed_snapshot(self._journal.header, self._chain.digest, saved, self.signing_key)
+        chain, definition = self._chain, self._definition
+        return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, definition, before)
+
+    def _before(self) -> Before | None:
+        """Return the state from which a retry of the process, which has failed, goes on; None: it cannot be retried."""
+        journal = self._journal
+        count = count_to_keep([(entry.key, entry.outcome) for entry in journal.entries])
+        if count is None:
+            return None
+        past: Any = copy(self._process)
+        past.journal = journal
+        past.return_to(journal.records[count])
+        return Before(journal.n_before + count, str(past.record.state), self._save(past))
 
     def _acknowledge(self, batch: _Batch, left: int) -> bool:
         """Note that a batch is on disk; return whether there are posts to fetch."""
@@ -350,9 +405,16 @@ class StoreRecorder:
             raise self.lost
 
 
-def packed_snapshot(header: str, digest: str, document: str, signing_key: bytes | None) -> bytes:
+def packed_snapshot(
+    header: str,
+    digest: str,
+    document: str,
+    signing_key: bytes | None,
+    definition: str = "",
+    before: Before | None = None,
+) -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
-    text = to_json(Saved(Chain(header, signing_key).digest, digest, document))
+    text = to_json(Saved(Chain(header, signing_key).digest, digest, document, before, definition))
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 
@@ -360,8 +422,44 @@ def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
     state, effects = str(process.record.state), process.effects
     if not effects:
-        return Rest(state=state, is_ended=True)
+        return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
     questions = tuple([question for effect in effects if (question := effect.question) is not None])
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)
     return Rest(state=state, due_s=wakes_at_s(process), questions=questions)
+
+
+class _Outcome(msgspec.Struct):
+    kind: str = ""
+    is_error: bool = False
+
+
+def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
+    """Return after how many entries a failed run goes on; None: its last entry was no failure.
+
+    A request to a model that failed begins anew, with all its attempts.
+
+    Args:
+        entries: The key and the outcome, as JSON, of each entry.
+    """
+    if not entries:
+        return None
+    key, outcome = entries[-1]
+    last = _kind(outcome)
+    if last.kind not in _UNDONE and not (last.kind == "returned" and last.is_error):
+        return None
+    count = len(entries) - 1
+    while last.kind == "model_failed" and count and _is_attempt(entries[count - 1], key):
+        count -= 1
+    return count
+
+
+def _kind(outcome: str) -> _Outcome:
+    found: _Outcome = decoder_of(_Outcome).decode(outcome)
+    return found
+
+
+def _is_attempt(entry: tuple[str, str], key: str) -> bool:
+    """Return whether an entry, just before one with this key, is an earlier attempt at the same request, or a pause."""
+    is_same = entry[0].rpartition(SEPARATOR)[0] == key.rpartition(SEPARATOR)[0]
+    return is_same and _kind(entry[1]).kind in _OF_REQUEST

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from fsm_agent._internal.values import to_json
-from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Outcome
+from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
-from fsm_agent.store import checks, pruning
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store import checks, pruning, retrying
+from fsm_agent.store.claiming import STUCK, Definition
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.recorder import Posted
@@ -36,6 +38,14 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
+        queue_limit: How many runs of an agent may wait for their first driver; `submit` is refused then.  None: any
+            number.
+        read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=Runs(MemoryStore()))
+        >>> agent.call("Hello", run_id="r1").output
+        'Hi.'
     """
 
     def look_at(self, run: str, definition: Definition) -> Any:
@@ -46,7 +56,7 @@ class Runs(Forking):
             JournalError: As `resume` does.
             ReplayError: As `resume` does.
         """
-        return self._fold_run(self.store.load(run, after=None), definition)
+        return self.fold_run(self.store.load(run, after=None), definition)
 
     def replay(self, run: str, definition: Definition) -> Any:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
@@ -56,7 +66,7 @@ class Runs(Forking):
             ReplayError: The code has changed, and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return self._fold_run(loaded.changed(snapshot=None), definition)
+        return self.fold_run(loaded.changed(snapshot=None), definition)
 
     # Posts
 
@@ -90,11 +100,96 @@ class Runs(Forking):
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by)
+            if not key and isinstance(outcome, Cancelled | Stopped):
+                self._end_before_start(run)
         RENEWER.ring(run)
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation; the driver of the run, the present or the next, ends it."""
-        self.answer(run, {"": Cancelled(reason=reason)}, by=by)
+        """Post a cancellation; the driver of the run, the present or the next, ends it.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            NotAsked: The run has ended.
+            AlreadyAnswered: The run is stuck, and somebody has said already what is to become of it.
+        """
+        asked = [question.key for question in self.store.get(run).waits]
+        self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
+
+    # For operators
+
+    def retry(self, run: str, *, by: str = "", at_s: float | None = None) -> int:
+        """Make a run that has failed go on, under its name; return the number of the last entry that counts.
+
+        The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
+        made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
+        asks what became of it, as after a crash.  Deadlines count anew.  The journal keeps what was undone, and says
+        who has retried the run.  It is due at once; the code of its agent is not needed here.
+
+        Args:
+            run: The name of the run.
+            by: Who retries it, for people.
+            at_s: Unix time; None: now.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder has it.
+            UsageError: It has not failed; or its last entry was no failure, so that something would be done twice; or
+                its conversation has gone on.
+            JournalError: Its journal is damaged or forged, or its signing key is missing.
+        """
+        return retrying.retry(self, run, by=by, at_s=time.time() if at_s is None else at_s)
+
+    def requeue(self, run: str, *, by: str = "") -> bool:
+        """Make a run due now that rests or is stuck; return False if it was due already.
+
+        A stuck run is tried again.  One that waits for a person, or for a time to come, is looked at by the next driver
+        and rests again.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunBusy: Another holder drives it.
+            UsageError: It has ended.
+        """
+        row = self.store.get(run)
+        if row.is_ended:
+            right = f"retry({run!r}) makes it go on" if row.is_failed else "it needs no driver any more"
+            raise UsageError(f"the run {run!r} has ended in {row.state!r}: {right}")
+        if any(question.key == STUCK for question in row.waits):
+            self.answer(run, {STUCK: RunAgain()}, by=by)
+            return True
+        if row.due_s == 0.0 and row.holder is None:
+            return False
+        lease = self.claim(run)
+        self.give_back(lease, self.store.load(run, after=lease.n))
+        RENEWER.ring(run)
+        return True
+
+    def _end_before_start(self, run: str) -> None:
+        """Make a run due that was to start later, since no post does that; its driver then ends it."""
+        row = self.store.get(run)
+        if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
+            with suppress(LeaseLost, RunBusy, RunUnknown):  # then somebody drives it, or it is gone
+                lease = self.claim(run)
+                self.give_back(lease, self.store.load(run, after=lease.n))
+
+    def only_question(self, run: str) -> str:
+        """Return the key of the only open question of a run.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            NotAsked: It asks nothing, or has ended.
+            OutcomeError: It asks several questions.
+        """
+        row = self.store.get(run)
+        if row.is_ended:
+            raise checks.ended_run(run)
+        keys = [question.key for question in row.waits]
+        if not keys:
+            raise NotAsked(f"the run {run!r} asks nothing now")
+        if len(keys) > 1:
+            named = ", ".join(map(repr, keys))
+            raise OutcomeError(f"the run {run!r} asks {len(keys)} questions, which are answered by key: {named}")
+        return keys[0]
 
     # Maintenance
 

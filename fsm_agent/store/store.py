@@ -31,13 +31,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
+
+if TYPE_CHECKING:
+    import builtins
+    from typing import Unpack
 
 
 class Lease(Value, frozen=True):
@@ -59,6 +63,7 @@ class Rest(Value, frozen=True, kw_only=True):
     state: str
     due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a post
     is_ended: bool = False
+    is_failed: bool = False  # it has ended in a failure
     questions: tuple[Question, ...] = ()  # the open questions from now on
     heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
 
@@ -73,6 +78,13 @@ class Start(Value, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
     queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
+
+
+class Choice(Value, frozen=True):
+    """Which of the runs that are due a claim may take."""
+
+    definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
+    busy: tuple[str, ...] = ()  # without one of these concurrency keys
 
 
 class Head(Value, frozen=True):
@@ -107,6 +119,58 @@ class Run(Value, frozen=True, kw_only=True):
     updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
+    title: str = ""  # what it is about, in a few words; empty: not known
+    is_failed: bool = False  # it has ended in a failure
+
+
+class RunFilter(TypedDict, total=False):
+    """Which runs `Store.list` returns; a run has to satisfy all that is given.
+
+    Attributes:
+        agent: The name of their agent.
+        state: The state of their last rest.
+        ended: They have ended (True), or have not (False).
+        failed: They have ended in a failure (True), or have not (False).
+        asked: They have open questions.
+        waiting_for: They have an open question of this kind, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
+        due_before: They are due before this Unix time, with or without a holder.
+        changed_before: They have changed last before this Unix time.
+        changed_after: They have changed last at this Unix time or after it.
+        text: Their name or title contains this, in whatever case.
+    """
+
+    agent: str | None
+    state: str | None
+    ended: bool | None
+    failed: bool | None
+    asked: bool
+    waiting_for: str | None
+    due_before: float | None
+    changed_before: float | None
+    changed_after: float | None
+    text: str
+
+
+class Page(list[Run]):
+    """Runs, and where the next ones begin.
+
+    Attributes:
+        next: For `Store.list(after=…)`; None: these are the last.
+    """
+
+    next: str | None = None
+
+
+class RunCount(Value, frozen=True, kw_only=True):
+    """How many runs of an agent are in a state, and wait for the same."""
+
+    agent: str
+    state: str
+    is_ended: bool
+    is_failed: bool
+    waits_for: tuple[str, ...]  # the kinds of their open questions
+    count: int
+    oldest_s: float  # Unix time of the last rest of the one that has changed least recently
 
 
 class Loaded(Value, frozen=True, kw_only=True):
@@ -124,6 +188,11 @@ class Store(Protocol):
 
     Attributes:
         is_volatile: True if nothing outlives the OS process, and no method waits for a disk or a server.
+
+    Examples:
+        >>> store: Store = MemoryStore()
+        >>> store.list()
+        []
     """
 
     is_volatile: bool
@@ -134,6 +203,7 @@ class Store(Protocol):
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
@@ -145,6 +215,7 @@ class Store(Protocol):
             run: The name of the run: any string but the empty one.
             header: The first line of its journal.
             agent: The name of the agent that can drive it; see `claim`.
+            title: What it is about, in a few words, for people.
             follows: The head of a conversation as it was read; the run becomes its next head in the same commit.
             holder: The name of the holder of the new run; None: it has none.
             for_s: How many seconds the lease lasts.
@@ -169,6 +240,7 @@ class Store(Protocol):
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
@@ -180,6 +252,8 @@ class Store(Protocol):
             run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
+            choice: With ``run=None``: which runs; None: all.  The fingerprint and the concurrency key of a run are
+                those in its header; see `fsm_agent.store.checks.tags_of`.
 
         Returns:
             The lease; None if ``run`` is None and no run is due.
@@ -278,24 +352,28 @@ class Store(Protocol):
             AlreadyAnswered: The question was answered before.
         """
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> list[Run]:
-        """Return runs, the last changed first.
+    def get(self, run: str) -> Run:
+        """Return the row of a run; neither its journal nor its snapshot is read.
+
+        Raises:
+            RunUnknown: The run does not exist.
+        """
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        """Return a page of runs, the last changed first.
+
+        A page costs as much as it has runs, however many the store has; but `RunFilter.due_before` looks at all runs,
+        and `RunFilter.text` at so many that a page may be short, or empty, although there is a next one.  A run that
+        changes meanwhile comes to the front, so that later pages do not have it.
 
         Args:
-            agent: Only runs of this agent.
-            ended: Only runs that have ended (True) or have not (False).
-            asked: Only runs with open questions.
-            due_before: Only runs that are due before this Unix time, with or without a holder.
+            after: The `Page.next` of the page before; None: the first page.
             limit: The largest number of runs to return.
+            which: Those of `RunFilter`.
         """
+
+    def stats(self) -> builtins.list[RunCount]:
+        """Return how many runs there are, by agent, state and what they wait for; it looks at all runs."""
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation; its version is 0 if it has no runs."""
@@ -308,6 +386,21 @@ class Store(Protocol):
         Raises:
             RunUnknown: The run does not exist.
             RunBusy: The run has a holder.
+        """
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        """Spend an amount of something that all who use the store share, unless that exceeds a limit.
+
+        Time is the store's.  An amount that exceeds the limit alone can be spent when nothing was.
+
+        Args:
+            name: What is spent, such as ``"requests to openai"``.
+            amount: How much; below 0: it is given back, and never has to wait.
+            limit: The most that may be spent within any ``within_s`` seconds.
+            within_s: The time of the limit, the same for all who spend.
+
+        Returns:
+            0.0 if it was spent; else the seconds after which another attempt may succeed.
         """
 
     def wait(self, timeout_s: float) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.exploration import explore as explore
     from fsm_agent.testing.journal_conformance import JournalConformance as JournalConformance
     from fsm_agent.testing.lease_conformance import LeaseConformance as LeaseConformance
+    from fsm_agent.testing.listing_conformance import ListingConformance as ListingConformance
     from fsm_agent.testing.queue_conformance import QueueConformance as QueueConformance
     from fsm_agent.testing.script import Delayed as Delayed
     from fsm_agent.testing.script import FakeClock as FakeClock
@@ -41,6 +42,7 @@ else:
             "exploration": "Explored explore",
             "journal_conformance": "JournalConformance",
             "lease_conformance": "LeaseConformance",
+            "listing_conformance": "ListingConformance",
             "queue_conformance": "QueueConformance",
             "script": (
                 "Delayed FakeClock Pieces Script ScriptEntry ScriptError "

@@ -26,7 +26,12 @@ PATIENCE_S = 10.0  # for what happens at once on a machine that is not busy
 
 @dataclass(frozen=True)
 class Endless:
-    """An answer that never ends: a stream that begins with ``text``, and then continues or stalls."""
+    """An answer that never ends: a stream that begins with ``text``, and then continues or stalls.
+
+    Examples:
+        >>> Endless("la ").text                                      # what ClientConformance asks of a client's server
+        'la '
+    """
 
     text: str
 
@@ -55,6 +60,10 @@ class ClientConformance:
     Attributes:
         secret: The key that the client of `serving` holds: no error, repr or pickle may show it.  "": it holds none.
         reopens: The client can be used after it was closed, as one that holds nothing open.
+
+    Examples:
+        >>> class TestMyClient(ClientConformance):                   # doctest: +SKIP
+        ...     def serving(self, *answers): ...
     """
 
     secret: ClassVar[str] = ""

@@ -514,6 +514,10 @@ class CodecConformance(EncodingConformance):
         interleaves_calls: The pieces of parallel calls may come in turns; `events` is then asked for that too.
         cuts_characters: The service may cut a text between the halves of a surrogate pair, as those do that count in
             UTF-16 units.
+
+    Examples:
+        >>> class TestMyCodec(CodecConformance):                     # doctest: +SKIP
+        ...     ...
     """
 
 

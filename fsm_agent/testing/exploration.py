@@ -66,6 +66,16 @@ class Explored:
         loops: Ways, in words, on which a run comes back to where it was: to the same state and data, by answers of
             agents and functions alone, or by their failures.  Nothing but the limit of steps need end such a loop.
             Ways on which a person answers or time passes are none.  Some of them; empty: there are none.
+
+    Examples:
+        >>> from fsm_agent.flows import Flow, end, wait
+        >>> @wait(bool)
+        ... def review(n: int) -> str:
+        ...     return "Well?"
+        >>> letters = Flow("letters", int, start=review, rows=[review.done(end("over"))])
+        >>> found = explore(letters, 0, {review: [True, False]})
+        >>> found.is_whole, found.missed
+        (True, ())
     """
 
     configurations: int
@@ -106,6 +116,18 @@ def explore(
         AssertionError: ``holds`` is not true; a guard, an action or a task raised or is not pure; or JSON changes the
             data.  The message has the way there.
         UsageError: A state that gives something has no answers, or an argument is of another type.
+
+    Examples:
+        >>> from fsm_agent.flows import Flow, end, wait
+        >>> @wait(bool)
+        ... def again(n: int) -> str:
+        ...     return "Once more?"
+        >>> def is_small(n: int) -> bool:
+        ...     return n < 3
+        >>> rows = [again.done(again, of=True, when=is_small, do=lambda n, yes: n + 1), again.done(end("over"))]
+        >>> found = explore(Flow("again", int, start=again, rows=rows), 0, {again: [True, False]})
+        >>> found.is_whole, found.configurations
+        (True, 12)
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")

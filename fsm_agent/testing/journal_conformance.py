@@ -34,7 +34,12 @@ NAMES = (
 
 
 class JournalConformance(StoreTests):
-    """Checks of what a store keeps."""
+    """Checks of what a store keeps.
+
+    Examples:
+        >>> issubclass(StoreConformance, JournalConformance)         # derive from StoreConformance for all of them
+        True
+    """
 
     def test_a_new_run_is_due_and_empty(self, storage: Storage) -> None:
         """All that can be known of it is there."""
@@ -282,6 +287,7 @@ class JournalConformance(StoreTests):
             partial(store.renew, lease, for_s=9),
             partial(store.renew_all, [lease], for_s=9),
             partial(store.unread, ["r"]),
+            partial(store.spend, "requests", 1, limit=1, within_s=60.0),
             partial(store.append, lease, 0, ["one"]),
             partial(store.load, "r"),
             partial(store.post, "r", "", "body"),

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
-from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Store
 from fsm_agent.testing import storages
 from fsm_agent.testing.storages import (
     ENDED,
@@ -25,8 +25,20 @@ from fsm_agent.testing.storages import (
 )
 
 
+def claimed_of(store: Store, choice: Choice) -> str:
+    """Return the name of the run that a claim takes."""
+    lease = store.claim("v", for_s=LONG_S, choice=choice)
+    assert lease is not None
+    return lease.run
+
+
 class LeaseConformance(StoreTests):
-    """Checks of leases, and of the store as a queue."""
+    """Checks of leases, and of the store as a queue.
+
+    Examples:
+        >>> issubclass(StoreConformance, LeaseConformance)           # derive from StoreConformance for all of them
+        True
+    """
 
     def test_a_claim_gives_a_lease(self, storage: Storage) -> None:
         """With what its holder has to know; by name, or of what is due."""
@@ -179,6 +191,56 @@ class LeaseConformance(StoreTests):
         storage.elapse(storage.short_s * 1.5)
         assert {run.id for run in other.list() if run.holder == "w"} == {"a", "b\0", "e"}
         assert other.load("d").run.holder == "v"
+
+    def test_a_claim_may_choose_by_definition_and_key(self, storage: Storage) -> None:
+        """Also among runs whose leases are over; a run that is named is claimed whatever was chosen."""
+        store, other = storage.store, storage.another()
+        for number, (definition, extra) in enumerate(
+            [("x1", ""), ("x2", '"concurrency_key":"k"'), ("x2", '"other":1')]
+        ):
+            store.create(f"r{number}", f'{{"definition":"{definition}","extra":{{{extra}}}}}', agent="a")
+        store.create("plain", "header", agent="a")
+        assert other.claim("v", for_s=9, choice=Choice(("x3",))) is None
+        assert other.claim("v", for_s=9, choice=Choice(())) is None
+        first = other.claim("v", for_s=storage.short_s, choice=Choice(("x3", "x2")))
+        assert first is not None
+        assert first.run == "r1"
+        storage.elapse(storage.short_s * 1.5)
+        assert claimed_of(other, Choice(("x2",), busy=("k",))) == "r2"
+        assert other.claim("v", for_s=9, choice=Choice(("x2",), busy=("k",))) is None
+        assert claimed_of(other, Choice(("x2",), busy=("j",))) == "r1"
+        assert claimed_of(other, Choice(("",))) == "plain"
+        assert claimed_of(other, Choice(busy=("k",))) == "r0"
+
+    def test_a_limit_is_shared(self, storage: Storage) -> None:
+        """By all stores; of each name, apart from the others."""
+        store, other, within_s = storage.store, storage.another(), storage.short_s * 50
+
+        def spend(amount: int, name: str = "requests", by: Store = store) -> float:
+            return by.spend(name, amount, limit=10, within_s=within_s)
+
+        assert [spend(4), spend(4, by=other), spend(2)] == [0.0, 0.0, 0.0]
+        left_s = spend(1, by=other)
+        assert 0.0 < left_s <= within_s * 1.01
+        assert spend(1, name="others\0") == 0.0
+        assert spend(-3, by=other) == 0.0
+        assert [spend(3), spend(1) > 0.0] == [0.0, True]
+        storage.elapse(within_s * 1.02)
+        assert spend(99, by=other) == 0.0  # it will never fit, so it has the whole of it
+        assert spend(1) > 0.0
+
+    def test_many_who_spend_never_exceed_the_limit(self, storage: Storage) -> None:
+        spent = list[float]()
+
+        def spend(store: Store) -> None:
+            spent.extend([store.spend("requests", 1, limit=20, within_s=600.0) for _ in range(5)])
+
+        threads = [threading.Thread(target=spend, args=(storage.another(),)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(storages.PATIENCE_S)
+        assert (len(spent), spent.count(0.0)) == (40, 20)
 
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
         """The time is the caller's, or now."""

@@ -18,7 +18,12 @@ from fsm_agent.testing.storages import ENDED, LONG_S, Storage, StoreTests, begun
 
 
 class QueueConformance(StoreTests):
-    """Checks of `Start`: due times, priorities, runs that come after others, and full queues."""
+    """Checks of `Start`: due times, priorities, runs that come after others, and full queues.
+
+    Examples:
+        >>> issubclass(StoreConformance, QueueConformance)           # derive from StoreConformance for all of them
+        True
+    """
 
     def test_a_run_starts_at_its_time(self, storage: Storage) -> None:
         """Not before, and without a rest that says so."""

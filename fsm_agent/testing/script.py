@@ -43,10 +43,25 @@ ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
     " | Callable[[Request], Any]"
 )
+"""What a `Script` can reply.
+
+Examples:
+    >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), call("add", a=1, b=2)]
+    >>> len(Script(*entries).requests)
+    0
+"""
 
 
 class ScriptError(AssertionError):
-    """A test's script does not fit the requests: replies are missing or left over."""
+    """A test's script does not fit the requests: replies are missing or left over.
+
+    Examples:
+        >>> try:
+        ...     Agent(Script()).call("Hello")
+        ... except ScriptError as error:
+        ...     print("a reply is missing")
+        a reply is missing
+    """
 
 
 class FakeClock:
@@ -57,6 +72,12 @@ class FakeClock:
 
     Attributes:
         sleeps: Every delay that was slept, in seconds, in order.
+
+    Examples:
+        >>> clock = FakeClock(start_s=0.0)
+        >>> clock.advance(60.0)
+        >>> clock.now()
+        60.0
     """
 
     def __init__(self, start_s: float = 1_000_000_000.0) -> None:
@@ -90,6 +111,10 @@ class Delayed:
 
     Raises:
         UsageError: The delay is no number from 0.
+
+    Examples:
+        >>> Agent(Script(Delayed(2.0, "Hi."))).call("Hello").output      # no second really passes
+        'Hi.'
     """
 
     def __init__(self, delay_s: float, entry: ScriptEntry) -> None:
@@ -104,6 +129,11 @@ def call(name: str, /, **arguments: Any) -> FunctionCall:
     Args:
         name: The name of the function.
         arguments: Its arguments, which JSON can hold.
+
+    Examples:
+        >>> request = call("add", a=17, b=25)
+        >>> request.name, request.arguments
+        ('add', {'a': 17, 'b': 25})
     """
     return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
@@ -114,6 +144,10 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     Args:
         distributions: For each token of the answer, the probabilities of some tokens in its place, of which it is the
             likeliest.
+
+    Examples:
+        >>> Agent(Script(token_reply({"yes": 0.7, "no": 0.2}))).call("Is it late?").output
+        'yes'
     """
     tokens = []
     for distribution in distributions:
@@ -125,7 +159,13 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
 
 
 class Pieces:
-    """A text reply that is streamed in exactly these pieces."""
+    """A text reply that is streamed in exactly these pieces.
+
+    Examples:
+        >>> events = Agent(Script(Pieces("Hel", "lo"))).stream("Greet.")
+        >>> [event.text for event in events if isinstance(event, TextDelta)]
+        ['Hel', 'lo']
+    """
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
@@ -152,6 +192,13 @@ class Script:
 
     Raises:
         UsageError: ``by`` is no mapping of entries by texts, or there are ``entries`` beside it.
+
+    Examples:
+        >>> model = Script(RateLimited("busy"), "It is 42.")
+        >>> Agent(model).call("17 + 25?").output
+        'It is 42.'
+        >>> [request.messages[-1].text for request in model.requests]
+        ['17 + 25?', '17 + 25?']
     """
 
     def __init__(
@@ -339,12 +386,24 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 
 def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
-    """Allow requests to real models over HTTP inside the context, or refuse them with a `UsageError`."""
+    """Allow requests to real models over HTTP inside the context, or refuse them with a `UsageError`.
+
+    Examples:
+        >>> with model_requests(allowed=False):
+        ...     print(Agent(Script("Hi.")).call("Hello").output)
+        Hi.
+    """
     from fsm_agent.clients.client import REQUESTS_ALLOWED
 
     return REQUESTS_ALLOWED.set(allowed)
 
 
 def no_model_requests() -> AbstractContextManager[None]:
-    """Refuse every request to a real model over HTTP inside the context, with a `UsageError`."""
+    """Refuse every request to a real model over HTTP inside the context, with a `UsageError`.
+
+    Examples:
+        >>> with no_model_requests():
+        ...     print(Agent(Script("Hi.")).call("Hello").output)
+        Hi.
+    """
     return model_requests(allowed=False)

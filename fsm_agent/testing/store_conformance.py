@@ -11,13 +11,14 @@ from fsm_agent.store.errors import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Rest
 from fsm_agent.testing.journal_conformance import JournalConformance
 from fsm_agent.testing.lease_conformance import LeaseConformance, claimed_due
+from fsm_agent.testing.listing_conformance import ListingConformance
 from fsm_agent.testing.queue_conformance import QueueConformance
 from fsm_agent.testing.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 
 ROUNDS = 40  # of a race
 
 
-class StoreConformance(JournalConformance, LeaseConformance, QueueConformance):
+class StoreConformance(JournalConformance, LeaseConformance, ListingConformance, QueueConformance):
     """The tests that every `Store` passes.
 
     A test class derives from it, and opens stores::
@@ -25,6 +26,8 @@ class StoreConformance(JournalConformance, LeaseConformance, QueueConformance):
         class TestAcme(StoreConformance):
             def opened(self, folder, clock):
                 return AcmeStore(folder / "runs", clock=clock)
+
+    One whose store can be opened for reading only defines ``opened_to_read(folder, clock)`` as well.
 
     It needs pytest alone.  Stores that are opened with one folder have the same runs, as those of two OS processes
     have; of a store that says ``is_volatile`` only one is opened in each test.  Time passes on the clock that `opened`
@@ -35,6 +38,13 @@ class StoreConformance(JournalConformance, LeaseConformance, QueueConformance):
         takes_clock: The stores read the clock that `opened` is given.  If not, some tests wait for leases to run out,
             and no method is held up.
         short_s: How many seconds these leases last: more than a claim and two reads take on a busy machine.
+
+    Examples:
+        >>> class TestMyStore(StoreConformance):
+        ...     def make(self):
+        ...         return MemoryStore()
+        >>> issubclass(TestMyStore, LeaseConformance)
+        True
     """
 
     def test_posts_wait_in_order(self, storage: Storage) -> None:

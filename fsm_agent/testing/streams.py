@@ -35,7 +35,13 @@ class Framing:
 
 
 def framed(events: Sequence[ServerEvent], framing: Framing = Framing()) -> bytes:
-    """Return the stream of these events."""
+    """Return the stream of these events.
+
+    Examples:
+        >>> from fsm_agent.providers.streams import ServerEvent
+        >>> framed([ServerEvent("", b'{"a": 1}')]).splitlines()
+        [b'data: {"a": 1}', b'']
+    """
     end = framing.newline
     blocks = []
     for event, data in events:

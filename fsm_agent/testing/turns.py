@@ -22,6 +22,10 @@ class TurnPart:
         pieces: Of its text; of a call, of its arguments (JSON).
         name: Of the function, of a call.
         id: The provider's, of a call.
+
+    Examples:
+        >>> "".join(TurnPart("text", ["Hel", "lo"]).pieces)
+        'Hello'
     """
 
     kind: Kind
@@ -37,7 +41,12 @@ class TurnPart:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of a model: texts and reasoning, then function calls."""
+    """A turn of a model: texts and reasoning, then function calls.
+
+    Examples:
+        >>> Turn([TurnPart("text", ["Hel", "lo"])]).parts[0].kind
+        'text'
+    """
 
     parts: Sequence[TurnPart]
     usage: Usage = field(default_factory=lambda: Usage(input_tokens=7, output_tokens=3))

@@ -186,6 +186,8 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 
 # Finding the line of each key in YAML takes as long as all the rest.
 EACH = [pytest.param(name, marks=pytest.mark.long) if name == "yaml" else name for name in WRITERS]
+# What is wrong with a value is found in the same way whatever it was read from.
+ONE = [name if name == "toml" else pytest.param(name, marks=pytest.mark.long) for name in WRITERS]
 
 
 @pytest.fixture
@@ -282,7 +284,7 @@ def test_every_misspelt_key_is_named_with_the_right_one(paper, format_):
         assert f"did you mean {path[-1]!r}?" in message, message
 
 
-@pytest.mark.parametrize("format_", EACH)
+@pytest.mark.parametrize("format_", ONE)
 def test_every_value_of_a_wrong_type_is_named_with_a_right_one(paper, format_):
     for whole, path in ALL:
         value: Any = whole
@@ -298,7 +300,7 @@ def test_every_value_of_a_wrong_type_is_named_with_a_right_one(paper, format_):
         assert REMEDY.search(message.partition("\n")[2]), message
 
 
-@pytest.mark.parametrize("format_", EACH)
+@pytest.mark.parametrize("format_", ONE)
 def test_every_removed_key_is_either_optional_or_named(paper, format_):
     needed = set()
     for whole, path in ALL:

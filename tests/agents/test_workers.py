@@ -20,7 +20,8 @@ from support import shop_agent as shop
 from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents.worker import PRUNING, Worker
+from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store.errors import RunBusy, RunUnknown
@@ -377,6 +378,87 @@ class TestUnderAsyncio:
             asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
+class TestConcurrency:
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
+        few, many = Patient(expected=2), Patient(expected=3)
+        agents = [Agent(few, name="few"), Agent(many, name="many")]
+        create(store, agents[0], *[f"few{n}" for n in range(6)])
+        create(store, agents[1], *[f"many{n}" for n in range(3)])
+        worker = Worker(agents, store, concurrency={"few": 2})
+        with working(worker, **mode) as ended:
+            assert few.all_asked.wait(30)
+            assert many.all_asked.wait(30)
+            time.sleep(0.1)
+            assert worker.held_by_agent() == {"few": 2, "many": 3}
+            assert sum(row.holder is not None for row in rows(store).values()) == 5
+            few.expected = -1
+            few.may_answer.set()
+            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
+            many.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert ended == [9]
+
+    @pytest.mark.parametrize("tasks", [0, 3])
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
+        assert worker._room == {"shop": 1}
+
+    def test_a_cancelled_worker_frees_its_room(self, store):
+        model = Patient(expected=1)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, concurrency={"x": 1})
+
+        async def main(turns):
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            for _ in range(turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for turns in (0, 1, 2, 5, 10):
+            asyncio.run(main(turns))
+            wait_until(lambda: worker._room == {"x": 1})
+        assert {row.holder for row in rows(store).values()} == {None}
+
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_with_a_key(self, store, mode):
+        """Those without one, and of others, are not counted; and the key is of several agents."""
+        models = {name: Patient(expected=4) for name in ("a", "b")}
+        agents = {name: Agent(models[name], name=name) for name in models}
+        for n in range(4):
+            create(store, agents["a"], f"acme{n}", extra={"concurrency_key": "acme"})
+            create(store, agents["b"], f"acme-b{n}", extra={"concurrency_key": "acme"})
+        create(store, agents["b"], "beta", extra={"concurrency_key": "beta"})
+        create(store, agents["b"], "none", "other", extra={"concurrency_key": 7})
+        worker = Worker([*agents.values()], store, key_concurrency=2)
+        with working(worker, **mode):
+            wait_until(lambda: worker.held == 5)
+            time.sleep(0.1)
+            held = sorted(row.id for row in rows(store).values() if row.holder is not None)
+            assert len([name for name in held if name.startswith("acme")]) == 2
+            assert held[-3:] == ["beta", "none", "other"]
+            for model in models.values():
+                model.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert not worker._keys
+
+    def test_mistakes(self, store):
+        with pytest.raises(UsageError, match="key_concurrency is 0"):
+            Worker([shop.shop()], store, key_concurrency=0)
+        with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
+            Worker([shop.shop()], store, concurrency={"shpo": 1})
+        with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
+            Worker([shop.shop()], store, concurrency={"shop": 0})
+        with pytest.raises(UsageError, match="concurrency is 4"):
+            Worker([shop.shop()], store, concurrency=4)
+
+
 @pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
 class TestDraining:
     def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
@@ -467,9 +549,12 @@ class TestFailing:
         assert "shop/count" in question.about
         assert "shop/count" in caplog.text
         assert Worker([agent], store).run(once=True) == 0
-        Runs(store).cancel("one")  # a post that is no answer to the question does not keep workers busy
+        Runs(store).answer("one", {"": Approved()})  # no answer to the question: it does not keep workers busy
         assert Worker([agent], store).run(once=True) == 0
         assert rows(store)["one"].waits == (question,)
+        Runs(store).cancel("one")  # which needs no code that could drive the run
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].is_ended
 
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         began_s = time.monotonic()
@@ -589,6 +674,198 @@ class TestStuck:
         assert bad.run(once=True) == 1
         assert rows(store)["one"].is_ended
         assert rows(store)["one"].waits == ()
+
+
+@function
+def weigh(item: str) -> float:
+    """Weigh an item."""
+    return 1.5
+
+
+def other_shop(functions=(shop.price, shop.refund, weigh), **options) -> Agent:
+    """The shop under other code."""
+    return Agent(Script(*[shop.turn] * 50), functions=[*functions], name="shop", **options)
+
+
+def left_before_its_function(store) -> None:
+    """Begin a run whose holder dies when the model has just asked for a function."""
+
+    class Dies:
+        def on_stepped(self, event):
+            if event.trigger == "functions_asked":
+                raise LookupError("dies")
+
+    create(store, shop.shop(), "one")
+    Worker([shop.shop(hooks=[Dies()])], store).advance()
+    assert rows(store)["one"].n == 2
+
+
+class TestChangedCode:
+    """A run that waits for a person, answered when the code is another."""
+
+    @pytest.fixture(autouse=True)
+    def waiting(self, store):
+        agent = shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        Runs(store).answer("one", {"ask:3.0": Approved()}, by="ann")
+
+    def test_report_goes_on(self, store, caplog):
+        assert Worker([other_shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+        assert "has changed since" in caplog.text
+
+    def test_rest_asks_first_and_asks_once(self, store):
+        worker = Worker([other_shop()], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
+        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert worker.run(once=True) == 0
+        Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    def test_rest_takes_a_run_that_rested_under_the_code_that_a_person_has_accepted(self, store):
+        create(store, shop.shop(), "two")
+        Worker([shop.shop()], store).run(once=True)  # of it "one" ends
+        worker = Worker([other_shop()], store, on_change="rest")
+        create(store, shop.shop(), "three")
+        assert worker.run(once=True) == 1  # "three", which was begun by other code
+        Runs(store).answer("three", {"stuck": RunAgain()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "ToolInterrupt"
+        Runs(store).answer("three", {"ask:3.0": Approved()})
+        assert worker.run(once=True) == 1
+        assert rows(store)["three"].state == "Completed"
+
+    def test_rest_leaves_it_to_the_code_that_it_had(self, store):
+        assert Worker([other_shop()], store, on_change="rest").run(once=True) == 1
+        assert Worker([shop.shop()], store, on_change="rest").run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, shop.refund]])
+    def test_the_same_code_is_no_change(self, store, functions):
+        """And a function that is missing is asked about under each policy."""
+        worker = Worker([other_shop(functions)], store, on_change="rest")
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == ("Completed" if len(functions) == 2 else "Stuck")
+
+    @pytest.mark.parametrize("mode", [{}, {"tasks": 3}])
+    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, weigh]])
+    def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode, functions):
+        worker = Worker([other_shop(functions)], store, on_change="stop")
+        with pytest.raises(ReplayError, match="there is no function 'refund' by now"):
+            asyncio.run(worker.arun(**mode)) if mode else worker.run()
+        row = rows(store)["one"]
+        assert (row.state, row.holder, row.waits) == ("ToolInterrupt", None, ())
+        with pytest.raises(ReplayError):
+            worker.drive("one")
+        assert Worker([shop.shop()], store).drive("one") is True
+        assert rows(store)["one"].state == "Completed"
+
+    def test_stop_at_any_change(self, store):
+        with pytest.raises(ReplayError, match="the code has changed: its fingerprint was"):
+            Worker([other_shop()], store, on_change="stop").run(once=True)
+
+    def test_it_is_one_of_three(self, store):
+        with pytest.raises(UsageError, match="on_change is 'error': 'report', 'rest' or 'stop'"):
+            Worker([shop.shop()], store, on_change="error")
+
+
+class TestVersionsSideBySide:
+    """Each takes the runs that were begun by its own code."""
+
+    def test_each_leaves_those_of_the_other_alone(self, store):
+        create(store, shop.shop(), "old")
+        create(store, other_shop(), "new")
+        old = Worker([shop.shop()], store, only_known=True)
+        new = Worker([other_shop()], store, only_known=True)
+        assert new.run(once=True) == 1
+        assert rows(store)["old"].n == 0
+        assert asyncio.run(old.arun(tasks=2, once=True)) == 1
+        Runs(store).answer("old", {"ask:3.0": Approved()})
+        assert (new.run(once=True), old.run(once=True)) == (0, 1)
+        Runs(store).answer("new", {"ask:3.0": Approved()})
+        assert (old.run(once=True), new.run(once=True)) == (0, 1)
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_those_of_others_are_not_even_claimed(self, store):
+        create(store, shop.shop(), "old")
+        worker = Worker([other_shop()], store, only_known=True)
+        assert worker.run(once=True) == 0
+        assert store.claim("somebody", for_s=9.0).fence == 1
+
+    def test_a_prompt_of_the_task_and_flows_are_known(self, store):
+        prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
+        agent = Agent(Script("7", "8"), name="counter")
+        create(store, agent, "one", task=prompt(things="kettles"))
+        assert Worker([agent], store, only_known=True).run(once=True) == 0
+        assert Worker([agent], store, prompts=[prompt], only_known=True).run(once=True) == 1
+        with pytest.raises(FlowSuspended):
+            orders(store).call(Order(), run_id="flow")
+        Runs(store).answer("flow", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([orders(store, "approval")], store, only_known=True).run(once=True) == 0
+        assert Worker([orders(store)], store, only_known=True).run(once=True) == 1
+
+    def test_a_stuck_run_of_other_code_is_left_alone(self, store):
+        left_before_its_function(store)
+        Worker([other_shop([shop.refund])], store).run(once=True)
+        assert rows(store)["one"].state == "Stuck"
+        assert Worker([other_shop()], store, only_known=True).run(once=True) == 0
+        assert Worker([shop.shop()], store, only_known=True).run(once=True) == 1
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+
+class TestMissingCode:
+    def test_a_function_that_was_about_to_run_is_named(self, store, caplog):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        assert without.run(once=True) == 1
+        (question,) = rows(store)["one"].waits
+        assert "the call '1.0' of 'price' was about to run, and there is no function 'price' by now" in question.about
+        assert Worker([shop.shop()], store).run(once=True) == 1
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+    def test_a_person_may_go_on_without_it(self, store):
+        left_before_its_function(store)
+        without = Worker([other_shop([shop.refund])], store)
+        without.run(once=True)
+        Runs(store).answer("one", {"stuck": RunAgain()})
+        assert without.run(once=True) == 1
+        assert "'price' is no longer available" in "".join(store.load("one").lines)
+
+
+class TestPruning:
+    def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        with working(Worker([agent], store, keep=1), threads=1):
+            wait_until(lambda: len(rows(store)) == 1)
+        create(store, agent, "four", "five")
+        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
+            time.sleep(0.1)
+        assert len(rows(store)) == 3
+
+    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
+        store, agent = MemoryStore(), shop.shop()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        store.spend = lambda *args, **options: 1 / 0
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: "old runs could not be deleted: division by zero" in caplog.text)
+        del store.spend
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: PRUNING in store._spent)
+        assert list(rows(store)) == ["one"]
+
+    def test_numbers(self, store):
+        with pytest.raises(UsageError, match="keep is -1"):
+            Worker([shop.shop()], store, keep=-1)
+        with pytest.raises(UsageError, match="max_age_s is 'a day'"):
+            Worker([shop.shop()], store, max_age_s="a day")
 
 
 class TestStopping:

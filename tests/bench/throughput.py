@@ -61,15 +61,16 @@ def work(url: str) -> None:
     runs = Runs(url)
     worker = Worker([agent(runs)], runs)
     runs.store.list(limit=1)
+    before_s = sum(os.times()[:2])
     print("ready", flush=True)
     sys.stdin.readline()
     worker.run(threads=AT_ONCE, once=True)
-    print(sum(os.times()[:2]), flush=True)
+    print(sum(os.times()[:2]) - before_s, flush=True)
     runs.close()
 
 
 def timed(commands: list[list[str]]) -> tuple[float, float]:
-    """Return for how long these processes have worked, and the processor seconds that they took, imports included."""
+    """Return for how long these processes have worked, and the processor seconds that they took then."""
     workers = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for c in commands]
     pipes = [(worker.stdin, worker.stdout) for worker in workers if worker.stdin and worker.stdout]
     for _, told in pipes:

@@ -23,11 +23,12 @@ def prompt():
     return Prompts("demo", directory=packaged_prompts())("erase")
 
 
-def shown(*entries: Any, elsewhere: list[str], **options: Any) -> tuple[list[DemoItem], StubServer]:
+def shown(*entries: Any, elsewhere: list[str], key: str = "", **options: Any) -> tuple[list[DemoItem], StubServer]:
     """The part: a script answers this process, a server on loopback the second one."""
     with Script(*entries) as script, StubServer(elsewhere) as stub:
         agent = Agent(script, name="demo/eraser", **options)
-        reach = Reach(options=("--model", "openai-compatible:stub", "--base-url", stub.base_url))
+        given = ("--model", "llamacpp:stub", "--base-url", stub.base_url)
+        reach = Reach(options=given, environment={"LLAMA_API_KEY": key} if key else {})
         return list(approved_elsewhere(agent, prompt(), reach)), stub
 
 
@@ -41,9 +42,14 @@ def finding(items: list[DemoItem]) -> Finding:
     return items[-1]
 
 
+@pytest.fixture(scope="module")
+def played() -> tuple[list[DemoItem], StubServer]:
+    return shown(ERASE, elsewhere=["It is gone."], key="sk-of-the-demo", limits=Limits(rounds=2))
+
+
 class TestGood:
-    def test_the_second_process_goes_on_where_the_first_waits(self):
-        items, stub = shown(ERASE, elsewhere=["It is gone."], limits=Limits(rounds=2))
+    def test_the_second_process_goes_on_where_the_first_waits(self, played: tuple[list[DemoItem], StubServer]):
+        items, stub = played
         found = finding(items)
         assert (found.output, found.problem, found.rounds) == ("It is gone.", "", 1)
         (ended,) = found.calls
@@ -55,8 +61,8 @@ class TestGood:
         assert len(stub.requests) == 1
         assert stub.requests[0]["messages"][-1]["content"] == "notes.txt is erased"
 
-    def test_the_file_is_there_before_and_gone_after(self):
-        items, _ = shown(ERASE, elsewhere=["It is gone."])
+    def test_the_file_is_there_before_and_gone_after(self, played: tuple[list[DemoItem], StubServer]):
+        items, _ = played
         here, asked, kept, denied, there, further, gone = texts(items)
         assert here == f"process {os.getpid()}, this one:"
         assert asked == "to be approved: erase(path='notes.txt')"
@@ -68,7 +74,12 @@ class TestGood:
         runs = r"process \d+, which runs: fsm-agent runs"
         assert re.fullmatch(rf"{runs} answer tidy ask:9\.0 --approve --store runs\.db", there)
         assert re.fullmatch(rf"{runs} resume tidy --store runs\.db …", further)
-        assert gone == "notes.txt is gone; one call in several processes: 1 of 5 rounds, 2 requests, 10 tokens"
+        assert gone == "notes.txt is gone; one call in several processes: 1 of 2 rounds, 2 requests, 10 tokens"
+
+    def test_the_key_is_the_second_process_s_alone_and_shown_nowhere(self, played: tuple[list[DemoItem], StubServer]):
+        assert finding(played[0]).problem == ""
+        assert "sk-of-the-demo" not in repr(played) + repr(Reach(options=(), environment={"K": "sk-of-the-demo"}))
+        assert "LLAMA_API_KEY" not in os.environ
 
 
 class TestBad:
@@ -93,17 +104,6 @@ class TestBad:
         with pytest.raises(ProcessLookupError):
             os.kill(int(started.text.split()[1].strip(",")), 0)
         assert not list(tmp_path.iterdir())
-
-
-class TestReach:
-    def test_the_key_is_the_second_process_s_alone_and_shown_nowhere(self):
-        with StubServer(["It is gone."]) as stub:
-            options = ("--model", "llamacpp:stub", "--base-url", stub.base_url)
-            reach = Reach(options=options, environment={"LLAMA_API_KEY": "sk-of-the-demo"})
-            items = list(approved_elsewhere(Agent(Script(ERASE), name="eraser"), prompt(), reach))
-        assert finding(items).problem == ""
-        assert "sk-of-the-demo" not in repr(items) + repr(reach)
-        assert "LLAMA_API_KEY" not in os.environ
 
 
 class TestEraser:

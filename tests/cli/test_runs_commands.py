@@ -102,7 +102,7 @@ class TestList:
         finish(store, "one", Approved())
 
         def names(*arguments: str) -> list[str]:
-            return [row["id"] for row in json.loads(runs("list", "--json", *arguments))]
+            return [row["id"] for row in json.loads(runs("list", "--json", *arguments))["runs"]]
 
         assert names() == ["one", "three", "two"]
         assert names("--ended") == ["one"]
@@ -130,7 +130,7 @@ class TestList:
         agent.runs.close()
 
         def names(*arguments: str) -> list[str]:
-            return [row["id"] for row in json.loads(runs("list", "--json", "--conversation", EVIL, *arguments))]
+            return [row["id"] for row in json.loads(runs("list", "--json", "--conversation", EVIL, *arguments))["runs"]]
 
         newest, first = names()
         assert newest.startswith(f"{EVIL}:2-")
@@ -236,7 +236,7 @@ class TestShow:
 
     def test_a_signed_one(self, store, monkeypatch):
         begin(store, "one", signing_key="k" * 32)
-        assert "signed; FSM_AGENT_SIGNING_KEY is not set, so nothing was verified" in runs("show", "one")
+        assert "signed, and no signing key was given, so nothing was verified" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "k" * 32)
         assert "signatures right" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "x" * 32)
@@ -319,7 +319,7 @@ class TestFork:
         agents = ["--agents", "support.shop_agent:AGENT"]
         assert "has none: a run of a flow has" in refused("fork", "one", "two", "--data", "{}", *agents, code=2)
         assert "there is a run 'one' already" in refused("fork", "one", "one")
-        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["one"]
+        assert [row["id"] for row in json.loads(runs("list", "--json"))["runs"]] == ["one"]
 
 
 class TestDiagram:
@@ -400,7 +400,7 @@ class TestAnswer:
     def test_a_post_without_code_and_lease(self, store):
         begin(store, "one")
         assert runs("answer", "one", "ask:3.0", "--deny", "--reason", "no", "--by", "ann").startswith("posted denied")
-        assert json.loads(runs("list", "--json"))[0]["n"] == 4
+        assert json.loads(runs("list", "--json"))["runs"][0]["n"] == 4
         agent = shop.shop(store=store)
         assert agent.resume("one").output == "Done: The call was not allowed: no"
         agent.runs.close()
@@ -468,7 +468,7 @@ class TestDelete:
         error = refused("delete", "one", "first")
         assert "the conversation 'anna' is read from the run 'first', and cannot be continued without it" in error
         assert "--force deletes it all the same" in error
-        assert {row["id"] for row in json.loads(runs("list", "--json"))} == {"one", "first", "second"}
+        assert {row["id"] for row in json.loads(runs("list", "--json"))["runs"]} == {"one", "first", "second"}
         forced = run("runs", "delete", "one", "first", "--force")
         assert forced.stdout == "deleted one\ndeleted first\n"
         assert forced.stderr == "the conversation 'anna' cannot be continued: it is read from first\n"
@@ -476,7 +476,7 @@ class TestDelete:
     def test_those_that_are_named(self, store):
         begin(store, "one", "two", "three")
         assert runs("delete", "one", "three") == "deleted one\ndeleted three\n"
-        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["two"]
+        assert [row["id"] for row in json.loads(runs("list", "--json"))["runs"]] == ["two"]
 
 
 class TestPrune:
@@ -490,7 +490,7 @@ class TestPrune:
             "deleted": ["one", "two"],
             "found": ["one", "two"],
         }
-        assert [row["id"] for row in json.loads(runs("list", "--json"))] == ["three", "waiting"]
+        assert [row["id"] for row in json.loads(runs("list", "--json"))["runs"]] == ["three", "waiting"]
 
     def test_by_age(self, store):
         begin(store, "one")

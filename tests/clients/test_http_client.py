@@ -349,6 +349,29 @@ def test_a_reply_as_long_as_the_bound_is_read(way: str) -> None:
     assert "longer than" in error.message
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_of_a_stream_that_is_too_long_what_fits_is_given(is_async: bool) -> None:
+    came: list[Any] = []
+
+    def collect(client: HttpClient) -> None:
+        for item in client.stream(REQUEST):
+            came.append(item)
+
+    async def acollect(client: HttpClient) -> None:
+        async for item in client.astream(REQUEST):
+            came.append(item)
+
+    tight = Network(max_reply_bytes=len(FIRST_PIECE) + 10)
+    script: list[Step] = [SSE_HEAD + chunk(FIRST_PIECE * 2), STALL]
+    with (
+        FaultServer(script) as server,
+        client_of(server, tight) as client,
+        pytest.raises(BadReply, match="longer than"),
+    ):
+        asyncio.run(acollect(client)) if is_async else collect(client)
+    assert came == [TextDelta("hel")]
+
+
 def test_a_bomb_is_not_unpacked() -> None:
     bomb = http(gzip.compress(b" " * 50_000_000), content_encoding="gzip")
     with FaultServer([bomb]) as server, client_of(server) as client:

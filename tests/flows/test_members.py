@@ -16,6 +16,7 @@ from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Failure,
     Flow,
+    FlowLimits,
     call,
     each,
     end,
@@ -26,7 +27,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Begun, Replied
-from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.lifecycle.outcomes import Expired, Returned
 from fsm_agent.messages.event import Inside
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -94,6 +95,59 @@ def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None
     driven(doubling, run)
     assert run.state == "over"
     assert run.data.results == tuple(2 * n for n in range(count))
+
+
+def test_one_that_fails_is_not_the_last_while_others_have_not_begun() -> None:
+    by_turns = each("by_turns", double, items, parallel=1, settled=True)
+    flow = Flow("by_turns", Batch, start=by_turns, rows=[by_turns.done(over, do=keep_settled)])
+    run = flow.seed(Batch((-1, 2, -3, 4)))
+    by_run(flow, run)
+    assert (run.state, run.data.results, len(run.data.failed)) == ("over", (4, 8), 2)
+
+
+@wait(str)
+def one(d: Batch) -> str:
+    return "one?"
+
+
+@wait(str)
+def other(d: Batch) -> str:
+    return "other?"
+
+
+@wait(str)
+def about(n: int) -> str:
+    return f"{n}?"
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+@pytest.mark.parametrize(
+    "members",
+    [
+        gather("members", one, other),
+        race("members", one, other),
+        each("members", about, items),
+        each("members", about, items, settled=True),
+    ],
+    ids=["gather", "race", "each", "each, settled"],
+)
+def test_the_deadline_of_the_flow_ends_what_its_members_wait_for(members: Any, answered: int) -> None:
+    """Before the first has answered, and afterwards; also a deadline around a flow that has none of its own."""
+    inner = Flow("inner", Batch, start=members, rows=[members.done(over)])
+    limited = replace(inner, limits=FlowLimits(deadline_s=5))
+    around = subflow("around", inner, lambda d: d)
+    for flow in (
+        limited,
+        Flow("outer", Batch, start=around, rows=[around.done(over)], limits=FlowLimits(deadline_s=5)),
+    ):
+        run = flow.seed(Batch((1, 2)))
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        asked = [effect.key for effect in run.effects]
+        assert len(asked) == 2
+        if answered and not members.is_race:
+            run.advance(asked[0], Returned(text='"a"', at_s=1.0))
+        run.advance("", Expired(at_s=5.0))
+        assert (run.state, run.effects) == ("Expired", ())
 
 
 def test_parallel_is_the_machines() -> None:

@@ -195,22 +195,3 @@ def test_hooks_of_the_agents_of_the_team_are_told() -> None:
     team = [Agent(Script("A", "B"), name="worker", hooks=[Hook()])]
     assert Orchestrator(team, strategy=strategy(step("a"), step("b"))).call("x").is_success
     assert told == ["Calling", "Completed"] * 2
-
-
-def _unasked() -> Orchestrator:
-    never = Script()
-    team = [Agent(never, name="one"), Agent(never, name="two")]
-    planner, validator = Agent(never, name="planner"), Agent(never, name="validator")
-    plan = strategy(
-        step("a", assigned_agent="one", requires_validation=True), step("b", "{{ a }}", assigned_agent="two")
-    )
-    return Orchestrator(team, strategy=plan, planner=planner, validator=validator)
-
-
-def _clients() -> dict[Any, Any]:
-    return {
-        "one": Script("A", "A2"),
-        "two": Script("B"),
-        "planner": Script("RETRY"),
-        "validator": Script(FAIL, PASS),
-    }

@@ -95,7 +95,7 @@ def came_to(seed: int, drive: Way) -> Any:
     except FlowFailed as failed:
         ended = failed.run
     took_s = time.monotonic() - began
-    is_right = least_s - 0.01 <= took_s < FAR_S / 2
+    is_right = least_s - 0.01 <= took_s < FAR_S
     found = None if entries is None else ended.output.entries
     return ended.state, found, "in time" if is_right else f"after {took_s:.2f} s, not {least_s:.2f}"
 
@@ -117,7 +117,7 @@ def test_a_random_flow_comes_to_the_same_end_in_its_time_under_every_driver(seed
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
 def test_so_do_five_thousand(seeds: range, capsys: pytest.CaptureFixture[str]) -> None:
-    with ThreadPoolExecutor(32) as threads:
+    with ThreadPoolExecutor(16) as threads:
         found = dict(zip(seeds, threads.map(lambda seed: wrong_of(seed, WAYS), seeds), strict=True))
     ends = Counter(RandomFlows(seed).flow()[1] for seed in seeds)
     with capsys.disabled():

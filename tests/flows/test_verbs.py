@@ -226,6 +226,45 @@ def test_a_run_that_waits_is_resumed_and_replayed(kind: Kind, resumes: str, tmp_
         one.resume("r", dps=3)
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["submit", "asubmit"])
+def test_each_kind_is_submitted_driven_by_a_worker_and_followed(kind: Kind, is_async: bool, tmp_path: Path) -> None:
+    one = kind.make(model_for(kind, "HI"), store=str(tmp_path / "runs.db"))
+    runnable = one.agent if isinstance(one, Conversation) else one
+    options: dict[str, Any] = {"run_id": "r", "extra": {"ticket": 7}, "priority": 3}
+    run = asyncio.run(one.asubmit(kind.task, **options)) if is_async else one.submit(kind.task, **options)
+    assert one.submit(kind.task, **options).run_id == run.run_id == "r"
+    assert run.state == "Seeded"
+    assert Worker([runnable], one.runs).run(once=True) == 1
+    result = asyncio.run(run.aresult(1.0)) if is_async else run.result(1.0)
+    assert (result.output, result.extra) == (kind.output("HI"), {"ticket": 7})
+    assert result.record == one.resume("r").record == one.handle("r").result().record
+    *_, last = one.handle("r").stream()
+    assert isinstance(last, Done)
+    assert last.result.output == result.output
+    for option in ({"delay_s": -1}, {"priority": 1000}, {"after": 7}, {"dps": 3}):
+        with pytest.raises(UsageError):
+            one.submit(kind.task, **option)
+    with pytest.raises(RunUnknown):
+        one.handle("nowhere")
+    with pytest.raises(UsageError, match="there is no option 'dps'"):
+        one.handle("r", dps=3)
+
+
+def test_a_submitted_run_that_waits_is_answered_by_one_answer(kind: Kind, tmp_path: Path) -> None:
+    if not suspends(kind):
+        pytest.skip("an answer cannot wait for a person: test_roles")
+    one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
+    runnable = one.agent if isinstance(one, Conversation) else one
+    run = one.submit(kind.task, run_id="r")
+    Worker([runnable], one.runs).run(once=True)
+    for wait in (run.result, lambda: asyncio.run(run.aresult())):
+        with pytest.raises(kind.suspended):
+            wait()
+    run.answer(Approved(), by="ann")
+    Worker([runnable], one.runs).run(once=True)
+    assert run.result(1.0).output == kind.output("HI")
+
+
 def test_a_run_of_each_kind_is_read_as_it_was_and_forked(kind: Kind, tmp_path: Path) -> None:
     if not suspends(kind):
         pytest.skip("an answer cannot wait for a person: test_roles")
@@ -404,6 +443,9 @@ def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
     one = kind.make(Script())
     for verb in ("call", "acall", "stream", "astream", "seed", "map", "amap"):
         assert {"run_id", "deps", "extra"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
+    own = {"after", "delay_s", "priority"}
+    for verb in ("submit", "asubmit"):
+        assert {"run_id", "extra", *own} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
     for verb in ("resume", "aresume"):
         assert {"answers", "deps", "by", "sink"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
 
@@ -411,7 +453,7 @@ def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
 def test_no_verb_of_a_kind_is_missing() -> None:
     verbs = {name for name in vars(Runnable) if getattr(vars(Runnable)[name], "__isabstractmethod__", False)}
     assert {"call", "acall", "stream", "astream", "resume", "aresume", "replay", "at", "fork"} <= verbs
-    assert {"map", "amap", "seed"} <= verbs
+    assert {"map", "amap", "seed", "submit", "asubmit", "handle"} <= verbs
     for kind in KINDS.values():
         assert isinstance(kind.make(Script()), Runnable)
 

@@ -60,8 +60,6 @@ def test_what_is_pending():
     asks = FunctionCall(name="f", arguments_json="{}", id="1.0", needs_approval=True)
     done = FunctionCall(name="f", arguments_json="{}", id="1.1", error="no", needs_approval=True)
     assert record(round=(asks, done)).pending == (asks,)
-    assert record(round=(asks, done)).waits_for_approval
-    assert not record(round=(done,)).waits_for_approval
 
 
 @pytest.mark.parametrize(

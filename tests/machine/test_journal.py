@@ -13,10 +13,11 @@ import msgspec
 import pytest
 from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
 
+from fsm_agent._internal.values import to_json
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Replied, Returned
-from fsm_agent.machine.journal import Chain, Header, Journal, fold, header_of, header_text
+from fsm_agent.machine.journal import Chain, Header, Journal, fold, header_of
 from fsm_agent.machine.signing import key_bytes
 from fsm_agent.messages.event import Done
 from fsm_agent.messages.message import Message
@@ -29,7 +30,7 @@ from fsm_agent.testing import Script
 
 KEY = b"k" * 32
 MUTATIONS = 1_000
-HEADER = header_text(Header(version=1, agent="a", definition="f", seed=msgspec.Raw(b'{"x":1}')))
+HEADER = to_json(Header(version=1, agent="a", definition="f", seed=msgspec.Raw(b'{"x":1}')))
 
 
 def kept(signing_key: bytes | None = None) -> tuple[Agent[Any, Any], str, list[str]]:
@@ -284,7 +285,7 @@ def test_a_replay_that_decides_otherwise_names_both_decisions_and_what_may_have_
     none = sealed(header, [*lines[:6], changed(lines[6], steps=[]), *lines[7:]])
     assert "no step was taken then" in error_of(none)
     foreign = header_of(header).changed(definition="0" * 16)
-    text = header_text(foreign)
+    text = to_json(foreign)
     assert f"the definition has changed from {'0' * 16} to " in error_of(sealed(text, other), header=text)
 
 
@@ -314,7 +315,7 @@ def test_a_header_is_read_as_it_was_written():
         forked=("r9", 4),
         extra={"ticket": 17, "who": "☃"},
     )
-    assert header_of(header_text(header)) == header
+    assert header_of(to_json(header)) == header
     assert "follows" not in HEADER, "defaults are left out"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY
+from support.wire_samples import consumed
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.cassette import Cassette
@@ -447,12 +447,3 @@ def test_what_a_provider_ran_is_sent_back_to_it() -> None:
     message = codec.decode(200, {}, body).message
     sent = codec.encode(Request(messages=[message]), model="m", profile=Profile(), stream=False)
     assert sent["input"] == [item]
-
-
-def consumed(value: Any) -> Any:
-    """Iterables of a TypedDict are validated when they are read."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(exclude_unset=True)
-    if isinstance(value, dict):
-        return {key: consumed(inner) for key, inner in value.items()}
-    return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value

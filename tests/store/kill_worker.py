@@ -209,3 +209,20 @@ def work(address: str, notes_path: str, lease_s: float = LEASE_S, ahead_s: float
     agent = clerk(runs, Notes(notes_path))
     agent.client.limited = bool(ahead_s)
     Worker([agent], runs).run()
+
+
+def staying(store: Any, notes: Notes) -> Agent[Any, Any]:
+    @function
+    def stay() -> str:
+        """Note the OS process, and stay."""
+        notes.add(str(os.getpid()))
+        time.sleep(600.0)
+        return "done"
+
+    return Agent(Script(call("stay")), functions=[stay], store=store, name="staying")
+
+
+def stay(address: str, notes_path: str) -> None:
+    """Drive a run that does not end, or wait for it."""
+    runs = Runs(address)
+    Worker([staying(runs, Notes(notes_path))], runs).run()

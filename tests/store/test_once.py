@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from recorded_drivers import WAYS, Way, by_run, by_threads
-from support.kept_runs import Elsewhere, LastingStore, loaded, renew, team_definition, team_header, triggers
+from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team_definition, team_header, triggers
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents.agent import Agent
@@ -98,6 +98,30 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     for lines in shop.noted:
         assert sum('"kind":"started"' in line for line in lines) == 2
     assert triggers(one).count("started") == 2
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(way: Way, monkeypatch: Any):
+    """The network was cut between the commit and its answer, and meanwhile somebody let another holder run it."""
+    monkeypatch.setattr(RENEWER, "hold", lambda recorder: None)  # it is cut off as well
+    shop = Shop()
+    shop.free.set()
+    append = shop.store.append
+
+    def late(lease: Any, n: int, lines: Any, *rest: Any, **options: Any) -> int:
+        left = append(lease, n, lines, *rest, **options)
+        if any('"kind":"started"' in line for line in lines):
+            lose(shop.store)
+            time.sleep(0.1)
+        return left
+
+    shop.store.append = late  # type: ignore[method-assign]
+    agent = shop.agent()
+    agent.runs.lease_s = 0.05
+    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), agent.definition())
+    with pytest.raises(LeaseLost):
+        way(one, agent.own_world, recorder, lambda event: None)
+    assert shop.paid == []
 
 
 def lost_in_the_function(shop: Shop, *, is_async: bool, entries: Any = ()) -> tuple[threading.Thread, list[Any]]:

@@ -31,7 +31,6 @@ from support.kept_runs import (
 )
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli.runs.reading import read
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
@@ -45,6 +44,7 @@ from fsm_agent.store import lease_renewal
 from fsm_agent.store.claiming import MAX_TRIES, STUCK
 from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.reading import read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Lease
@@ -453,7 +453,7 @@ def test_a_damaged_snapshot_is_refused(signing_key: str | None):
             continue  # bits that fill up a byte
         kept.snapshot = n, mutated
         with pytest.raises(JournalError, match="the snapshot"):
-            agent.runs._fold_run(store.load("r1", after=None), definition_of(agent))
+            agent.runs.fold_run(store.load("r1", after=None), definition_of(agent))
     kept.snapshot = n, packed
 
 
@@ -731,10 +731,12 @@ def too_short(outcome: Outcome) -> Outcome:
         (lambda _: Runs("mysql://anna:secret@host/runs"), r"store is 'mysql://…'"),
         (lambda _: Runs(LastingStore(), lease_s=0), "lease_s is 0: a number of seconds above 0 would be right"),
         (lambda _: Runs(LastingStore(), patience_s="5"), "patience_s is '5'"),
-        (lambda store: resume(clerk(store), Approved()), r"answers is Approved\(\): outcomes by the keys"),
-        (lambda store: resume(clerk(store), [Approved()]), r"answers is \["),
+        (lambda store: resume(clerk(store), [Approved()]), r"the answer to 'ask:5\.0' is \[Approved\(\)\]: an outcome"),
         (lambda store: resume(clerk(store), {7: Approved()}), r"answers is \{7: "),
-        (lambda store: resume(clerk(store), "yes"), "answers is 'yes'"),
+        (
+            lambda store: resume(clerk(store), "yes"),
+            r"the answer to 'ask:5\.0' is 'yes': an outcome",
+        ),
         (lambda _: clerk(SqliteStore("runs.db")).resume(7), "the name of a run is 7: a text would be right"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -12,7 +14,7 @@ from fsm_agent.clients.http.network import OF_OWN_CLIENTS, Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages.reply import Reply
-from fsm_agent.testing.client_requests import STREAMED
+from fsm_agent.testing.client_requests import STREAMED, WAYS
 from support.copies import replace
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
@@ -94,3 +96,9 @@ def in_threads(number: int, function: Any) -> list[Any]:
     for thread in threads:
         thread.join(10)
     return results
+
+
+def in_each_way(ask: Callable[[str], None]) -> None:
+    """Ask in all ways at the same time, where a server makes each of them wait."""
+    with ThreadPoolExecutor(len(WAYS)) as pool:
+        list(pool.map(ask, WAYS))

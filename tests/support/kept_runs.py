@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.outcomes import Approved, Outcome
-from fsm_agent.machine.journal import Header, header_text
+from fsm_agent.machine.journal import Header
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost
 from fsm_agent.store.memory import MemoryStore
@@ -185,10 +186,26 @@ def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
 
 
 def team_header() -> str:
-    return header_text(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
+    return to_json(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
 
 
 def skip_replies(script: Any, count: int) -> None:
     """Leave out the first replies of a script, for a run whose earlier driver has had them."""
     for _ in range(count):
         script._entries.popleft()
+
+
+def assert_fences(lines: Sequence[str]) -> None:
+    """No fence falls in a journal, and nothing was started twice without somebody's word."""
+    entries = [msgspec.json.decode(line) for line in lines]
+    fences = [entry["fence"] for entry in entries]
+    assert fences == sorted(fences)
+    started: set[tuple[str, str]] = set()
+    for entry in entries:
+        path, _, effect = entry["key"].rpartition("/")
+        subject = path, effect.partition(":")[2].partition(":")[0]
+        if entry["outcome"]["kind"] == "run_again":
+            started.remove(subject)
+        elif entry["outcome"]["kind"] == "started":
+            assert subject not in started
+            started.add(subject)

@@ -22,7 +22,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired
 from fsm_agent.lifecycle.record import CallRecord, State
 from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import AnyEffect, EffectValue
+from fsm_agent.machine.process import AnyEffect, EffectValue, Inner
 from fsm_agent.machine.rows import machine_of
 from fsm_agent.messages.event import Stepped
 from fsm_agent.prompts.dialog import Dialog
@@ -204,6 +204,7 @@ class Team(Parent):
         super().__init__(record)
         self.plan = plan
         self.deadline_s = deadline_s
+        self.inners: dict[str, Inner] = {}
 
     def seeds(self) -> dict[str, Any]:
         dialog = Dialog().put("Write.").messages
@@ -222,7 +223,12 @@ class Team(Parent):
 
     def child(self, name: str, record: Any) -> Any:
         member = self.plan[name]
-        return AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
+        made: Any = AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
+        self.inners[name] = Inner(made, ())
+        return made
+
+    def inside_of(self, name: str) -> Inner:
+        return self.inners[name]
 
     def world_of(self, name: str) -> World | None:
         return self.plan[name].world if isinstance(self.plan[name], Solo) else None

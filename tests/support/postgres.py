@@ -92,7 +92,7 @@ class PostgresServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=60,
+            timeout=300,
         )
 
 

@@ -12,32 +12,49 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.checks import result_or_loss
+from fsm_agent.store.checks import result_or_loss, tags_of
 from fsm_agent.store.errors import (
     AlreadyAnswered,
     Conflict,
     LeaseLost,
     NotAsked,
     QueueFull,
+    ReadOnly,
     RunBusy,
     RunExists,
     RunUnknown,
     StoreError,
 )
-from fsm_agent.store.store import MAX_PRIORITY, Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.spending import check_spend, moment, wait_s
+from fsm_agent.store.store import (
+    MAX_PRIORITY,
+    Choice,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Post,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    Start,
+)
 
 
 class Kept:
     """A run."""
 
-    def __init__(self, name: str, header: str, agent: str, start: Start, now_s: float) -> None:
-        self.name, self.header, self.agent = name, header, agent
+    def __init__(
+        self, name: str, header: str, agent: str, start: Start, now_s: float, title: str = "", number: int = 0
+    ) -> None:
+        self.name, self.header, self.agent, self.title, self.number = name, header, agent, title, number
         self.start, self.awaits = start, set[str]()
         self.lines: list[str] = []
         self.posts: list[Post] = []
         self.asked: dict[str, tuple[Question, str | None, float]] = {}  # the question, who answered, when
         self.snapshot: tuple[int, bytes] | None = None
-        self.state, self.is_ended = "", False
+        self.state, self.is_ended, self.is_failed = "", False, False
         self.due_s: float | None = max(0.0, start.due_s)
         self.heeds: str | None = "no question" if self.due_s else None
         self.due_since_s = self.created_s = self.updated_s = now_s
@@ -54,7 +71,8 @@ class Shared:
         self.changed = threading.Condition(threading.RLock())
         self.runs: dict[str, Kept] = {}
         self.heads: dict[str, Head] = {}
-        self.last_post = 0
+        self.spent = defaultdict[str, list[tuple[float, int]]](list)
+        self.last_post = self.last_run = 0
 
 
 _PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
@@ -63,10 +81,13 @@ _PLACES: defaultdict[Path, Shared] = defaultdict(Shared)
 class ReferenceStore:
     """A store without a fault."""
 
+    choice: Choice | None = None  # of the claim under way
     is_volatile = False  # as far as its other stores can tell
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
-        self._shared, self.clock = _PLACES[folder], clock
+    def __init__(self, folder: Path, clock: Callable[[], float], *, read_only: bool = False) -> None:
+        if read_only and folder not in _PLACES:
+            raise StoreError("there is no store")
+        self._shared, self.clock, self.is_read_only = _PLACES[folder], clock, read_only
         self.writer = ThreadPoolExecutor(1)
         self.is_closed = False
 
@@ -76,12 +97,14 @@ class ReferenceStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        check_texts(run, agent, header, lines=[header])
+        check_texts(run, agent, header, title, lines=[header])
+        self.check_writable()
         if not run:
             raise UsageError("a run without a name")
         check_start(start, holder)
@@ -96,7 +119,8 @@ class ReferenceStore:
             awaits = self.unended(start.after)
             if follows is not None:
                 self.follow(follows, run)
-            self.shared.runs[run] = kept = Kept(run, header, agent, start, now_s)
+            self.shared.last_run += 1
+            self.shared.runs[run] = kept = Kept(run, header, agent, start, now_s, title, self.shared.last_run)
             if awaits:
                 kept.awaits, kept.due_s, kept.heeds = awaits, None, "no question"
             if holder is not None:
@@ -133,11 +157,14 @@ class ReferenceStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_texts(holder, *agents)
+        self.check_writable()
         with self.shared.changed:
             at_s = self.clock()
             if run is None:
+                self.choice = choice
                 run = self.longest_due(at_s, at_s if now_s is None else now_s, agents)
                 if run is None:
                     return None
@@ -150,8 +177,16 @@ class ReferenceStore:
             for kept in self.shared.runs.values()
             if kept.due_s is not None and kept.due_s <= due_s and not (kept.until_s is not None and kept.until_s > at_s)
             if not agents or kept.agent in agents
+            if self.is_chosen(kept)
         ]
         return min(free)[2] if free else None
+
+    def is_chosen(self, kept: Kept) -> bool:
+        if self.choice is None:
+            return True
+        definition, key = tags_of(kept.header)
+        wanted = self.choice.definitions
+        return (wanted is None or definition in wanted) and key not in self.choice.busy
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:
@@ -172,6 +207,7 @@ class ReferenceStore:
         return kept
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
+        self.check_writable()
         with self.shared.changed:
             kept = self.newest(lease)
             if kept.until_s is None:
@@ -197,6 +233,7 @@ class ReferenceStore:
         snapshot: bytes | None = None,
     ) -> int:
         check_texts(*([rest.state] if rest is not None else []), lines=lines)
+        self.check_writable()
         with self.shared.changed:
             now_s = self.clock()
             kept = self.newest(lease)
@@ -238,6 +275,7 @@ class ReferenceStore:
 
     def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
         kept.until_s, kept.state, kept.is_ended = None, rest.state, rest.is_ended
+        kept.is_failed = rest.is_failed
         kept.asked = self.asked_now(kept, rest)
         kept.heeds = rest.heeds
         is_woken = any(rest.heeds in (None, post.key) for post in kept.posts)
@@ -275,6 +313,7 @@ class ReferenceStore:
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
         check_texts(key, body, by)
+        self.check_writable()
         with self.shared.changed:
             now_s, kept = self.clock(), self.kept(run)
             self.check_open(kept, key)
@@ -303,22 +342,68 @@ class ReferenceStore:
         self.shared.last_post += 1
         return self.shared.last_post
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> list[Run]:
-        check_texts(agent or "")
+    def get(self, run: str) -> Run:
+        return self.load(run).run
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Any) -> Page:
+        for name, value in which.items():
+            is_text = name in ("agent", "state", "waiting_for", "text")
+            if name not in RunFilter.__optional_keys__ or not isinstance(value, str if is_text else int | float | None):
+                raise UsageError(f"there is no filter {name!r} of {value!r}")
+        check_texts(which.get("agent") or "")
+        before = self.place_in(after)
         with self.shared.changed:
-            rows = [self.row(kept) for kept in reversed(self.shared.runs.values())]
-        rows = [row for row in rows if agent in (None, row.agent) and ended in (None, row.is_ended)]
-        rows = [row for row in rows if not asked or row.waits]
-        rows = [row for row in rows if due_before is None or (row.due_s is not None and row.due_s < due_before)]
-        return sorted(rows, key=lambda row: row.updated_s, reverse=True)[:limit]
+            found = sorted([(kept.updated_s, kept.number, kept.name) for kept in self.shared.runs.values()])[::-1]
+            rows = [(place, self.row(self.kept(place[2]))) for place in found]
+        rows = [(place, row) for place, row in rows if place[:2] < before and self.is_wanted(row, which)]
+        page = Page([row for _, row in rows[:limit]])
+        if len(rows) > limit > 0:
+            (moment, number, _), _ = rows[limit - 1]
+            page.next = f"{moment!r}~{number}"
+        return page
+
+    def place_in(self, after: Any) -> tuple[float, int]:
+        if after is None:
+            return float("inf"), 0
+        try:
+            moment, number = after.split("~")
+            return float(moment), int(number)
+        except (AttributeError, ValueError):
+            raise UsageError(f"after is {after!r}: the `next` of a page, or None, would be right") from None
+
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        kinds, text = {question.kind for question in row.waits}, which.get("text", "").casefold()
+        due_before, before_s = which.get("due_before"), which.get("changed_before")
+        return (
+            which.get("agent") in (None, row.agent)
+            and which.get("state") in (None, row.state)
+            and which.get("ended") in (None, row.is_ended)
+            and which.get("failed") in (None, row.is_failed)
+            and (not which.get("asked") or bool(kinds))
+            and (which.get("waiting_for") is None or which.get("waiting_for") in kinds)
+            and (due_before is None or (row.due_s is not None and row.due_s < due_before))
+            and (before_s is None or row.updated_s < before_s)
+            and row.updated_s >= (which.get("changed_after") or 0.0)
+            and text in f"{row.id}\n{row.title}".casefold()
+        )
+
+    def stats(self) -> list[RunCount]:
+        groups = defaultdict[Any, list[float]](list)
+        for row in self.list(limit=10**6):
+            kinds = tuple(sorted({question.kind for question in row.waits}))
+            groups[row.agent, row.state, row.is_ended, row.is_failed, kinds].append(row.updated_s)
+        return [
+            RunCount(
+                agent=agent,
+                state=state,
+                is_ended=ended,
+                is_failed=failed,
+                waits_for=kinds,
+                count=len(times),
+                oldest_s=min(times),
+            )
+            for (agent, state, ended, failed, kinds), times in sorted(groups.items())
+        ]
 
     def row(self, kept: Kept) -> Run:
         return Run(
@@ -333,6 +418,8 @@ class ReferenceStore:
             updated_s=kept.updated_s,
             waits=tuple([question for _, (question, by, _) in sorted(kept.asked.items()) if by is None]),
             priority=kept.start.priority,
+            title=kept.title,
+            is_failed=kept.is_failed,
         )
 
     def kept(self, run: str) -> Kept:
@@ -346,11 +433,22 @@ class ReferenceStore:
         return self.shared.heads.get(conversation, Head(conversation))
 
     def delete(self, run: str) -> None:
+        self.check_writable()
         with self.shared.changed:
             self.check_free(self.kept(run), self.clock(), "")
             del self.shared.runs[run]
             self.end(run, self.clock())
             self.shared.changed.notify_all()
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        with self.shared.changed:
+            now_s, spent = self.clock(), self.shared.spent[name]
+            spent[:] = [(at_s, used) for at_s, used in spent if at_s > now_s - within_s]
+            left_s = wait_s(spent, amount, limit, within_s, now_s)
+            if not left_s:
+                spent.append((moment(now_s, within_s), amount))
+            return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
@@ -361,6 +459,10 @@ class ReferenceStore:
     def close(self) -> None:
         self.writer.shutdown()
         self.is_closed = not self.is_volatile
+
+    def check_writable(self) -> None:
+        if self.is_read_only:
+            raise ReadOnly("the reference")
 
     @property
     def shared(self) -> Shared:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 from reference_store import Kept, ReferenceStore, check_texts
 
-from fsm_agent.errors import FsmAgentError
+from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start, Store
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start, Store
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 
@@ -29,6 +29,9 @@ class ReferenceSuite(StoreConformance):
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return self.make(folder, clock)
+
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return self.make(folder, clock, read_only=True)
 
 
 class TestReference(ReferenceSuite):
@@ -43,6 +46,9 @@ class TestOwnClock(ReferenceSuite):
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return ReferenceStore(folder, time.time)
+
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return ReferenceStore(folder, time.time, read_only=True)
 
 
 # what is kept
@@ -283,6 +289,113 @@ class ListsAnsweredQuestions(ReferenceStore):
         return [run for run in super().list(**filters) if not asked or self.kept(run.id).asked]
 
 
+class ForgetsTheTitle(ReferenceStore):
+    def get(self, run: str) -> Run:
+        return super().get(run).changed(title="")
+
+
+class GetsWhatIsNotThere(ReferenceStore):
+    def get(self, run: str) -> Run:
+        return super().get(run) if run in self.shared.runs else self.row(Kept(run, "", "", Start(), 0.0))
+
+
+class LosesSchemas(ReferenceStore):
+    def asked_now(self, kept: Kept, rest: Rest) -> dict[str, Any]:
+        plain = [question.changed(schema="") for question in rest.questions]
+        return super().asked_now(kept, rest.changed(questions=tuple(plain)))
+
+
+class FailsForEver(ReferenceStore):
+    def give_back(self, kept: Kept, rest: Rest, now_s: float) -> None:
+        super().give_back(kept, rest.changed(is_failed=rest.is_failed or kept.is_failed), now_s)
+
+
+class FailsByName(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        failed = which.pop("failed", None)
+        return super().is_wanted(row, which) and failed in (None, row.is_ended)
+
+
+class WaitsForParts(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        kind = which.get("waiting_for") or ""
+        rest = RunFilter(**{**which, "waiting_for": None})  # type: ignore[typeddict-item]
+        return super().is_wanted(row, rest) and any(kind in question.kind for question in row.waits)
+
+
+class WaitsForWhatWasAnswered(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        asked = [question for question, _, _ in self.kept(row.id).asked.values()]
+        return super().is_wanted(row.changed(waits=tuple(asked)), which)
+
+
+class FindsWordsInOneCase(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        return super().is_wanted(row, which) and which.get("text", "") in f"{row.id} {row.title}"
+
+
+class FindsNoTitles(ReferenceStore):
+    def is_wanted(self, row: Run, which: RunFilter) -> bool:
+        return super().is_wanted(row.changed(title=""), which)
+
+
+class TakesAnyFilter(ReferenceStore):
+    def list(self, **which: Any) -> Page:
+        try:
+            return super().list(**which)
+        except UsageError:
+            return Page()
+
+
+class BeginsAgainAfterNonsense(ReferenceStore):
+    def place_in(self, after: Any) -> tuple[float, int]:
+        try:
+            return super().place_in(after)
+        except UsageError:
+            return super().place_in(None)
+
+
+class GoesOnByTimeAlone(ReferenceStore):
+    def place_in(self, after: Any) -> tuple[float, int]:
+        moment, number = super().place_in(after)
+        return moment, number if after is None else -1
+
+
+class EndsAfterOnePage(ReferenceStore):
+    def list(self, **which: Any) -> Page:
+        return Page(super().list(**which))
+
+
+class GoesOnByCount(ReferenceStore):
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Any) -> Page:
+        first, whole = int((after or "0").removesuffix("~")), super().list(limit=10**6, **which)
+        page = Page(whole[first : first + limit])
+        page.next = f"{first + limit}~" if len(whole) > first + limit > first else None
+        return page
+
+
+class CountsByState(ReferenceStore):
+    def stats(self) -> list[RunCount]:
+        return [count.changed(agent="a") for count in super().stats()]
+
+
+class CountsTheNewest(ReferenceStore):
+    def stats(self) -> list[RunCount]:
+        newest = max([row.updated_s for row in self.list()], default=0.0)
+        return [count.changed(oldest_s=newest) for count in super().stats()]
+
+
+class WritesWhatItReads(ReferenceStore):
+    def check_writable(self) -> None:
+        pass
+
+
+class MakesWhatItReads(ReferenceStore):
+    def __init__(self, folder: Path, clock: Callable[[], float], *, read_only: bool = False) -> None:
+        folder.joinpath("runs").touch()
+        super().__init__(folder, clock, read_only=read_only)
+
+
 class ComparesRunsAlone(ReferenceStore):
     def follow(self, head: Head, run: str) -> None:
         now = self.head(head.conversation)
@@ -423,6 +536,36 @@ class RenewsInSilence(ReferenceStore):
 class RenewsNoneIfOneIsLost(ReferenceStore):
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         return [self.renew(lease, for_s=for_s) for lease in leases]
+
+
+class ForgetsItsChoice(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        return True
+
+
+class ChoosesByDefinitionAlone(ReferenceStore):
+    def is_chosen(self, kept: Kept) -> bool:
+        self.choice = None if self.choice is None else self.choice.changed(busy=())
+        return super().is_chosen(kept)
+
+
+class SpendsForItselfAlone(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        return super().spend(f"{name} of {id(self)}", amount, limit=limit, within_s=within_s)
+
+
+class RefusesWhatNeverFits(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        return within_s if amount > limit else super().spend(name, amount, limit=limit, within_s=within_s)
+
+
+class SpendsInTwoSteps(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        if sum([used for _, used in self._shared.spent[name]]) >= limit:
+            return within_s
+        time.sleep(0.01)
+        self._shared.spent[name].append((self.clock(), amount))
+        return 0.0
 
 
 class RenewsInAnotherOrder(ReferenceStore):
@@ -888,6 +1031,11 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_lease_that_was_given_back_is_over", RenewsWhatWasGivenBack, {}),
     ("a_renewal_counts_from_now", RenewsFromTheOldEnd, {}),
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
+    ("a_claim_may_choose_by_definition_and_key", ForgetsItsChoice, {}),
+    ("a_claim_may_choose_by_definition_and_key", ChoosesByDefinitionAlone, {}),
+    ("a_limit_is_shared", SpendsForItselfAlone, {}),
+    ("a_limit_is_shared", RefusesWhatNeverFits, {}),
+    ("many_who_spend_never_exceed_the_limit", SpendsInTwoSteps, {}),
     ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
     ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
     ("many_leases_are_renewed_together", SeesPostsEverywhere, {}),
@@ -913,6 +1061,24 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("wait_hears_of_a_new_run", WaitsForItself, {}),
     ("wait_hears_of_a_post", HearsNoPosts, {}),
     ("wait_ends", WaitsUntilSomethingHappens, {}),
+    ("a_run_is_got_without_its_journal", ForgetsTheTitle, {}),
+    ("a_run_is_got_without_its_journal", GetsWhatIsNotThere, {}),
+    ("a_run_is_got_without_its_journal", LosesSchemas, {}),
+    ("a_failure_is_told_from_another_end", FailsForEver, {}),
+    ("a_failure_is_told_from_another_end", FailsByName, {}),
+    ("runs_are_found_by_what_they_wait_for", WaitsForParts, {}),
+    ("runs_are_found_by_what_they_wait_for", WaitsForWhatWasAnswered, {}),
+    ("runs_are_found_by_state_time_and_words", FindsWordsInOneCase, {}),
+    ("runs_are_found_by_state_time_and_words", FindsNoTitles, {}),
+    ("what_is_no_filter_is_refused", TakesAnyFilter, {}),
+    ("what_is_no_filter_is_refused", BeginsAgainAfterNonsense, {}),
+    ("pages_have_each_run_once", GoesOnByTimeAlone, {}),
+    ("pages_have_each_run_once", EndsAfterOnePage, {}),
+    ("a_page_goes_on_where_the_one_before_ended", GoesOnByCount, {}),
+    ("runs_are_counted", CountsByState, {}),
+    ("runs_are_counted", CountsTheNewest, {}),
+    ("a_store_that_only_reads_writes_nothing", WritesWhatItReads, {}),
+    ("a_store_that_only_reads_makes_nothing", MakesWhatItReads, {}),
     ("posts_wait_in_order", NumbersPostsByRun, {}),
     ("posts_wait_in_order", UsesAllPostsUp, {}),
     ("a_run_with_unread_posts_is_due", HasTheRestDecide, {}),
@@ -956,9 +1122,11 @@ def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 1.0)
-    storage = Storage(lambda clock: wrong(tmp_path, clock))
+    storage, suite = Storage(lambda clock: wrong(tmp_path, clock)), ReferenceSuite()
+    monkeypatch.setattr(ReferenceSuite, "make", wrong)
+    case |= {"tmp_path": tmp_path} if check.startswith("a_store_that_only_reads") else {}
     with pytest.raises((AssertionError, pytest.fail.Exception, FsmAgentError, ValueError)):
-        getattr(StoreConformance(), f"test_{check}")(storage, **case)
+        getattr(suite, f"test_{check}")(storage=storage, **case)
     storage.close()
 
 

@@ -7,12 +7,18 @@ from pydantic import BaseModel
 from fsm_agent import (
     Agent,
     AgentBase,
+    Approved,
     CallFailed,
+    CallSuspended,
     Context,
+    Dialog,
     Function,
     FunctionCall,
+    Limits,
+    Message,
     Prompt,
     Toolset,
+    Worker,
     build_agent,
     function,
 )
@@ -56,12 +62,24 @@ class Later(AgentBase[Person]):
         return len(task)
 
 
+class Misled(AgentBase[Person]):
+    expertise = 5  # mypy: assignment; pyright: reportAssignmentType
+
+    def answer(self, task: str) -> Person:
+        print(self.agents.clerk)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+        return self.agents["clerk"].call(task)  # mypy: return-value; pyright: reportReturnType
+
+
 def approve(call: FunctionCall, context: Context[int]) -> bool:
     return context.deps > 0
 
 
 def greet(count: int) -> str:
     return "Hello. " * count
+
+
+async def known(person: Person, context: Context[int]) -> Person:
+    return person if context.deps > 0 else Person(name="")
 
 
 plain = Agent("openai:gpt-5")
@@ -113,6 +131,10 @@ Agent[str, str]("openai:gpt-5", approve=approve)  # mypy: arg-type; pyright: rep
 Agent[int, str]("openai:gpt-5", functions=[keeper])  # mypy: list-item; pyright: reportArgumentType
 Agent[int, str]("openai:gpt-5", functions=[Toolset[Person]([price])])  # mypy: list-item; pyright: reportArgumentType
 Toolset[int]([price])  # mypy: list-item; pyright: reportArgumentType
+Agent("openai:gpt-5", "You are terse.")  # mypy: call-arg; pyright: reportCallIssue
+Agent("openai:gpt-5", limits=Limits(rounds="3"))  # mypy: arg-type; pyright: reportArgumentType
+Agent[str, Person]("openai:gpt-5", output=Person, check=known)  # mypy: arg-type; pyright: reportArgumentType
+Agent("openai:gpt-5", stop_when=lambda c: c.calls == 3)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 Agent("openai:gpt-5", output=5)  # mypy: arg-type; pyright: reportArgumentType
 build_agent(Extractor, {}, clint=None)  # mypy: call-overload; pyright: reportCallIssue
 build_agent(Extractor, {}).call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
@@ -124,6 +146,13 @@ Told(limits=3)  # mypy: arg-type; pyright: reportArgumentType
 Told().map(["Who?"], concurrency="x")  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 Told().map(["Who?"]).outputs[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 build_agent(Person, {})  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+Worker([Told], "runs.db")  # mypy: list-item; pyright: reportArgumentType
+Prompt("{{ x }}", output=Person, mode="json")  # mypy: call-overload; pyright: reportArgumentType
+asked.render("x")  # mypy: call-arg; pyright: reportCallIssue
+asked.parse(5)  # mypy: arg-type; pyright: reportArgumentType
+Dialog(["Hello"])  # mypy: list-item; pyright: reportArgumentType
+Message.of("usr", "Hello")  # mypy: arg-type; pyright: reportArgumentType
+typed.run("Who?")  # mypy: arg-type; pyright: reportArgumentType
 message, dialog, calls = plain.call("Who?")
 message.txt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 dialog.putt()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
@@ -133,6 +162,11 @@ calls[0].nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 async def in_asyncio() -> None:
     await plain.acall("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
     await plain.call("Who?")  # mypy: misc; pyright: reportGeneralTypeIssues
+    print(plain.acall("Who?").output)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    for event in plain.astream("Who?"):  # mypy: attr-defined; pyright: reportGeneralTypeIssues
+        print(event)
+    async for event in plain.stream("Who?"):  # mypy: attr-defined; pyright: reportGeneralTypeIssues
+        print(event)
 
 
 def somebody(agent: Agent, ctx: Context[Person]) -> None:
@@ -143,6 +177,10 @@ def somebody(agent: Agent, ctx: Context[Person]) -> None:
     except CallFailed as failed:
         failed.call.recrod()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
         failed.reason.upper(1)  # mypy: call-arg; pyright: reportCallIssue
+    except CallSuspended as suspended:
+        suspended.call.advance("ask:1.0", True)  # mypy: arg-type; pyright: reportArgumentType
+        plain.resume("r", {"ask:1.0": True})  # mypy: dict-item; pyright: reportArgumentType
+        plain.resume("r", Approved())  # mypy: arg-type; pyright: reportArgumentType
 
 
 @intent(prompt="{{ intents_doc }}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from support.paths import ROOT
 from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
 
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
+from fsm_agent._internal.exports import PACKAGES
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.options import CallOptions, RestoreOptions
 from fsm_agent.flows import Flow, FlowError
@@ -41,12 +44,21 @@ def expected(file: Path, checker: str) -> set[Finding]:
     return found
 
 
+PUBLIC = [import_module("fsm_agent"), *[import_module(f"fsm_agent.{name}") for name in PACKAGES]]
+IMPORTS = [(module.__name__, name) for module in PUBLIC for name in module.__all__]
+NOTHING = [(module.__name__, "Nothing") for module in PUBLIC if module.__name__ != "fsm_agent.errors"]  # a plain module
+
+
 @cache
 def found_by(check: Callable[[Iterable[Path]], list[Finding]]) -> dict[str, set[Finding]]:
     """What a checker finds, by file: it reads all of them in one run, as most of its time goes into the package."""
     found: dict[str, set[Finding]] = {}
-    for finding in check([ACCEPTED, *EXAMPLES, REFUSED, REFUSED_FLOWS, Path(planted_flows.__file__)]):
-        found.setdefault(finding[0], set()).add(finding)
+    with tempfile.TemporaryDirectory() as folder:
+        imports = Path(folder, "imports_all.py")
+        lines = [f"from {module} import {name} as n{n}\n" for n, (module, name) in enumerate([*IMPORTS, *NOTHING])]
+        imports.write_text("".join(lines))
+        for finding in check([ACCEPTED, *EXAMPLES, REFUSED, REFUSED_FLOWS, Path(planted_flows.__file__), imports]):
+            found.setdefault(finding[0], set()).add(finding)
     return found
 
 
@@ -54,7 +66,12 @@ def found_by(check: Callable[[Iterable[Path]], list[Finding]]) -> dict[str, set[
 @pytest.mark.parametrize("check", CHECKERS)
 class TestCheckers:
     def test_what_is_right_is_taken(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
-        assert found_by(check).keys() == {REFUSED.name, REFUSED_FLOWS.name, Path(planted_flows.__file__).name}
+        wrong = {REFUSED.name, REFUSED_FLOWS.name, Path(planted_flows.__file__).name, "imports_all.py"}
+        assert found_by(check).keys() == wrong
+
+    def test_each_public_name_is_found_and_no_other(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
+        lines = {line for _, line, _ in found_by(check)["imports_all.py"]}
+        assert lines == {len(IMPORTS) + n for n in range(1, len(NOTHING) + 1)}
 
     def test_what_is_wrong_is_found(self, check: Callable[[Iterable[Path]], list[Finding]]) -> None:
         wrong = expected(REFUSED, check.__name__)

@@ -29,6 +29,11 @@ class Calibration(Value, frozen=True, kw_only=True):
     Attributes:
         bias: How much the model prefers each class in general, by its name.
         temperature: More than 1 makes probabilities less extreme.
+
+    Examples:
+        >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
+        >>> Calibration.from_json(calibration.to_json()) == calibration
+        True
     """
 
     bias: Mapping[str, float]
@@ -122,6 +127,11 @@ def brier_score(found: Iterable[Classification[Any]], labels: Iterable[Any]) -> 
     Args:
         found: Classifications.
         labels: The right class of each.
+
+    Examples:
+        >>> found = Agent(Script(token_reply({"yes": 0.75, "no": 0.25}))).classify("Is it late?", ["yes", "no"])
+        >>> round(brier_score([found], ["yes"]), 3)
+        0.125
     """
     pairs = [(one.probabilities, label) for one, label in zip(found, labels, strict=True)]
     return _mean([sum((p - (name == label)) ** 2 for name, p in ps.items()) for ps, label in pairs])

@@ -36,6 +36,11 @@ class Classification(Generic[Label]):
         floor: An upper bound of the raw probability of a missing class.
         calibration: The correction of the probabilities, if there was one.
         results: The calls that were made, in order.
+
+    Examples:
+        >>> found = Agent(Script(token_reply({"yes": 0.75, "no": 0.25}))).classify("Is it late?", ["yes", "no"])
+        >>> found.label, round(found.probabilities["no"], 2)
+        ('yes', 0.25)
     """
 
     label: Label
@@ -82,6 +87,12 @@ class MultiClassification(Generic[Label]):
         labels: Those whose probability reaches the threshold, the likeliest first.
         probabilities: Of each class, that it applies.
         classifications: The answers, yes or no, by class.
+
+    Examples:
+        >>> replies = (token_reply({"True": 0.9, "False": 0.1}), token_reply({"True": 0.2, "False": 0.8}))
+        >>> found = Agent(Script(*replies)).multi_classify("Late again!", ["angry", "happy"])
+        >>> found.labels
+        ('angry',)
     """
 
     labels: tuple[Label, ...]

@@ -160,6 +160,11 @@ class AgentConfig(SubAgentConfig):
 
     A text may refer to variables of the environment, ``${VAR}`` or ``${VAR:-default}``; a configuration holds and shows
     the reference, never the value.
+
+    Examples:
+        >>> config = AgentConfig(model="openai:gpt-5-mini", limits={"rounds": 8})
+        >>> config.model
+        'openai:gpt-5-mini'
     """
 
     schema_: str | None = Field(default=None, alias="$schema", description="for editors")

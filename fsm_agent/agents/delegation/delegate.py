@@ -37,6 +37,7 @@ class AgentDelegate:
 
     is_handoff = False
     hears_inside = False
+    tables_json = b""
 
     def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
         self.agent = agent

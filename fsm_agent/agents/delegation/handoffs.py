@@ -53,6 +53,12 @@ def handoff(
 
     Raises:
         UsageError: It is not an agent, or its system prompt has variables, which a handoff cannot give.
+
+    Examples:
+        >>> billing = Agent(Script("Which order?"), name="billing")
+        >>> desk = Agent(Script(call("transfer_to_billing")), functions=[handoff(billing)])
+        >>> desk.call("I want my money back.").output
+        'Which order?'
     """
     target: Any = agent
     is_known = isinstance(target, Agent)

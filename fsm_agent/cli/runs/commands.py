@@ -6,14 +6,11 @@ lines, because the options of a command are the parameters of its function.
 
 from __future__ import annotations
 
-import getpass
 import json
-import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,12 +45,20 @@ from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.differences import as_json as parting_json
 from fsm_agent.cli.runs.differences import parting
+from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
 from fsm_agent.cli.runs.picture import picture
-from fsm_agent.cli.runs.reading import RunReading, StorePath, opened, read, turns_of
-from fsm_agent.cli.runs.tables import OPTIONS, differences_table, head_lines, questions_table, runs_table
+from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
+from fsm_agent.cli.runs.tables import (
+    OPTIONS,
+    differences_table,
+    head_lines,
+    processes_table,
+    questions_table,
+    runs_table,
+)
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.diagrams.diagram import trace_diagram
-from fsm_agent.errors import CallSuspended, ReplayError, UsageError
+from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
+from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -67,8 +72,9 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
+from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import RunFilter
 
 if TYPE_CHECKING:
     from fsm_agent.flows.process import forking
@@ -77,7 +83,6 @@ else:
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The name of the run.")]
 AgentsModule = Annotated[
     str,
     typer.Option(
@@ -86,8 +91,6 @@ AgentsModule = Annotated[
         help="The module with the agents, or what of it, as module:name.",
     ),
 ]
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @app.command("list")
@@ -97,33 +100,60 @@ def list_runs(
     agent: Annotated[
         str | None, typer.Option(autocompletion=completion.agents, help="Only runs of this agent.")
     ] = None,
+    state: Annotated[str | None, typer.Option(help="Only those that rest in this state, as Backoff or Stuck.")] = None,
     ended: Annotated[
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
     ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that have ended in a failure.")] = False,
+    waiting_for: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only those that ask for this: approval, answer, doubt, stuck …")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Only those that changed longer ago: 90s, 15m, 12h, 30d or 8w.")
+    ] = None,
+    text: Annotated[str, typer.Option(help="Only those with these words in their name or task.")] = "",
     conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=sys.maxsize, help="At most so many, the last changed first.")] = 100,
+    after: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="The next page; the page before names its place.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List runs, the last changed first."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
+        which = RunFilter(
+            agent=agent,
+            state=state,
+            ended=ended,
+            failed=True if failed else None,
+            asked=asked,
+            waiting_for=waiting_for,
+            changed_before=None if older_than is None else time.time() - seconds_of(older_than),
+            text=text,
+        )
         if conversation is None:
-            found = runs.store.list(agent=agent, ended=ended, asked=asked, limit=limit)
+            found = runs.store.list(after=after, limit=limit, **which)
+        elif after is None:
+            found = turns_of(runs, conversation, which, limit)
         else:
-            found = turns_of(runs, conversation, agent=agent, ended=ended, asked=asked, limit=limit)
+            raise typer.BadParameter("the turns of a conversation are one page: --limit …", param_hint="--after")
         if as_json:
-            screen.line(json_text(to_builtins(found)))
-        elif found:
+            screen.line(json_text({"runs": to_builtins([*found]), "next": found.next}))
+            return
+        if found:
             table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
             screen.show(table, is_whole=True)
-        else:
+        elif found.next is None:
             screen.tell("no question is open" if asked else "there are no such runs")
+        if found.next is not None:
+            screen.tell(f"there are more: --after {found.next}")
 
 
 @app.command()
 def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
     """Show a run: what it waits for, its path through the states, each entry of its journal."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         reading = read(runs, run)
         if as_json:
             screen.line(json_text(_shown_json(reading)))
@@ -133,6 +163,9 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
             if reading.entries:
                 screen.line()
                 screen.show(picture(reading))
+            if len(reading.processes) > 1:
+                screen.line()
+                screen.show(processes_table(reading, screen.columns), is_whole=True)
         if not reading.is_sound:
             raise UsageError(f"the journal of the run {run!r} is damaged: {reading.verdict}")
 
@@ -226,7 +259,7 @@ def fork(
 ) -> None:
     """Make another run that continues from an entry of this one, which stays as it is; nothing is driven."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
-        at, who = None if step is None else _step(step), _user() if by is None else by
+        at, who = None if step is None else _step(step), user() if by is None else by
         if agents is None:
             if data is not None or isinstance(at, str):
                 what = "--data" if data is not None else "--step"
@@ -250,14 +283,25 @@ def diagram(
     run: RunName,
     format: AsFormat = None,
     output: Output = None,
+    inside: Annotated[
+        str, typer.Option(metavar="PATH", help="An agent or flow inside of the run, as run:2.0; 'runs show' has them.")
+    ] = "",
     debug: Debug = False,
 ) -> None:
-    """Draw the states of an agent call, and the path that a run took through them."""
-    with reporting(debug), opened(store) as runs:
+    """Draw the states of an agent call or of a flow, and the path that a run took through them."""
+    with reporting(debug), opened(store, read_only=True) as runs:
         reading = read(runs, run)
-        if reading.trace is None:
-            raise UsageError(f"the run {run!r} is no agent call's: its journal has steps that none takes")
-        draw(trace_diagram(reading.trace, title=f"The run {one_line(run)}"), format, output)
+        if inside not in reading.processes:
+            raise UsageError(f"nothing inside of the run {run!r} is called {inside!r}{hint(inside, reading.processes)}")
+        process = reading.processes[inside]
+        title = f"The run {one_line(run)}" + (f": {one_line(inside)}" if inside else "")
+        if process.kind == "call" and UNKNOWN in {step.to for step in process.trace}:
+            raise UsageError(f"the run {run!r} cannot be drawn: its journal has steps that no agent call takes")
+        if process.kind == "call":
+            drawn = trace_diagram(process.trace, title=title)
+        else:
+            drawn = table_diagram(reading.table(inside), process.trace, title=title)
+        draw(drawn, format, output)
 
 
 @app.command()
@@ -271,7 +315,7 @@ def diff(
     debug: Debug = False,
 ) -> None:
     """Show where two runs diverge: the first entry that differs, and its differences."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
+    with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = parting(a, b)
         if as_json:
@@ -298,7 +342,7 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Write the journal of a run as lines of JSON: its header and its entries."""
-    with reporting(debug), opened(store) as runs:
+    with reporting(debug), opened(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
             function = None if redact is None else option("--redact", load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
@@ -367,7 +411,7 @@ def answer(
             raise typer.BadParameter("the key of the question is missing: 'runs show' has it", param_hint="KEY")
         if key is not None:
             _check_right(runs, run, key, answers[0])
-        runs.answer(run, {key or "": answers[0]}, by=_user() if by is None else by)
+        runs.answer(run, {key or "": answers[0]}, by=user() if by is None else by)
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
 
@@ -383,12 +427,6 @@ def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
     if right and outcome.kind not in right:
         named = ", ".join([OPTIONS.get(kind, kind) for kind in right])
         raise UsageError(f"{key!r} is not answered with {OPTIONS[outcome.kind].split(' ')[0]}: {named} would be right")
-
-
-def _user() -> str:
-    with suppress(OSError, KeyError, ImportError):
-        return getpass.getuser()
-    return ""
 
 
 @app.command()
@@ -429,90 +467,40 @@ def resume(
                 raise
 
 
-@app.command()
-def delete(
-    store: StorePath,
-    names: Annotated[
-        list[str], typer.Argument(metavar="RUN...", autocompletion=completion.runs, help="The names of the runs.")
-    ],
-    force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
-    debug: Debug = False,
-) -> None:
-    """Delete runs, with their journals, posts and questions."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
-        for name in names:
-            conversation = runs.needed_by(name)
-            if conversation and force:
-                screen.tell(
-                    f"the conversation {conversation!r} cannot be continued: it is read from {one_line(name)}", "yellow"
-                )
-            elif conversation:
-                raise UsageError(
-                    f"the conversation {conversation!r} is read from the run {name!r}, and cannot be continued"
-                    " without it: nothing was deleted; --force deletes it all the same"
-                )
-        for name in names:
-            runs.store.delete(name)
-            screen.line(f"deleted {one_line(name)}")
-
-
-@app.command()
-def prune(
-    store: StorePath,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Delete those that ended longer ago: 90s, 15m, 12h, 30d or 8w.")
-    ] = None,
-    keep: Annotated[int | None, typer.Option(min=0, help="Delete all but so many, the newest.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Delete runs that have ended, by age and count; open runs are left alone."""
-    with reporting(debug), opened(store) as runs, Screen() as screen:
-        if older_than is None and keep is None:
-            raise typer.BadParameter("neither age nor count is given: --older-than 30d or --keep 1000 would be right")
-        max_age_s = None if older_than is None else _seconds(older_than)
-        found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
-        _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)
-
-
-def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        screen.line(
-            json_text({"deleted": [] if dry_run else [run.id for run in found], "found": [run.id for run in found]})
-        )
-        return
-    for run in found:
-        screen.line(one_line(run.id))
-    what = "run" if len(found) == 1 else "runs"
-    screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
-
-
-def _seconds(span: str) -> float:
-    if (found := _SPAN.fullmatch(span)) is None:
-        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint="--older-than")
-    return float(found[1]) * _SECONDS[found[2]]
+for _command in (cancel, retry, requeue, stats, backup, delete, prune):
+    app.command()(_command)
 
 
 def _shown_json(reading: RunReading) -> dict[str, Any]:
-    trace = reading.trace
     return {
         "run": to_builtins(reading.run),
+        "title": reading.title,
+        "kind": reading.kind,
         "header": {**json.loads(to_json(reading.header)), "seed": reading.seed},
         "verdict": reading.verdict,
         "is_sound": reading.is_sound,
-        "entries": [
-            {
-                "n": entry.line.n,
-                "key": entry.line.key,
-                "outcome": entry.data,
-                "steps": to_builtins(entry.line.steps),
-                "by": entry.line.by,
-                "fence": entry.line.fence,
-                "context": None if (use := reading.uses.get(entry.line.key)) is None else to_builtins(use),
-                "from": None if trace is None else trace[n].source,
-                "to": None if trace is None else trace[n].to,
-            }
-            for n, entry in enumerate(reading.entries)
+        "processes": [
+            {"path": path, "kind": one.kind, "name": one.name, "task": one.task, "n": one.n, "state": one.state}
+            for path, one in reading.processes.items()
+        ],
+        "entries": [_entry_json(reading, entry) for entry in reading.entries],
+    }
+
+
+def _entry_json(reading: RunReading, entry: EntryReading) -> dict[str, Any]:
+    own = [move.step for move in entry.moves if not move.path and move.step.to != UNKNOWN]
+    return {
+        "n": entry.n,
+        "key": entry.key,
+        "outcome": entry.data,
+        "steps": to_builtins(entry.line.steps),
+        "by": entry.by,
+        "fence": entry.line.fence,
+        "context": None if (use := reading.uses.get(entry.key)) is None else to_builtins(use),
+        "from": own[0].source if own else None,
+        "to": own[-1].to if own else None,
+        "moves": [
+            {"path": move.path, "trigger": move.step.trigger, "from": move.step.source, "to": move.step.to}
+            for move in entry.moves
         ],
     }

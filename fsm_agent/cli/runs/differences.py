@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from fsm_agent.cli.runs.reading import EntryRead, RunReading
+from fsm_agent.store.reading import EntryReading, RunReading
 
 _MOMENTS = frozenset({"at_s", "delay_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
@@ -38,7 +38,7 @@ def _beginning(reading: RunReading) -> dict[str, Any]:
     return {"agent": header.agent, "definition": header.definition, "seed": reading.seed, "extra": header.extra}
 
 
-def _content(entry: EntryRead | None) -> dict[str, Any]:
+def _content(entry: EntryReading | None) -> dict[str, Any]:
     if entry is None:
         return {}
     return {"key": entry.line.key, "outcome": entry.data, "steps": entry.triggers}

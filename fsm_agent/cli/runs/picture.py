@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.runs.reading import EntryRead, RunReading
 from fsm_agent.cli.terminal import one_line, shown_call
 from fsm_agent.lifecycle.outcomes import (
     Begun,
@@ -24,36 +23,38 @@ from fsm_agent.lifecycle.outcomes import (
     Stopped,
 )
 from fsm_agent.lifecycle.record import ContextUse, State
+from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
 
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
+_STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
 _FIRST = "model:0"  # the request that none precedes
 _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what an entry is about
+_MOST_LANES = 16
 
 
 def picture(reading: RunReading) -> RenderableType:
     """Return the entries of a run, one a line, with its path through the states next to them."""
-    lanes = _lanes(reading)
+    lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
         (
-            str(entry.line.n),
+            str(entry.n),
             _after(entry.at_s, began_s),
-            one_line(entry.line.key, _KEY),
-            one_line(entry.triggers, _STEP),
-            context_of(reading.uses.get(entry.line.key)),
+            _key(entry.key),
+            one_line(_triggers(entry), _STEP),
+            context_of(reading.uses.get(entry.key)),
         )
         for entry in reading.entries
     ]
     n, after, key, step, context = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [_legend(lanes, lane) for lane in range(len(lanes))]
+    lines = lanes.legend()
     fence = reading.entries[0].line.fence
-    for number, (entry, cell) in enumerate(zip(reading.entries, cells, strict=True)):
+    for entry, cell in zip(reading.entries, cells, strict=True):
         if entry.line.fence != fence:
             fence = entry.line.fence
-            lines.append(Text.assemble(("│ " * len(lanes), "dim"), (f"  claimed again, fence {fence}", "dim italic")))
-        drawn = (
-            Text() if reading.trace is None else _lane(lanes, reading.trace[number].source, reading.trace[number].to)
-        )
+            note = f"  claimed again, fence {fence}"
+            lines.append(Text.assemble(("│ " * len(lanes.names), "dim"), (note, "dim italic")))
+        drawn = lanes.line(entry)
         drawn.append(f" {cell[0]:>{n}}  {cell[1]:>{after}}  ", "dim")
         drawn.append(f"{cell[2]:<{key}}  ").append(f"{cell[3]:<{step}}  ", "bold")
         if context:
@@ -63,6 +64,25 @@ def picture(reading: RunReading) -> RenderableType:
         line.rstrip()
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
+
+
+def _key(key: str) -> str:
+    """Return a key with its end, which tells more of it than its beginning."""
+    text = one_line(key)
+    return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
+
+
+def _triggers(entry: EntryReading) -> str:
+    """Return the triggers of an entry, without those by which processes inside begin."""
+    if entry.kind == RETRIED:
+        return RETRIED
+    return " ".join([trigger for path, trigger in entry.line.steps if not (path and trigger == "begun")])
+
+
+def begun_in(entry: EntryReading) -> str:
+    """Return what has begun inside of a run by an entry, in a few words."""
+    named = [f"{one.path} ({one.name})" for one in entry.line.begun if one.name]
+    return f"begins {', '.join(named)}" if named else ""
 
 
 def context_of(use: ContextUse | None) -> str:
@@ -78,8 +98,14 @@ def context_of(use: ContextUse | None) -> str:
     return f"{text}{cached}, new beginning" if is_new else f"{text}{cached}"
 
 
-def about_of(entry: EntryRead) -> str:
-    """Return what an outcome says, for people."""
+def about_of(entry: EntryReading) -> str:
+    """Return what an entry says, for people: its outcome, and what has begun by it."""
+    if (step := entry.undoes_to) is not None:
+        return f"goes on from step {step}"
+    return "; ".join(filter(None, [_said(entry), begun_in(entry)]))
+
+
+def _said(entry: EntryReading) -> str:
     match entry.outcome:
         case Begun():
             return ""
@@ -104,41 +130,66 @@ def about_of(entry: EntryRead) -> str:
     return ""
 
 
-def _by(entry: EntryRead) -> str:
+def _by(entry: EntryReading) -> str:
     """Return who posted an outcome, or edited the data."""
-    by = entry.line.by or (entry.data.get("by", "") if entry.kind == "edited" else "")
-    return f"by {by}" if by else ""
+    return f"by {entry.by}" if entry.by else ""
 
 
-def _lanes(reading: RunReading) -> list[str]:
-    """Return the states that the run was in, in the order of the lifecycle."""
-    if not reading.trace:
-        return []
-    visited = {name for step in reading.trace for name in (step.source, step.to)}
-    return [str(state) for state in State if str(state) in visited]
+class _Lanes:
+    """A lane for each state that a run was in: of a call in the order of its lifecycle, of a flow as they came.
 
+    Args:
+        reading: The run.
+    """
 
-def _legend(lanes: Sequence[str], n: int) -> Text:
-    return Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (lanes[n], _STYLES.get(State(lanes[n]), "bold")))
+    def __init__(self, reading: RunReading) -> None:
+        moves = reading.process.moves
+        visited = dict.fromkeys([name for move in moves for name in (move.step.source, move.step.to)])
+        is_call = reading.kind == "call"
+        names = [str(state) for state in State if str(state) in visited] if is_call else [*visited]
+        table = reading.table()
+        words = {} if table is None else table.states
+        self._styles = {str(state): style for state, style in _STYLES.items()}
+        self._styles |= {name: _STYLES_OF_WORDS.get(word, "bold cyan") for name, word in words.items()}
+        self._names_state = len(names) > _MOST_LANES  # in words then
+        self.names = [] if self._names_state or len(names) < len(visited) else names
+        self._now = moves[0].step.source if moves else ""
+        self._width = max([cell_len(one_line(name, _KEY)) for name in visited], default=0)
 
+    def legend(self) -> list[Text]:
+        """Return a line for each lane."""
+        return [
+            Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (one_line(name), self._style(name, "bold")))
+            for n, name in enumerate(self.names)
+        ]
 
-def _lane(lanes: Sequence[str], source: str, to: str) -> Text:
-    """Return the line of a step: from the lane of its source to that of its target."""
-    here, there = lanes.index(source), lanes.index(to)
-    low, high = min(here, there), max(here, there)
-    drawn = Text()
-    for n in range(len(lanes)):
-        if n == there:
-            mark, style = "●", _STYLES.get(State(to), "bold cyan")
-        elif n == here:
-            mark, style = ("╰" if here < there else "╯"), "cyan"
-        elif low < n < high:
-            mark, style = "─", "cyan"
-        else:
-            mark, style = "│", "dim"
-        drawn.append(mark, style)
-        drawn.append("─" if low <= n < high else " ", "cyan")
-    return drawn
+    def line(self, entry: EntryReading) -> Text:
+        """Return the beginning of an entry's line: from the lane of its source to that of its target."""
+        own = [move.step for move in entry.moves if not move.path]
+        source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)
+        self._now = to
+        if self._names_state:
+            return Text(f"{one_line(to if own else '', _KEY):<{self._width}} ", self._style(to, "bold"))
+        if not self.names:
+            return Text()
+        here, there = self.names.index(source), self.names.index(to)
+        low, high = min(here, there), max(here, there)
+        drawn = Text()
+        for n in range(len(self.names)):
+            if n == there:
+                mark, style = ("●" if own else "┃"), self._style(to, "bold cyan")
+            elif n == here:
+                mark, style = ("╰" if here < there else "╯"), "cyan"
+            elif low < n < high:
+                mark, style = "─", "cyan"
+            else:
+                mark, style = "│", "dim"
+            drawn.append(mark, style)
+            drawn.append("─" if low <= n < high else " ", "cyan")
+        return drawn
+
+    def _style(self, name: str, otherwise: str) -> str:
+        return self._styles.get(name, otherwise)
 
 
 def _after(at_s: float, began_s: float) -> str:

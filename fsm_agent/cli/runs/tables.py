@@ -15,11 +15,12 @@ from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.runs.picture import safe, shown_duration
-from fsm_agent.cli.runs.reading import RunReading
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.store.store import Run
+from fsm_agent.store.claiming import STUCK
+from fsm_agent.store.reading import RunReading
+from fsm_agent.store.store import Run, RunCount
 
 _SHOWN_VALUE = 200  # characters of a value that differs
 _LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns next to the names, of each differing value, and between columns
@@ -81,6 +82,34 @@ def questions_table(runs: Sequence[Run], width: int | None = None) -> Renderable
     return _fill_table(table, rows, width, 4)
 
 
+def counts_table(counts: Sequence[RunCount]) -> RenderableType:
+    """Return a line for each agent and state, and one for all."""
+    table = _table("agent", "state", "runs", "failed", "asking", "stuck", "oldest")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    now_s = time.time()
+    groups: dict[tuple[str, str], list[RunCount]] = {}
+    for count in counts:
+        groups.setdefault((count.agent, count.state or "-"), []).append(count)
+    for (agent, state), found in groups.items():
+        table.add_row(safe(agent), safe(state), *_counted(found, now_s))
+    table.add_row(Text("all", "bold"), "", *_counted(counts, now_s))
+    return table
+
+
+def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
+    """Yield how many runs there are, have failed, ask and are stuck, and since when the oldest is so."""
+    for of in (
+        lambda _: True,
+        lambda count: count.is_failed,
+        lambda count: bool(count.waits_for),
+        lambda count: STUCK in count.waits_for,
+    ):
+        found = sum([count.count for count in counts if of(count)])
+        yield f"{found:,}" if found else "-"
+    yield shown_duration(max(0.0, now_s - min([count.oldest_s for count in counts])))
+
+
 def _fill_table(table: Table, rows: Sequence[tuple[str, ...]], width: int | None, broken: int) -> RenderableType:
     """Return a table with its rows, of which one column is broken; as paragraphs, where the others have no room."""
     table.columns[broken].overflow = "fold"
@@ -120,7 +149,8 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     now_s = time.time()
     where = run.state or "not begun"
     waits = waits_for(run, now_s)
-    lines = [(f"run {one_line(run.id)} of agent {one_line(run.agent)!r}: {one_line(where)}", "bold")]
+    who = "flow" if reading.kind == "flow" else "agent"
+    lines = [(f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold")]
     lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
     lines.append((f"{moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"))
     if header.conversation:
@@ -129,8 +159,8 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     if header.forked is not None:
         by = f", by {one_line(header.forked_by)}" if header.forked_by else ""
         lines.append((f"a fork of the run {one_line(header.forked[0])} after its step {header.forked[1]}{by}", "dim"))
-    if task := _task(reading.seed):
-        lines.append((f"task: {one_line(task)}", ""))
+    if reading.title:
+        lines.append((f"{'task' if reading.kind == 'call' else 'data'}: {one_line(reading.title)}", ""))
     if header.extra:
         lines.append((f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""))
     if waits and not run.waits:
@@ -149,14 +179,16 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     return lines
 
 
-def _task(seed: Any) -> str:
-    """Return the last text of the messages that a run began with."""
-    messages = seed.get("dialog") if isinstance(seed, dict) else None
-    if not isinstance(messages, list) or not messages:
-        return ""
-    parts = messages[-1].get("parts") if isinstance(messages[-1], dict) else None
-    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
-    return " ".join([text for text in texts if isinstance(text, str)])
+def processes_table(reading: RunReading, width: int | None = None) -> RenderableType:
+    """Return a line for each process inside of a run; where the terminal is too narrow for one, a paragraph."""
+    table = _table("inside", "what", "state", "entry", "task")
+    table.columns[3].justify = "right"
+    rows = [
+        (path, one.name or one.kind, one.state, str(one.n), one_line(one.task, _SHOWN_VALUE))
+        for path, one in reading.processes.items()
+        if path
+    ]
+    return _fill_table(table, rows, width, 4)
 
 
 def differences_table(

@@ -7,8 +7,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
@@ -16,17 +17,27 @@ import typer
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.worker import PATIENCE_S, Worker
+from fsm_agent.agents.worker_health import HealthServer
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_callable, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
+from fsm_agent.cli.runs.operating import seconds_of
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.engines import Engine, engine_of
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import traceback_text
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
+
+
+class Change(StrEnum):
+    """What happens to a run if its code has changed."""
+
+    REPORT = "report"
+    REST = "rest"
+    STOP = "stop"
 
 
 def worker(
@@ -54,10 +65,34 @@ def worker(
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    concurrency: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
+    ] = None,
+    key_concurrency: Annotated[
+        int | None, typer.Option(min=1, help='How many runs with the same "concurrency_key" in extra, likewise.')
+    ] = None,
+    only_known: Annotated[
+        bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=0, help="How many ended runs stay; each hour a worker deletes older ones.")
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="How long ended runs stay, likewise: 90s, 15m, 12h, 30d or 8w.")
+    ] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
     ] = DRAIN_S,
+    on_change: Annotated[
+        Change, typer.Option(help="If the code of a run has changed: go on, ask a person first, or end the worker.")
+    ] = Change.REPORT,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Answer /live, /ready, /health and /metrics on this port of this machine."),
+    ] = None,
+    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address of it.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
@@ -67,10 +102,23 @@ def worker(
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
-        crew = Worker(found, runs, deps=made, prompts=prompts, patience_s=patience, drain_s=drain_s)
+        crew = Worker(
+            found,
+            runs,
+            deps=made,
+            prompts=prompts,
+            patience_s=patience,
+            drain_s=drain_s,
+            on_change=on_change.value,
+            key_concurrency=key_concurrency,
+            only_known=only_known,
+            keep=keep,
+            max_age_s=None if max_age is None else seconds_of(max_age, "--max-age"),
+            concurrency=option("--concurrency", _numbers, concurrency or ()),
+        )
         driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)
         names = ", ".join([one_line(agent.name) for agent in found])
-        with _stop_by_signals(crew):
+        with _stop_by_signals(crew), _probed(crew, health_host, health_port, screen):
             screen.tell(f"worker {os.getpid()} for {names}" + ("" if once else "; Ctrl-C ends it at the next step"))
             if driving is not None:
                 advanced = driving.run(threads=threads or 1)
@@ -79,6 +127,32 @@ def worker(
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, int]:
+    """Return numbers by names, from texts such as ``shop=4``."""
+    found = dict[str, int]()
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"{text!r} is not the name of an agent and a number: shop=4 would be right")
+        found[name] = int(number)
+    return found
+
+
+@contextmanager
+def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
+    """Answer probes, if a port is given."""
+    if port is None:
+        yield
+        return
+    try:
+        server = HealthServer(crew, port, host)
+    except OSError as error:
+        raise ConfigError(f"the port {port} of {host!r} cannot be used: {error.strerror}") from None
+    with server:
+        screen.tell(f"health: http://{host}:{server.port}/health")
+        yield
 
 
 def _engine(name: str, crew: Worker, is_own_claim: bool) -> Engine:

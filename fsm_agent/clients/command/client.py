@@ -69,6 +69,12 @@ class CommandClient(Closing):
 
     Raises:
         ConfigError: An argument is invalid.
+
+    Examples:
+        >>> import sys
+        >>> client = CommandClient([sys.executable, "-c", "print(input().upper())"])
+        >>> Agent(client).call("hello").output
+        'HELLO'
     """
 
     def __init__(

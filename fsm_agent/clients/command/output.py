@@ -26,6 +26,10 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
     Raises:
         ConfigError: A path cannot be read.
+
+    Examples:
+        >>> JsonFields(text="result", error="error.message").text
+        'result'
     """
 
     text: str

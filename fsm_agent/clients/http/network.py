@@ -51,6 +51,10 @@ class Network(Value, frozen=True, kw_only=True):
 
     Raises:
         ConfigError: A value is invalid, or its extra is not installed.
+
+    Examples:
+        >>> client_for("openai:gpt-5-mini", api_key="sk-example", network=Network(connect_s=5.0, read_s=120.0)).name
+        'openai:gpt-5-mini'
     """
 
     hidden = ("proxy",)

@@ -41,9 +41,6 @@ from fsm_agent.clients.local.model import (
 )
 from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, TimedOut
 
-if sys.platform != "win32":
-    pass
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

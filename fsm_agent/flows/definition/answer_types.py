@@ -34,6 +34,7 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.lifecycle.effects import schema_json
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 
@@ -60,6 +61,18 @@ class Failure(Generic[S]):
 
     ``data`` is what the flow inside of the state had come to; None: none is inside.  In the data of a flow it keeps its
     type if it is annotated, as ``Failure[Order | None]``.
+
+    Examples:
+        >>> @execute
+        ... def look(n: int) -> int:
+        ...     raise ConnectionError("no line")
+        >>> def note(n: int, why: Failure) -> int:
+        ...     print(why.reason, why.detail)
+        ...     return -1
+        >>> rows = [look.done(end("found")), look.failed(end("lost"), do=note)]
+        >>> Flow("looking", int, start=look, rows=rows).call(1).output
+        raised ConnectionError: no line
+        -1
     """
 
     reason: str  # of a call its `Reason`; of a flow its end; "raised"; "too few" items; "expired" or "cancelled"
@@ -151,6 +164,14 @@ class AnswerTypes:
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
             problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
             raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
+
+    @cached_property
+    def schema(self) -> str:
+        """JSON Schema of the values; of several types, ``anyOf``.  Empty: it has none, or a very large one."""
+        try:
+            return schema_json(pydantic.TypeAdapter(union_of(self.types)).json_schema())
+        except pydantic.errors.PydanticUserError:  # only code describes a type
+            return ""
 
     def check(self, where: str) -> None:
         """Refuse types that cannot be found, or that JSON cannot tell apart.

@@ -68,6 +68,17 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
     Raises:
         FlowError: There is no state, one of them is no state or an end, or is given twice.
         AttributeError: By a method: it names the first state that makes no such row.
+
+    Examples:
+        >>> @execute
+        ... def book(n: int) -> int:
+        ...     return n
+        >>> @execute
+        ... def pay(n: int) -> int:
+        ...     return n
+        >>> rows = [book.done(pay), pay.done(end("paid")), *any_state(book, pay).failed(end("lost"))]
+        >>> Flow("trip", int, start=book, rows=rows).call(1).state
+        'paid'
     """
     if not states:
         raise FlowError("any_state was given no state: the states whose rows these are would be right")

@@ -203,6 +203,15 @@ def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any
     Raises:
         FlowError: No agent is named, or no type of the answer.
         TypeError: There is no such option.
+
+    Examples:
+        >>> writer = Agent(Script("Dear Ada"), name="writer")
+        >>> @call(writer)
+        ... def drafting(about: str) -> str:
+        ...     return f"Write about {about}."
+        >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
+        >>> letters.call("the delay").output
+        'Dear Ada'
     """
     if isinstance(asked, Agent):
         types = types or types_of(asked.output)
@@ -260,6 +269,13 @@ def execute(function: Any = None, /, **options: Any) -> Any:
         FlowError: A state cannot wait for this object.
         TypeError: There is no such option.
         UsageError: An option is of another type.
+
+    Examples:
+        >>> @execute(once=True)
+        ... def send(text: str, context: Context) -> str:
+        ...     return f"sent {text}"
+        >>> Flow("post", str, start=send, rows=[send.done(end("over"), do=lambda d, said: said)]).call("it").output
+        'sent it'
     """
     _known("execute", options, EXECUTE_OPTIONS)
     return _Executes(**options) if function is None else _function_state(function, **options)
@@ -332,6 +348,19 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
     Args:
         types: The types of the answer.
         options: See `WaitOptions`.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> rows = [review.done(end("sent"), of=True), review.done(end("kept"), of=False)]
+        >>> letters = Flow("letters", str, start=review, rows=rows)
+        >>> try:
+        ...     letters.call("Dear Ada")
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.give(review, False)
+        ...     print(letters.run(waiting.run).state)
+        kept
     """
     if len(types) == 1 and inspect.isfunction(types[0]):
         what = f"wait was given {shown(types[0])}"
@@ -362,6 +391,11 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
 
     Raises:
         FlowError: The name is no text.
+
+    Examples:
+        >>> nap = pause("nap", 0.01)
+        >>> Flow("sleep", int, start=nap, rows=[nap.elapsed(end("awake"))]).call(1).state
+        'awake'
     """
     return PauseState(_name("pause", name), within_s=delay_s, until=until, restart=restart)
 
@@ -375,12 +409,37 @@ def cancelled(to: State[D], *, do: Callable[[D, Failure], D] | None = None) -> R
     Args:
         to: The state that follows.
         do: The action; it is given the data, and a `Failure` with the reason of the canceller as its detail.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(n: int) -> str:
+        ...     return "Well?"
+        >>> @execute
+        ... def undo(n: int) -> int:
+        ...     return 0
+        >>> rows = [review.done(end("over")), cancelled(undo), undo.done(end("undone"), do=lambda n, zero: zero)]
+        >>> flow = Flow("trip", int, start=review, rows=rows)
+        >>> try:
+        ...     flow.call(1)
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.cancel("he is ill")
+        ...     print(flow.run(waiting.run).state)
+        undone
     """
     return Row(EVERY, "cancelled", to, None, do)
 
 
 def expired(to: State[D], *, do: Callable[[D, Failure], D] | None = None) -> Row[D]:
-    """Return a row for the deadline of the flow in every state that has none of its own, as `cancelled` does."""
+    """Return a row for the deadline of the flow in every state that has none of its own, as `cancelled` does.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(n: int) -> str:
+        ...     return "Well?"
+        >>> rows = [review.done(end("over")), expired(end("late"))]
+        >>> Flow("trip", int, start=review, rows=rows, limits=FlowLimits(deadline_s=0)).call(1).state
+        'late'
+    """
     return Row(EVERY, "expired", to, None, do)
 
 
@@ -467,6 +526,18 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
 
     Raises:
         FlowError: The name is no text, or a member is no state that waits.
+
+    Examples:
+        >>> @execute
+        ... def ann(q: str) -> str:
+        ...     return "yes"
+        >>> @execute
+        ... def bob(q: str) -> str:
+        ...     return "no"
+        >>> both = gather("both", ann, bob)
+        >>> poll = Flow("poll", str, start=both, rows=[both.done(end("over"), do=lambda d, got: " ".join(got))])
+        >>> poll.call("Now?").output
+        'yes no'
     """
     return _gathered("gather", name, members, options, enough=enough)
 
@@ -505,6 +576,17 @@ def race(name: str, /, *members: Any, **options: Any) -> Any:
 
     Raises:
         FlowError: As of `gather`.
+
+    Examples:
+        >>> @execute
+        ... def quick(q: str) -> str:
+        ...     return "quick"
+        >>> @wait(str)
+        ... def slow(q: str) -> str:
+        ...     return "Well?"
+        >>> first = race("first", quick, slow)
+        >>> Flow("poll", str, start=first, rows=[first.done(end("over"), do=lambda d, won: won)]).call("Now?").output
+        'quick'
     """
     return _gathered("race", name, members, options, enough=1, is_race=True)
 
@@ -569,6 +651,17 @@ def each(
     Raises:
         FlowError: The name is no text, the member no state that waits, or ``over`` no plain function.
         TypeError: There is no such option.
+
+    Examples:
+        >>> @execute
+        ... def length(word: str) -> int:
+        ...     return len(word)
+        >>> def words(text: str) -> list[str]:
+        ...     return text.split()
+        >>> counting = each("counting", length, words)
+        >>> rows = [counting.done(end("over"), do=lambda d, found: str(found))]
+        >>> Flow("lengths", str, start=counting, rows=rows).call("one three").output
+        '(3, 5)'
     """
     _name("each", name)
     if not isinstance(member, LiveState):
@@ -590,6 +683,17 @@ def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack
 
     Raises:
         FlowError: The name is no text, the flow is none, or ``start`` no plain function.
+
+    Examples:
+        >>> @execute
+        ... def double(n: int) -> int:
+        ...     return 2 * n
+        >>> inner = Flow("doubling", int, start=double, rows=[double.done(end("over"), do=lambda n, more: more)])
+        >>> def same(n: int) -> int:
+        ...     return n
+        >>> twice = subflow("twice", inner, same)
+        >>> Flow("outer", int, start=twice, rows=[twice.done(end("over"), do=lambda n, got: got + 1)]).call(4).output
+        9
     """
     _name("subflow", name)
     if not isinstance(flow, Flow):
@@ -607,6 +711,13 @@ def end(name: str) -> End:
 
     Raises:
         FlowError: The name is no text.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return name
+        >>> Flow("hello", str, start=greet, rows=[greet.done(end("said"))]).call("Ada").state
+        'said'
     """
     return End(_name("end", name))
 
@@ -620,6 +731,16 @@ def failure(name: str, detail: str = "") -> End:
 
     Raises:
         FlowError: The name is no text.
+
+    Examples:
+        >>> @execute
+        ... def look(n: int) -> int:
+        ...     return n
+        >>> try:
+        ...     Flow("looking", int, start=look, rows=[look.done(failure("lost", "nothing there"))]).call(1)
+        ... except FlowFailed as error:
+        ...     print(error.run.state)
+        lost
     """
     return End(_name("failure", name), detail, is_failure=True)
 

@@ -31,9 +31,9 @@ def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
         raise FlowError(f"nothing tells what {name} takes: a function of {right}") from None
     takes_both, takes_data = _takes(signature, 2), _takes(signature, 1)
     if takes_both and takes_data and not _is_open(signature):
-        raise FlowError(f"{name} takes {_shown(signature)}, with or without the {answer}: {right}")
+        raise FlowError(f"{name} takes {_signature_text(signature)}, with or without the {answer}: {right}")
     if not (takes_both or takes_data):
-        raise FlowError(f"{name} takes {_shown(signature)}: {right}")
+        raise FlowError(f"{name} takes {_signature_text(signature)}: {right}")
     return takes_both
 
 
@@ -50,7 +50,7 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
-def _shown(signature: inspect.Signature) -> str:
+def _signature_text(signature: inspect.Signature) -> str:
     """Return the parameters, without annotations."""
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))

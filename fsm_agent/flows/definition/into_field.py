@@ -54,6 +54,19 @@ def into(field: str, /) -> IntoField:
 
     Raises:
         FlowError: It is no name.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Letter:
+        ...     about: str
+        ...     text: str = ""
+        >>> @execute
+        ... def write(d: Letter) -> str:
+        ...     return f"Dear Ada: {d.about}"
+        >>> letters = Flow("letters", Letter, start=write, rows=[write.done(end("over"), do=into("text"))])
+        >>> letters.call(Letter("a lamp")).output.text
+        'Dear Ada: a lamp'
     """
     check("the field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
     return IntoField(field)

@@ -23,7 +23,12 @@ STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesi
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a step, for the journal."""
+    """An attempt at a step, for the journal.
+
+    Examples:
+        >>> Attempt("facts", "find facts", "research", "completed", output="3 facts").status
+        'completed'
+    """
 
     step_id: str
     title: str
@@ -61,6 +66,10 @@ class Job:
         journal: The attempts at steps.
         begun: How many of them are from before this strategy.
         seen: Pictures and documents of the task.
+
+    Examples:
+        >>> Job("Write an article.").task
+        'Write an article.'
     """
 
     task: str

@@ -33,11 +33,18 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.agent_base import AgentBase
     from fsm_agent.agents.many import TaskResults
+    from fsm_agent.agents.run_handle import RunHandle
     from fsm_agent.agents.runnable import Answers, Sink
     from fsm_agent.clients.client import Client
     from fsm_agent.flows.orchestrator.result import OrchestrationResult
     from fsm_agent.flows.process.flow_run import FlowRun
-    from fsm_agent.flows.verbs import Clients, FlowMapOptions, FlowResumeOptions
+    from fsm_agent.flows.verbs import (
+        Clients,
+        FlowMapOptions,
+        FlowResumeOptions,
+        FlowSubmitOptions,
+        UnstoredFlowOptions,
+    )
     from fsm_agent.functions.options import AgentPolicy
     from fsm_agent.messages.event import Event
     from fsm_agent.prompts.library import Prompts
@@ -77,6 +84,12 @@ class Orchestrator(FlowVerbs[Job]):
 
     Raises:
         FlowError: There are no agents, two have the same name, the strategy names an unknown one, or a prompt is wrong.
+
+    Examples:
+        >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
+        >>> team = Orchestrator([Agent(Script("3 facts"), name="research")], strategy=plan)
+        >>> team.call("The sky.").output
+        '3 facts'
     """
 
     def __init__(
@@ -237,13 +250,18 @@ class Orchestrator(FlowVerbs[Job]):
         async def acall(self, data: AnyJob, /, **options: Unpack[FlowOptions]) -> OrchestrationResult: ...
         def stream(self, one: AnyJob | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> Generator[Event]: ...
         def astream(self, one: AnyJob | FlowRun[Job], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]: ...
+        def submit(self, data: AnyJob, /, **options: Unpack[FlowSubmitOptions]) -> RunHandle[OrchestrationResult]: ...
+        async def asubmit(
+            self, data: AnyJob, /, **options: Unpack[FlowSubmitOptions]
+        ) -> RunHandle[OrchestrationResult]: ...
+        def handle(self, run_id: str, **options: Unpack[UnstoredFlowOptions]) -> RunHandle[OrchestrationResult]: ...
         def map(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
         async def amap(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
         def resume(
-            self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+            self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]
         ) -> OrchestrationResult: ...
         async def aresume(
-            self, run_id: str, answers: Answers | None = None, **options: Unpack[FlowResumeOptions]
+            self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]
         ) -> OrchestrationResult: ...
         def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
         async def arun(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...

@@ -26,6 +26,13 @@ class OrchestrationResult(FlowResult[Job]):
     Args:
         run: The run of the orchestrator's flow.
         team: The agents of its steps.
+
+    Examples:
+        >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
+        >>> team = Orchestrator([Agent(Script("3 facts"), name="research")], strategy=plan)
+        >>> result = team.call("The sky.")
+        >>> result.output, str(result.state)
+        ('3 facts', 'completed')
     """
 
     __slots__ = ("_team",)

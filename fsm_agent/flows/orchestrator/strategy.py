@@ -18,7 +18,12 @@ MOST_NAME = 200  # characters of each of its names
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A description of how such tasks are done: a guide for the planner, not a contract."""
+    """A description of how such tasks are done: a guide for the planner, not a contract.
+
+    Examples:
+        >>> Blueprint("First research, then write.").description
+        'First research, then write.'
+    """
 
     description: str
     graph: str | None = None  # in Mermaid, say
@@ -42,6 +47,10 @@ class Step:
         output_key: Another name of its output.
         depends_on: The steps before it; None: all that are listed before it.
         ends_if: A word; if the output says it, alone on the last line or as a field, the whole task is done.
+
+    Examples:
+        >>> Step("facts", "find facts", "Find facts about {{ task }}", "research").step_id
+        'facts'
     """
 
     step_id: str
@@ -76,6 +85,10 @@ class Loop:
         max_iterations: How often they are done at most.
         until: The word, alone on the last line of the output or as a field of it; if it has not come by then, the
             last step has failed.  Empty: they are done this often.
+
+    Examples:
+        >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
+        3
     """
 
     step_ids: tuple[str, ...]
@@ -92,7 +105,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A plan of steps, made by a model or by you, and checked when it is made."""
+    """A plan of steps, made by a model or by you, and checked when it is made.
+
+    Examples:
+        >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
+        >>> [step.step_id for step in plan.steps]
+        ['facts']
+    """
 
     goal: str
     steps: tuple[Step, ...]
@@ -152,7 +171,12 @@ class NewSteps:
 
 
 class Remedy(Enum):
-    """A decision about a step that failed."""
+    """A decision about a step that failed.
+
+    Examples:
+        >>> [remedy.name for remedy in Remedy]
+        ['RETRY', 'TACTICAL', 'FULL', 'ANOTHER_AGENT', 'ASK']
+    """
 
     RETRY = "RETRY"
     TACTICAL = "TACTICAL"
@@ -171,28 +195,48 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Accept:
-    """A person lets an output pass, or puts another text in its place."""
+    """A person lets an output pass, or puts another text in its place.
+
+    Examples:
+        >>> Accept("a better text").text
+        'a better text'
+    """
 
     text: str | None = None
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A person refuses an output: the step has failed."""
+    """A person refuses an output: the step has failed.
+
+    Examples:
+        >>> Reject("the facts are wrong").reason
+        'the facts are wrong'
+    """
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Supply:
-    """A person gives the output of the step that failed."""
+    """A person gives the output of the step that failed.
+
+    Examples:
+        >>> Supply("the facts, by hand").output
+        'the facts, by hand'
+    """
 
     output: str
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """A person ends the task."""
+    """A person ends the task.
+
+    Examples:
+        >>> GiveUp("it is not needed any more").because
+        'it is not needed any more'
+    """
 
     because: str
 
@@ -214,6 +258,10 @@ class OrchestratorConfig:
         llm_names: The planner is asked first which step such a placeholder means.
         llm_intents: The planner words what an agent is asked, from the filled intent.
         escalate: When attempts or redesigns are used up, a person is asked before the task fails.
+
+    Examples:
+        >>> OrchestratorConfig(max_step_remediations=1, parallel=2).parallel
+        2
     """
 
     max_step_remediations: int = 3

@@ -15,7 +15,18 @@ from fsm_agent.machine.process import EffectValue, Question
 
 
 class AwaitAnswer(EffectValue, frozen=True):
-    """A person's answer to a question, or an event outside the program."""
+    """A person's answer to a question, or an event outside the program.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> try:
+        ...     Flow("letters", str, start=review, rows=[review.done(end("over"))]).call("Dear Ada")
+        ... except FlowSuspended as waiting:
+        ...     print([(effect.key, effect.shown) for effect in waiting.run.effects])
+        [('answer:review#1', 'Dear Ada')]
+    """
 
     prefix, outcomes = "answer", (Returned,)
 
@@ -26,7 +37,7 @@ class AwaitAnswer(EffectValue, frozen=True):
     @property
     def question(self) -> Question:
         about = to_json({"question": result_text(self.shown), "types": self.state.answer_types.names})
-        return Question(self.key, "answer", about, ("returned",))
+        return Question(self.key, "answer", about, ("returned",), self.state.answer_types.schema)
 
 
 class Timer(Sleep, frozen=True):

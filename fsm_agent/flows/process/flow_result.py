@@ -21,6 +21,15 @@ class FlowResult(Generic[D]):
 
     Attributes:
         run: The run.
+
+    Examples:
+        >>> @execute
+        ... def double(n: int) -> int:
+        ...     return 2 * n
+        >>> doubling = Flow("doubling", int, start=double, rows=[double.done(end("over"), do=lambda n, more: more)])
+        >>> result = doubling.call(4)
+        >>> result.output, result.state
+        (8, 'over')
     """
 
     __slots__ = ("run",)

@@ -55,6 +55,15 @@ class FlowRun(FlowProcess, Generic[D]):
         flow: The flow.
         record: The state.
         run_context: What it has besides.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
+        >>> run = letters.seed("Dear Ada")
+        >>> run.state, run.data
+        ('Seeded', 'Dear Ada')
     """
 
     record: FlowRecord
@@ -125,6 +134,10 @@ class FlowRun(FlowProcess, Generic[D]):
     def definition(self) -> str:
         """A fingerprint of the table, and of the prompts of its agents."""
         return self.flow.fingerprint
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return ``"flow"`` and its data as JSON."""
+        return "flow", self.flow.data_json(self.data)
 
     def now_s(self) -> float:
         return self.run_context.own_world.clock.now()  # type: ignore[no-any-return]

@@ -80,6 +80,10 @@ class Members(FlowProcess):
         """Empty: the definition is that of the flow."""
         return ""
 
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return ``"members"``: what each of them begins with is told of each."""
+        return "members", ""
+
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state of a member, and the data that it sees."""
         try:

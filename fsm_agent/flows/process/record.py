@@ -24,7 +24,22 @@ from fsm_agent.mistakes import check
 
 
 class FlowLimits(Value, frozen=True, kw_only=True):
-    """The budgets of a run of a flow."""
+    """The budgets of a run of a flow.
+
+    Examples:
+        >>> @execute
+        ... def count(n: int) -> int:
+        ...     return n + 1
+        >>> def is_high(n: int) -> bool:
+        ...     return n >= 100
+        >>> rows = [count.done(end("over"), when=is_high), count.done(count, do=lambda n, more: more)]
+        >>> counting = Flow("counting", int, start=count, rows=rows, limits=FlowLimits(steps=5))
+        >>> try:
+        ...     counting.call(0)
+        ... except FlowFailed as error:
+        ...     print(error.run.state)
+        Failed
+    """
 
     steps: int = 1000  # states that are entered
     inbox: int = 100  # answers that are kept because they came early

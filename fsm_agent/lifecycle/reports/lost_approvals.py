@@ -1,4 +1,4 @@
-"""Find approvals that the present code cannot act on: their functions were removed, or take other arguments now."""
+"""Find what the present code cannot act on: functions that were removed, or take other arguments now."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def lost_approval(process: Process) -> str | None:
                 key = f"{path}{SEPARATOR}{f.id}" if path else f.id
                 if (problem := unrunnable(f, call.prompt)) is not None:
                     return _lost(key, f, problem)
+    return None
+
+
+def missing_function(process: Process) -> str | None:
+    """Return which function is missing that a process was about to run, and where; None: all are there.
+
+    A function that may have run already is a question of its own.
+    """
+    for path, call in calls_in(process):
+        begun = call.record.in_doubt if call.record.round else ()
+        for f in call.record.pending:
+            if f.name not in call.prompt.by_name and f not in begun:
+                key, problem = f"{path}{SEPARATOR}{f.id}" if path else f.id, unrunnable(f, call.prompt)
+                return f"the call {key!r} of {f.name!r} was about to run, and {problem}: RunAgain() goes on without it"
     return None
 
 

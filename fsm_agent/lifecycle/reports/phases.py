@@ -32,6 +32,10 @@ class PhaseRule(Value, frozen=True):
         min_count: The number of such calls, among the latest that are signs of a phase, that start the phase; None:
             more than half of them.
         only_success: Whether failed functions are ignored.
+
+    Examples:
+        >>> PhaseRule("edit", ["write", "patch"], min_count=2).min_count
+        2
     """
 
     phase: str
@@ -87,6 +91,10 @@ class PhaseDetector(Value, frozen=True):
         rules: The rules, in order.
         default: The phase before any rule has started one.
         window: The number of latest calls; calls that no rule matches are left out.
+
+    Examples:
+        >>> PhaseDetector(rules=[PhaseRule("look", ["read", "search"]), PhaseRule("edit", ["write"])]).rules[1].phase
+        'edit'
     """
 
     rules: tuple[PhaseRule, ...] | list[PhaseRule] = CODING_PHASES
@@ -175,6 +183,11 @@ class PhaseHook:
 
     Attributes:
         phase: The present phase.
+
+    Examples:
+        >>> hook = PhaseHook(PhaseDetector())
+        >>> Agent(Script("Hi."), hooks=[hook]).call("Hello").output
+        'Hi.'
     """
 
     def __init__(self, detector: PhaseDetector) -> None:

@@ -20,6 +20,12 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
     The last one of a call that was answered ends with the answer.  Times are those of the steps, as far as they are
     known; what a call waits for at present is not in them.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> report = rounds_of(result.record)[0]
+        >>> report.number, report.text, report.requests
+        (1, 'Hi.', 1)
     """
 
     number: int  # from 1
@@ -54,6 +60,11 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
 
     Raises:
         UsageError: It is no record of a call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> [(report.number, report.text) for report in rounds_of(result.record)]
+        [(1, 'Hi.')]
     """
     check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
     rounds = [_Round(number, steps) for number, steps in enumerate(_stretches(record), 1)]

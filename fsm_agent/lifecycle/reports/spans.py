@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, State
+from fsm_agent.lifecycle.reports import trace_names as names
 from fsm_agent.messages.event import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -30,6 +31,11 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
 
     Raises:
         UsageError: It is no record of a call.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> [span["name"] for span in spans_of(result.record)]
+        ['invoke_agent', 'chat']
     """
     check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
     if not record.trace:
@@ -70,20 +76,20 @@ def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None
     """Return the name, kind and attributes of the span of an effect; None: it has none."""
     match prefix:
         case "model":
-            return "chat", CLIENT, {"gen_ai.operation.name": "chat"}
+            return "chat", CLIENT, {names.OPERATION: names.CHAT}
         case "summary":
-            return "chat summary", CLIENT, {"gen_ai.operation.name": "chat"}
+            return "chat summary", CLIENT, {names.OPERATION: names.CHAT}
         case "run":
-            operation = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": function}
+            operation = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: function}
             return f"execute_tool {function}", INTERNAL, operation
         case "ask":
-            return f"approve {function}", INTERNAL, {"gen_ai.tool.name": function}
+            return f"approve {function}", INTERNAL, {names.TOOL: function}
         case "check":
             return "check", INTERNAL, {}
         case "sleep":
             return "backoff", INTERNAL, {}
         case "to":
-            operation = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": function}
+            operation = {names.OPERATION: names.INVOKE_AGENT, names.AGENT: function}
             return f"invoke_agent {function}", INTERNAL, operation
     return None
 
@@ -98,12 +104,12 @@ def _root(record: CallRecord) -> dict[str, Any]:
         "startTimeUnixNano": _nanos(record.started_at_s),
         "attributes": _attributes(
             {
-                "gen_ai.operation.name": "invoke_agent",
-                "fsm_agent.call.id": record.id,
-                "fsm_agent.state": str(record.state),
-                "fsm_agent.rounds": record.rounds,
-                **({} if ending is None else {"fsm_agent.reason": str(ending.reason)}),
-                **_tokens(record.total_usage),
+                names.OPERATION: names.INVOKE_AGENT,
+                names.CALL_ID: record.id,
+                names.STATE: str(record.state),
+                names.ROUNDS: record.rounds,
+                **({} if ending is None else {names.REASON: str(ending.reason)}),
+                **_tokens(record.total_usage, names.ALL_INPUT_TOKENS, names.ALL_OUTPUT_TOKENS),
             }
         ),
     }
@@ -115,9 +121,9 @@ def _root(record: CallRecord) -> dict[str, Any]:
 def _span(
     root: Mapping[str, Any], call_id: str, step: Stepped, begins_s: float, name: str, kind: int, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    facts |= {"fsm_agent.key": step.key, "fsm_agent.trigger": step.trigger, "fsm_agent.to": step.to}
+    facts |= {names.KEY: step.key, names.TRIGGER: step.trigger, names.TO: step.to}
     if step.served_by is not None:
-        facts["fsm_agent.served_by"] = step.served_by
+        facts[names.SERVED_BY] = step.served_by
     return {
         "traceId": root["traceId"],
         "spanId": _id(call_id, step.key, 8),
@@ -126,12 +132,12 @@ def _span(
         "kind": kind,
         "startTimeUnixNano": _nanos(begins_s),
         "endTimeUnixNano": _nanos(max(begins_s, step.at_s)),
-        "attributes": _attributes(facts | _tokens(step.usage or UNUSED)),
+        "attributes": _attributes(facts | _tokens(step.usage or UNUSED, names.INPUT_TOKENS, names.OUTPUT_TOKENS)),
     }
 
 
-def _tokens(usage: Usage) -> dict[str, int]:
-    used = {"gen_ai.usage.input_tokens": usage.input_tokens, "gen_ai.usage.output_tokens": usage.output_tokens}
+def _tokens(usage: Usage, input_name: str, output_name: str) -> dict[str, int]:
+    used = {input_name: usage.input_tokens, output_name: usage.output_tokens}
     return {name: tokens for name, tokens in used.items() if tokens is not None}
 
 

@@ -75,7 +75,7 @@ class Arriving:
         self._is_over = self._is_over or self._left < 0
         while not self._is_over:
             if self._document is None:
-                found = self._sought(piece)
+                found = self._find_start(piece)
                 if found is None:
                     return None
                 self._document, piece = _Document(), found
@@ -86,7 +86,7 @@ class Arriving:
             self._is_over = rest is not None
             value = self._value(document)
             if value is not NOTHING:
-                return self._grown(value)
+                return self._extend_value(value)
             if self._last is not NOTHING:
                 break
             self._tried += 1
@@ -100,7 +100,7 @@ class Arriving:
         self._document = None
         return None
 
-    def _sought(self, piece: str) -> str | None:
+    def _find_start(self, piece: str) -> str | None:
         """Return the rest of the text, from the first bracket on behind which the document may stand."""
         text = self._tail + piece
         found = self._opening.search(text)
@@ -109,7 +109,7 @@ class Arriving:
         self._tail = text[-_TAIL:]
         return None
 
-    def _grown(self, value: Any) -> tuple[Any] | None:
+    def _extend_value(self, value: Any) -> tuple[Any] | None:
         if value is UNDECIDED or value in ({}, []) or (value == self._last and self._last is not NOTHING):
             return None
         if self._last is not NOTHING and not extends(self._last, value):

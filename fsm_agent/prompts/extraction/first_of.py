@@ -235,6 +235,11 @@ def first_of(
 
     Raises:
         UsageError: One of these is wrong; ``expect`` is not a type that pydantic can validate.
+
+    Examples:
+        >>> answer = first_of(tagged("answer"), verbatim)
+        >>> answer("<answer>42</answer>"), answer("42")
+        ('42', '42')
     """
     return _FirstOf(strategies, expect, repairs, max_length)
 

@@ -22,7 +22,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """The part of a model's reply that a parser sees."""
+    """The part of a model's reply that a parser sees.
+
+    Examples:
+        >>> shout = parser(lambda reply: reply.text.upper())
+        >>> Agent(Script("hi")).call(Prompt("Hello", parser=shout)).output
+        'HI'
+        >>> ParserInput(text="hi").is_cut
+        False
+    """
 
     text: str
     finish: Finish | None = None
@@ -34,7 +42,12 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
 
 class Parsed(Value, Generic[T], frozen=True):
-    """A value, and the repairs without which it could not have been read: one short text each, for people."""
+    """A value, and the repairs without which it could not have been read: one short text each, for people.
+
+    Examples:
+        >>> Parsed(3, repairs=("a comma was left out",)).value
+        3
+    """
 
     value: T
     repairs: tuple[str, ...] = ()
@@ -59,6 +72,11 @@ class Parser(ABC, Generic[T_co]):
 
     Its instances are told from plain functions of the text by their class.  They can be called with a text, too, and
     then return the value alone.
+
+    Examples:
+        >>> first_word = parser(lambda reply: reply.text.split()[0])
+        >>> first_word("yes, please")
+        'yes,'
     """
 
     @abstractmethod
@@ -111,6 +129,13 @@ def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
     Args:
         function: Returns the value, or a `Parsed` with repairs.  Pure: what it returns is computed again when a journal
             is read.
+
+    Examples:
+        >>> @parser
+        ... def first_word(reply):
+        ...     return reply.text.split()[0]
+        >>> Agent(Script("42 because …")).call(Prompt("6 * 7?", parser=first_word)).output
+        '42'
     """
     check("the function of a parser", function, callable(function), "a function of a ParserInput")
     return _FunctionParser(function)

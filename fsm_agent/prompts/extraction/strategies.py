@@ -103,7 +103,12 @@ class _WholeJson(_Verbatim):
 
 
 def tagged(tag: str) -> ParsingStrategy[str]:
-    """Return the strategy of what stands in ``<tag>…</tag>``, trimmed; the case counts, attributes are ignored."""
+    """Return the strategy of what stands in ``<tag>…</tag>``, trimmed; the case counts, attributes are ignored.
+
+    Examples:
+        >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
+        '42'
+    """
     return _Tagged(tag)
 
 
@@ -112,12 +117,25 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
     Args:
         language: The whole word behind the fence, in any case: ``py`` is not ``python``; None: any, and none.
+
+    Examples:
+        >>> reply = '''Here it is:
+        ... ```sql
+        ... SELECT 1
+        ... ```'''
+        >>> first_of(code("sql"))(reply)
+        'SELECT 1'
     """
     return _Code(language)
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Return the strategy of the first word that is in the text, in any case and also inside others; as given here."""
+    """Return the strategy of the first word that is in the text, in any case and also inside others; as given here.
+
+    Examples:
+        >>> first_of(keyword("yes", "no"))("Yes, of course.")
+        'yes'
+    """
     return _Keyword(words)
 
 
@@ -128,13 +146,38 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
         pattern: Regular expression.  It is yours, and the answer is not: one that backtracks, as ``(a+)+$`` does, may
             take for ever, and no deadline ends it.
         max_length: So many characters it is given at most; a longer answer is refused.
+
+    Examples:
+        >>> first_of(regex("order ([0-9]+)"))("It is order 17.")
+        '17'
     """
     return _Regex(pattern, max_length)
 
 
 json_block: ParsingStrategy[Any] = _Code(None, is_json=True)
+"""The strategy of JSON in a fenced block.
+
+Examples:
+    >>> reply = '''```json
+    ... {"count": 2}
+    ... ```'''
+    >>> first_of(json_block, expect=dict)(reply)
+    {'count': 2}
+"""
 json_anywhere: ParsingStrategy[Any] = _Brackets()
+"""The strategy of JSON objects and arrays, wherever they are.
+
+Examples:
+    >>> first_of(json_anywhere, expect=dict)('So: {"count": 2}.')
+    {'count': 2}
+"""
 verbatim: ParsingStrategy[str] = _Verbatim()
+"""The strategy of the text as it is.
+
+Examples:
+    >>> first_of(verbatim)("  as it is ")
+    '  as it is '
+"""
 _ANSWER = (_WholeJson(), _Tagged("answer"), json_block, json_anywhere)
 
 
@@ -154,5 +197,9 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
     Raises:
         ParseError: There is none; the error lists what was found in each place.
         UsageError: ``expect`` is not a type that pydantic can validate.
+
+    Examples:
+        >>> extract_json('Here: {"count": 2}. Good luck!')
+        {'count': 2}
     """
     return first_of(*_ANSWER, expect=expect, repairs=(), max_length=max_length)(text)

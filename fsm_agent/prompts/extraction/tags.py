@@ -23,6 +23,11 @@ class TagContent(str):
 
     Attributes:
         attributes: Texts by name, as they are written; one without a value is empty.
+
+    Examples:
+        >>> note = TagContent("Buy a lamp.", {"by": "Ada"})
+        >>> note, note.attributes["by"]
+        ('Buy a lamp.', 'Ada')
     """
 
     __slots__ = ("attributes",)
@@ -52,6 +57,10 @@ class TagParser(Parser[dict[str, Any]]):
 
     Raises:
         UsageError: A name is none, is listed twice, or is ``raw``.
+
+    Examples:
+        >>> TagParser(xml=["answer"], signals=["DONE"])("<answer>42</answer> <DONE>")
+        {'raw': '<answer>42</answer> <DONE>', 'answer': ['42'], 'DONE': True}
     """
 
     def __init__(

@@ -26,6 +26,13 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
         description: What it means.
         default: Its value where the tag has none; without a default it is required.
         alias: Its name in the tag, by default the field's.
+
+    Examples:
+        >>> class Move(Action):
+        ...     "Move something."
+        ...     what: str = Attribute("what to move")
+        >>> Move(what="lamp").what
+        'lamp'
     """
     return _declared(_ATTRIBUTE, description, default, alias)
 
@@ -36,6 +43,13 @@ def InnerText(description: str = "", *, default: Any = ...) -> Any:
     Args:
         description: What it means.
         default: Its value where the tag is empty; without a default it is required.
+
+    Examples:
+        >>> class Note(Action):
+        ...     "Write a note."
+        ...     text: str = InnerText("what to write")
+        >>> Note(text="Buy a lamp.").text
+        'Buy a lamp.'
     """
     return _declared(_INNER_TEXT, description, default, None)
 
@@ -52,6 +66,14 @@ class Action(pydantic.BaseModel):
     ``class SendMessage(Action, tag="SendMessage")`` is written ``<SendMessage to="Ada">Hello</SendMessage>`` if its
     fields are ``to: str = Attribute("…")`` and ``content: str = InnerText("…")``.  Without ``tag`` it is the name of
     the class.
+
+    Examples:
+        >>> class Move(Action):
+        ...     "Move something."
+        ...     what: str = Attribute("what to move")
+        ...     to: str = InnerText("where")
+        >>> ActionSet(Move).extract_actions('<Move what="lamp">the hall</Move>')
+        [Move(what='lamp', to='the hall')]
     """
 
     model_config = pydantic.ConfigDict(frozen=True)

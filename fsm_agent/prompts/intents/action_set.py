@@ -63,6 +63,16 @@ class ActionSet(Parser[list[A]]):
     Raises:
         UsageError: There is no action, one is no class of an action, or two have the same tag.
         PromptError: The template is wrong.
+
+    Examples:
+        >>> class Move(Action):
+        ...     "Move something."
+        ...     what: str = Attribute("what to move")
+        >>> moves = ActionSet(Move)
+        >>> moves.extract_actions('I take it. <Move what="lamp"/>')
+        [Move(what='lamp')]
+        >>> moves.strip_actions('I take it. <Move what="lamp"/>')
+        'I take it. '
     """
 
     @with_options_shown(Prompt, without=("template", "parser", "output"))

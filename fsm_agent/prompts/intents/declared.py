@@ -39,6 +39,14 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
     Raises:
         UsageError: The class is no enumeration with members, or has one of these names already.
         PromptError: The template is wrong.
+
+    Examples:
+        >>> @intent(prompt="What does the customer want? {{ intents_doc }} {{ text }}")
+        ... class Wish(PromptEnum):
+        ...     BUY = PromptChoice("buy", "wants to buy")
+        ...     LEAVE = PromptChoice("leave", "wants to leave")
+        >>> Agent(Script("<intent>buy</intent>")).call(Wish.prompt(text="A lamp!")).output
+        <Wish.BUY: 'buy'>
     """
 
     def declare(kind: type[E]) -> type[E]:

@@ -32,6 +32,10 @@ class IntentExtractor(Parser[T]):
 
     Raises:
         UsageError: The tag is no name, or there is nothing to choose.
+
+    Examples:
+        >>> IntentExtractor("intent", Literal["buy", "sell"])("<intent>buy</intent>")
+        'buy'
     """
 
     @overload
@@ -101,6 +105,11 @@ class IntentFrame(Generic[T]):
 
     Attributes:
         extractor: The parser, for a `Prompt`.
+
+    Examples:
+        >>> frame = IntentFrame("said", "intent", Literal["buy", "sell"])
+        >>> frame.extractor("<intent>sell</intent>")
+        'sell'
     """
 
     @overload

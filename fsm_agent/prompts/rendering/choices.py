@@ -16,6 +16,13 @@ class PromptChoice(str):
         value: The text that models read and write.
         description: What it means.
         skip: Leave the member out of schemas; where it is printed, it is the text alone.
+
+    Examples:
+        >>> class Mood(PromptEnum):
+        ...     HAPPY = PromptChoice("happy", "smiles a lot")
+        ...     SAD = "sad"
+        >>> Agent(Script("happy"), output=Mood).call("How is she?").output
+        <Mood.HAPPY: 'happy'>
     """
 
     description: str

@@ -33,6 +33,14 @@ def prompt_example(kind: Any) -> str:
 
     Raises:
         PromptError: There is no example of some field, or the example is not valid.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: Annotated[str, PromptField(example="It is late.")]
+        >>> print(prompt_example(Ticket))
+        {
+          "text": "It is late."
+        }
     """
     of = kind_of(kind)
     value = kind if of is not kind else _MISSING
@@ -43,7 +51,14 @@ def prompt_example(kind: Any) -> str:
 
 
 def examples_section(*kinds: Any) -> str:
-    """Return a section of a prompt with an example of each type; see `prompt_example`."""
+    """Return a section of a prompt with an example of each type; see `prompt_example`.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: Annotated[str, PromptField(example="It is late.")]
+        >>> "It is late." in examples_section(Ticket)
+        True
+    """
     examples = [f"---\n#### `{name_of(kind_of(kind))}`\n{prompt_example(kind)}\n" for kind in kinds]
     return f"{_SECTION}{''.join(examples)}---"
 

@@ -38,6 +38,13 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         example: A value for examples, of the field's type.
         image: The value is a picture, from any source that `Image.of` takes.
         target: The field is in texts for this target, and in no texts for targets that it does not name.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: Annotated[str, PromptField(description="what the customer wrote")]
+        ...     token: Annotated[str, PromptField(skip=True)] = ""
+        >>> print(prompt_text(Ticket(text="It is late.", token="t-1")))
+        what the customer wrote: It is late.
     """
 
     description: str | None = None

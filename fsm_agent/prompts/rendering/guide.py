@@ -21,6 +21,15 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
 
     Raises:
         PromptError: There is no such mode, or the type has no schema or example.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: str
+        >>> print(prompt_guide(Ticket, "schema_only"))
+        ### Schema for `Ticket`
+        {
+          "text": "string"
+        }
     """
     if mode not in MODES:
         raise PromptError(f"the mode {mode!r} is unknown{hint(str(mode), MODES)}")

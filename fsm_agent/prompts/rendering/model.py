@@ -30,6 +30,14 @@ class PromptModel(pydantic.BaseModel):
     """A pydantic model whose templates are checked when its class is made.
 
     It declares ``__prompt_template__``, ``__prompt_file__`` or ``__prompt_for__``, as any class may.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: str
+        ...     urgent: bool = False
+        >>> print(prompt_text(Ticket(text="It is late.")))
+        text: It is late.
+        urgent: false
     """
 
     __prompt_template__: ClassVar[str | None]
@@ -76,6 +84,12 @@ class TypeMarked(pydantic.BaseModel):
 
     Attributes:
         type_name: The name; by default that of the class.  Not inherited.
+
+    Examples:
+        >>> class Found(TypeMarked, PromptModel):
+        ...     page: int
+        >>> Found(page=3).model_dump_json()
+        '{"__type":"Found","page":3}'
     """
 
     type_name: ClassVar[str]
@@ -123,7 +137,15 @@ class _Intent:
 
 
 class PromptEnum(_Intent, StrEnum):
-    """An enumeration of texts whose members may be a `PromptChoice`."""
+    """An enumeration of texts whose members may be a `PromptChoice`.
+
+    Examples:
+        >>> class Mood(PromptEnum):
+        ...     HAPPY = "happy"
+        ...     SAD = "sad"
+        >>> prompt_text(Mood.SAD)
+        'sad'
+    """
 
     def __new__(cls, value: str) -> Self:
         member = str.__new__(cls, value)

@@ -22,6 +22,10 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
     Raises:
         PromptError: The value cannot be printed; see `prompt_text`.
         UsageError: A field that is declared as an image holds none.
+
+    Examples:
+        >>> prompt_parts({"count": 2})
+        (Text(text='{"count": 2}'),)
     """
     text = prompt_text(value, target)  # which also refuses a value that contains itself
     attachments = _attachments(value, target if isinstance(target, str) else None)

@@ -36,6 +36,17 @@ def prompt_schema(kind: Any) -> str:
 
     Raises:
         PromptError: It has no schema, or one that is too long.
+
+    Examples:
+        >>> class Ticket(PromptModel):
+        ...     text: str
+        ...     urgent: bool = False
+        >>> print(prompt_schema(Ticket))
+        ### Schema for `Ticket`
+        {
+          "text": "string",
+          "urgent": "boolean"
+        }
     """
     return _of_class(kind) if isinstance(kind, type) else _schema(kind)
 

@@ -41,6 +41,11 @@ def prompt_text(value: Any, target: object = None) -> str:
 
     Raises:
         PromptError: There is no such target, a template is wrong, or the value contains itself.
+
+    Examples:
+        >>> print(prompt_text({"count": 2, "items": ["lamp"]}))
+        count: 2
+        items: ["lamp"]
     """
     if target is None:
         return _text(value, None)

@@ -13,7 +13,11 @@ import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from fsm_agent.store.store import Choice
+
+_Kind: TypeAlias = tuple[int, str, str]  # a priority, and the tags of runs
 
 
 class Queued(Protocol):
@@ -21,6 +25,7 @@ class Queued(Protocol):
 
     agent: str
     priority: int
+    tags: tuple[str, str]  # the fingerprint of the code that began it, and its concurrency key
     is_ended: bool
     ticket: int  # the valid one; 0: none
     until_s: float | None  # Unix time at which its lease ends; None: it has no holder
@@ -75,40 +80,54 @@ class _Waiting(Generic[R]):
         self.now = _Heap[R]()  # by the time since when they are due
         self.later = _Heap[R]()
 
+    @property
+    def is_empty(self) -> bool:
+        return self.now.first() is None and self.later.first() is None
+
+
+def _is_chosen(choice: Choice, definition: str, key: str) -> bool:
+    return (choice.definitions is None or definition in choice.definitions) and key not in choice.busy
+
 
 class DueQueue(Generic[R]):
     """The runs that are due or will be, and those with a holder.  Not thread-safe."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, defaultdict[int, _Waiting[R]]] = defaultdict(lambda: defaultdict(_Waiting))
+        self._waiting: defaultdict[str, defaultdict[_Kind, _Waiting[R]]] = defaultdict(lambda: defaultdict(_Waiting))
         # By the ends of their leases when they were pushed.  A renewal moves no ticket; `_end_leases` pushes a renewed
         # run again when the old end comes.
         self._held = _Heap[R]()
 
     def make_due(self, run: R, since_s: float) -> None:
         """Make a run without a holder due at once."""
-        self._waiting[run.agent][run.priority].now.push(since_s, run)
+        self._waiting[run.agent][run.priority, *run.tags].now.push(since_s, run)
 
     def make_due_at(self, run: R, due_s: float) -> None:
         """Make a run without a holder due from ``due_s`` on."""
-        self._waiting[run.agent][run.priority].later.push(due_s, run)
+        self._waiting[run.agent][run.priority, *run.tags].later.push(due_s, run)
 
     def hold(self, run: R, until_s: float) -> None:
         """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
-    def longest_due(self, agents: Iterable[str], now_s: float, due_s: float) -> R | None:
+    def longest_due(self, agents: Iterable[str], now_s: float, due_s: float, choice: Choice | None = None) -> R | None:
         """Return the run without a holder of the highest priority that has been due longest.
 
         Args:
             agents: Only runs of these agents; empty: of all.
             now_s: Unix time by which leases have ended.
             due_s: Unix time at which runs have to be due.
+            choice: Which runs; None: all.
         """
         self._end_leases(now_s)
         best: tuple[int, float, int, R] | None = None
         for agent in agents or list(self._waiting):
-            for priority, waiting in self._waiting[agent].items() if agent in self._waiting else ():
+            for kind, waiting in [*self._waiting[agent].items()] if agent in self._waiting else ():
+                priority, definition, key = kind
+                if waiting.is_empty:
+                    del self._waiting[agent][kind]
+                elif choice is not None and not _is_chosen(choice, definition, key):
+                    continue
                 first = self._first_free(waiting.now, now_s)
                 if first is not None and (best is None or (-priority, *first) < best):
                     best = -priority, *first

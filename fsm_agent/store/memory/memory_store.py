@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import heapq
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from fsm_agent.store import checks
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -21,17 +22,23 @@ from fsm_agent.store.checks import (
     check_run,
 )
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
+from fsm_agent.store.listing import Group, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
     effective_due_s,
+    group_of,
     is_repeated,
     is_woken,
     merge_questions,
     open_questions,
     row_of,
 )
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.spending import check_spend, moment, wait_s
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class MemoryStore:
@@ -39,6 +46,11 @@ class MemoryStore:
 
     Args:
         clock: Returns the Unix time.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> agent.call("Hello", run_id="r1").output, [run.id for run in agent.runs.store.list()]
+        ('Hi.', ['r1'])
     """
 
     is_volatile = True
@@ -49,9 +61,10 @@ class MemoryStore:
         self._heads: dict[str, Head] = {}
         self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
-        self._last_post = 0
+        self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
+        self._spent: dict[str, dict[float, int]] = {}  # amounts by moment, by name
         self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
         self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
@@ -62,12 +75,13 @@ class MemoryStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        starts = check_create(run, header, agent, follows, holder, for_s, start)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
         with self._lock:
             if (old := self._runs.get(run)) is not None:
                 if old.header != header:
@@ -80,7 +94,8 @@ class MemoryStore:
                     raise Conflict(name, head.run)
                 self._heads[name] = Head(name, head.version + 1, run)
             now_s = self._clock()
-            self._runs[run] = kept = StoredRun(run, header, agent, starts, now_s)
+            self._last_run += 1
+            self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
             self._new[agent].add(run)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
@@ -124,13 +139,14 @@ class MemoryStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                due = self._queue.longest_due(agents, clock_s, due_s)
+                due = self._queue.longest_due(agents, clock_s, due_s, choice)
                 if due is None:
                     self._looked.vain = self._changes, tuple(agents), due_s
                     return None
@@ -243,29 +259,30 @@ class MemoryStore:
             else:
                 self._notify()
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        if agent is not None:
-            check_agent(agent)
+    def get(self, run: str) -> Run:
+        check_run(run)
+        with self._lock:
+            return row_of(self._get(run), self._clock())
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
         with self._lock:
             found = [
-                kept
-                for kept in reversed(self._runs.values())
-                if (agent is None or kept.agent == agent)
-                and (ended is None or kept.is_ended == ended)
-                and (not asked or open_questions(kept))
-                and (due_before is None or ((due_s := effective_due_s(kept)) is not None and due_s < due_before))
+                (place, kept)
+                for kept in self._runs.values()
+                if asked.takes(place := (kept.updated_s, kept.number), effective_due_s(kept), kept.name, kept.title)
+                and asked.takes_group(group_of(kept))
             ]
-            found.sort(key=lambda kept: kept.updated_s, reverse=True)
+            rows, following = paged(iter(heapq.nlargest(asked.limit + 1, found)), asked)
             now_s = self._clock()
-            return [row_of(kept, now_s) for kept in found[: max(0, limit)]]
+            return page_of([row_of(kept, now_s) for _, kept in rows], following)
+
+    def stats(self) -> builtins.list[RunCount]:
+        with self._lock:
+            times: dict[Group, builtins.list[float]] = {}
+            for kept in self._runs.values():
+                times.setdefault(group_of(kept), []).append(kept.updated_s)
+        return [group.counted(len(times[group]), min(times[group])) for group in sorted(times)]
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -281,6 +298,18 @@ class MemoryStore:
             self._new[kept.agent].discard(run)
             kept.ticket = 0
             self._end(kept, self._clock())
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        with self._lock:
+            now_s = self._clock()
+            spent = {at_s: used for at_s, used in self._spent.get(name, {}).items() if at_s > now_s - within_s}
+            self._spent[name] = spent
+            left_s = wait_s(sorted(spent.items()), amount, limit, within_s, now_s)
+            if left_s == 0.0:
+                at_s = moment(now_s, within_s)
+                spent[at_s] = spent.get(at_s, 0) + amount
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self._lock:
@@ -340,7 +369,8 @@ class MemoryStore:
 
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
-        kept.state, kept.is_ended, kept.heeds = rest.state, rest.is_ended, rest.heeds
+        kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
+        kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.machine.process import Question
-from fsm_agent.store.checks import UNTIL_DUE
+from fsm_agent.store.checks import UNTIL_DUE, tags_of
+from fsm_agent.store.listing import Group, asks_of
 from fsm_agent.store.store import Lease, Post, Rest, Run, Start
 
 
@@ -25,14 +26,14 @@ class StoredRun:
     """A run; ``until_s`` is the end of its lease until the lease is given back, even after that time has passed."""
 
     __slots__ = (
-        *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended", "n"),
-        *("name", "ticket", "posts", "since_s", "snapshot", "state", "tries", "until_s", "updated_s"),
-        *("_lines", "_unread", "awaits", "followers", "priority"),
+        *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended"),
+        *("is_failed", "n", "name", "number", "ticket", "posts", "since_s", "snapshot", "state", "title", "tries"),
+        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags"),
     )
 
-    def __init__(self, name: str, header: str, agent: str, start: Start, now_s: float) -> None:
-        self.name, self.header, self.agent = name, header, agent
-        self.priority = start.priority
+    def __init__(self, name: str, number: int, header: str, agent: str, title: str, start: Start, now_s: float) -> None:
+        self.name, self.number, self.header, self.agent, self.title = name, number, header, agent, title
+        self.priority, self.tags = start.priority, tags_of(header)
         self.awaits = 0  # how many runs have to end before this one is due
         self.followers: list[StoredRun] = []  # the runs that await the end of this one
         self.n = 0  # entries
@@ -41,7 +42,7 @@ class StoredRun:
         self.posts: dict[int, Post] = {}
         self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
-        self.state, self.is_ended = "", False
+        self.state, self.is_ended, self.is_failed = "", False, False
         self.due_s: float | None = start.due_s  # of the last rest
         self.heeds: str | None = UNTIL_DUE if start.due_s or start.after else None  # of the last rest
         self.created_s = self.updated_s = now_s
@@ -121,4 +122,12 @@ def row_of(kept: StoredRun, now_s: float) -> Run:
         updated_s=kept.updated_s,
         waits=tuple(open_questions(kept)),
         priority=kept.priority,
+        title=kept.title,
+        is_failed=kept.is_failed,
     )
+
+
+def group_of(kept: StoredRun) -> Group:
+    """Return the group of a run, see `fsm_agent.store.listing`."""
+    asks = asks_of([question.kind for question in open_questions(kept)]) if kept.asked else ""
+    return Group(kept.agent, kept.is_failed, kept.is_ended, asks, kept.state)

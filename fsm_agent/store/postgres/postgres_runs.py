@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.listing import Group, Wanted, page_of, paged
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 _ROW = (
-    "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, priority"
+    "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, title,"
+    " is_failed, asks, priority"
 )
+_GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
+_LIMITS = 0x66736D62  # and those of limits
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
 _IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
+_CHOSEN = """
+    AND (%(definitions)s::text[] IS NULL OR definition = ANY(%(definitions)s::text[]))
+    AND concurrency_key <> ALL(%(busy)s::text[])"""
 _AGENTS = """
 WITH RECURSIVE agents (name) AS (
     SELECT min(agent) FROM {s}.run WHERE wake IS NOT NULL
@@ -44,11 +51,11 @@ WITH RECURSIVE queue (agent, priority) AS (
     FROM queue WHERE priority IS NOT NULL)
 SELECT queue.agent, queue.priority, longest.wake, longest.key FROM queue, LATERAL (
     SELECT wake, key FROM {{s}}.run r
-    WHERE r.agent = queue.agent AND r.priority = queue.priority AND {_IS_DUE}
+    WHERE r.agent = queue.agent AND r.priority = queue.priority AND {_IS_DUE}{{also}}
     ORDER BY wake, key LIMIT 1) AS longest"""
 _AGENTS_AT_ONCE = 50  # of more, Postgres thinks it worth its while to compile the query, which takes 100 ms
 _FIRST_DUE = f"""
-SELECT key FROM {{s}}.run WHERE agent = %(agent)s AND priority = %(priority)s AND {_IS_DUE}
+SELECT key FROM {{s}}.run WHERE agent = %(agent)s AND priority = %(priority)s AND {_IS_DUE}{{also}}
 ORDER BY wake, key LIMIT 1 FOR UPDATE SKIP LOCKED"""
 _SESSIONS = (  # of which some process holds the lock that `Session` describes
     "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 1718840673 AND objsubid = 2 AND granted"
@@ -83,6 +90,7 @@ class RunTables:
         run: str,
         header: str,
         agent: str,
+        title: str,
         follows: Head | None,
         start: Start,
         now_s: float,
@@ -101,12 +109,14 @@ class RunTables:
             c.execute(f"SELECT 1 FROM {s}.conversation WHERE name = %s FOR UPDATE", (name,))
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
-            " instance, since, given_back, created, updated, touched, priority, heeds)"
-            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s)"
+            " instance, since, given_back, created, updated, touched, priority, heeds, title, definition,"
+            " concurrency_key)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
                 *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
-                *(start.priority, checks.UNTIL_DUE if start.due_s else None),
+                *(start.priority, checks.UNTIL_DUE if start.due_s else None, encode(title)),
+                *map(encode, checks.tags_of(header)),
             ),
         )
         if not made.rowcount:
@@ -167,7 +177,9 @@ class RunTables:
         )
         return [(_decode(name), wake_s) for name, wake_s in due]
 
-    def find(self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float) -> int | None:
+    def find(
+        self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float, choice: Choice | None = None
+    ) -> int | None:
         """Lock the run to claim, and return its key; None: none is due that others have not locked.
 
         Args:
@@ -175,18 +187,23 @@ class RunTables:
             agents: Of these agents; empty: of all.
             due_s: Unix time at which runs without a holder have to be due.
             now_s: Unix time at which leases have to be over.
+            choice: Which runs; None: all.
         """
-        times = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        times: dict[str, Any] = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        words = {"s": self.schema, "also": "" if choice is None else _CHOSEN}
+        if choice is not None:
+            definitions = None if choice.definitions is None else [*map(encode, choice.definitions)]
+            times |= {"definitions": definitions, "busy": [*map(encode, choice.busy)]}
         names = [encode(agent) for agent in agents]
         if not names:
             names = [name for (name,) in c.execute(_AGENTS.format(s=self.schema))]
         queues: list[Any] = []
         for first in range(0, len(names), _AGENTS_AT_ONCE):
             some = {**times, "agents": names[first : first + _AGENTS_AT_ONCE]}
-            queues += c.execute(_DUE_QUEUES.format(s=self.schema), some).fetchall()
+            queues += c.execute(_DUE_QUEUES.format(**words), some).fetchall()
         for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
             queue = {**times, "agent": agent, "priority": priority}
-            if (row := c.execute(_FIRST_DUE.format(s=self.schema), queue).fetchone()) is not None:
+            if (row := c.execute(_FIRST_DUE.format(**words), queue).fetchone()) is not None:
                 return int(row[0])
         return None
 
@@ -298,12 +315,24 @@ class RunTables:
             changed |= {"state": encode(rest.state), "is_ended": rest.is_ended, "due": due_s, "wake": wake_s}
             changed |= {"heeds": None if rest.heeds is None else encode(rest.heeds), "until": None}
             changed |= {"given_back": new.n, "updated": now_s, "tries": tries if rest.due_s == 0.0 else 0}
+            changed |= {"is_failed": rest.is_failed}
         assigned = ", ".join([f"{name} = %({name})s" for name in changed])
+        if rest is not None:
+            assigned += f", asks = {self._asks}" if rest.questions else ", asks = ''"
         update = f"UPDATE {self.schema}.run SET {assigned} WHERE key = %(key)s"
         if lines:
             many = "SELECT %(key)s::bigint, %(before)s + i::int, line FROM unnest(%(lines)s::text[]) WITH ORDINALITY"
             update = f"WITH written AS (INSERT INTO {self.schema}.entry {many} AS t (line, i)) {update}"
         c.execute(update, {**changed, "key": key, "before": new.n, "lines": lines})
+
+    @property
+    def _asks(self) -> str:
+        """What has the kinds of the open questions of the run with this key."""
+        kinds = f'SELECT DISTINCT kind COLLATE "C" AS kind FROM {self.schema}.question'
+        return (
+            "coalesce((SELECT string_agg(kind, E'\\n' ORDER BY kind) FROM"
+            f" ({kinds} WHERE run = %(key)s AND answered IS NULL) AS open), '')"
+        )
 
     def _is_woken(self, c: Connection[Any], key: int, heeds: str | None) -> bool:
         """Return whether a run with unread posts heeds one of them."""
@@ -320,12 +349,13 @@ class RunTables:
         )
         if not asked:
             return
-        columns = [(q.kind, q.about, json.dumps(q.answers)) for q in asked.values()]
-        kinds, abouts, answers = ([encode(text) for text in column] for column in zip(*columns, strict=True))
+        columns = [(q.kind, q.about, json.dumps(q.answers), q.schema) for q in asked.values()]
+        kinds, abouts, answers, schemas = ([encode(text) for text in column] for column in zip(*columns, strict=True))
         c.execute(
-            f"INSERT INTO {s}.question SELECT %s, t.*, '', NULL FROM unnest(%s::text[], %s::text[], %s::text[],"
-            " %s::text[]) AS t ON CONFLICT DO NOTHING",
-            (key, [*asked], kinds, abouts, answers),
+            f"INSERT INTO {s}.question (run, key, kind, about, answers, schema, answered_by)"
+            " SELECT %s, t.*, '' FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS t"
+            " ON CONFLICT DO NOTHING",
+            (key, [*asked], kinds, abouts, answers, schemas),
         )
 
     def post(self, c: Connection[Any], run: str, key: str, body: str, by: str, now_s: float) -> bool:
@@ -351,6 +381,8 @@ class RunTables:
         is_held, heeds = row[2], row[3]
         is_heeded = is_held or heeds is None or heeds == encode(key)
         woken = ", due = 0" if is_heeded else ""
+        if key:
+            woken += f", asks = {self._asks}"
         if is_heeded and not is_held:
             woken += ", wake = least(wake, %(now_s)s)"  # `least` passes over nulls
         update = f"UPDATE {s}.run SET unread = unread + 1{woken} WHERE key = %(key)s"
@@ -376,20 +408,64 @@ class RunTables:
             run=self._runs(c, [row[:-1]], now_s)[0],
         )
 
-    def select(
-        self, c: Connection[Any], conditions: dict[str, Sequence[object]], limit: int, now_s: float
-    ) -> list[Run]:
-        """Return the rows that satisfy all these SQL conditions, the last changed first."""
-        also = "".join([f" AND {condition}" for condition in conditions])
-        values = [value for values in conditions.values() for value in values]
-        rest = (
-            f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NULL{also} ORDER BY updated DESC, key DESC LIMIT %s"
+    def get(self, c: Connection[Any], run: str, now_s: float) -> Run:
+        """Return the row of a run."""
+        row = c.execute(f"SELECT {_ROW} FROM {self.schema}.run WHERE id = %s", (encode(run),)).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        return self._runs(c, [row], now_s)[0]
+
+    def groups(self, c: Connection[Any]) -> list[Group]:
+        """Return the groups of runs that there are, by one step in an index for each."""
+        first = f"SELECT {_GROUP} FROM {self.schema}.run"
+        order = f"ORDER BY {_GROUP} LIMIT 1"
+        following = f"{first} WHERE ({_GROUP}) > (g.agent, g.is_failed, g.is_ended, g.asks, g.state) {order}"
+        rows = c.execute(
+            f"WITH RECURSIVE g AS (({first} {order})"
+            f" UNION ALL SELECT following.* FROM g CROSS JOIN LATERAL ({following}) AS following) SELECT * FROM g"
         )
-        rows = c.execute(rest, (*values, limit)).fetchall()
-        held = f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL{also}"
-        rows += c.execute(held, values).fetchall()
+        return [_group(*row) for row in rows]
+
+    def select(self, c: Connection[Any], asked: Wanted, now_s: float) -> Page:
+        """Return a page of rows, the last changed first."""
+        held = c.execute(f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL").fetchall()
+        rows = [row for row in held if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
+        chosen = [group for group in self.groups(c) if asked.takes_group(group)]
+        (moment, number), (first_s, end_s) = asked.before, asked.times
+        due_before = asked.which.get("due_before")
+        is_due = "" if due_before is None else " AND due < %(due_before)s"
+        of_group = (
+            f"SELECT {_ROW} FROM {self.schema}.run AS run WHERE (run.agent, run.is_failed, run.is_ended, run.asks,"
+            " run.state) = (g.agent, g.is_failed, g.is_ended, g.asks, g.state) AND until IS NULL"
+            " AND (updated, key) < (%(moment)s, %(number)s) AND updated >= %(first_s)s AND updated < %(end_s)s"
+            f"{is_due} ORDER BY updated DESC, key DESC LIMIT %(limit)s"
+        )
+        agents, failed, ended, asks, states = zip(*chosen, strict=True) if chosen else ([],) * 5
+        rows += c.execute(
+            f"SELECT found.* FROM unnest(%(agents)s::text[], %(failed)s::bool[], %(ended)s::bool[], %(asks)s::text[],"
+            f" %(states)s::text[]) AS g ({_GROUP}) CROSS JOIN LATERAL ({of_group}) AS found",
+            {
+                **{"agents": [*map(encode, agents)], "failed": [*failed], "ended": [*ended]},
+                **{"asks": [*map(encode, asks)], "states": [*map(encode, states)], "moment": moment, "number": number},
+                **{"first_s": first_s, "end_s": end_s, "due_before": due_before, "limit": asked.looked + 1},
+            },
+        ).fetchall()
         rows.sort(key=lambda row: (row[10], row[0]), reverse=True)
-        return self._runs(c, rows[:limit], now_s)
+        places = [((row[10], row[0]), row) for row in rows]
+        marked = [
+            (place, row if asked.takes(place, row[6], _decode(row[1]), _decode(row[11])) else None)
+            for place, row in places
+            if place < asked.before
+        ]
+        page, following = paged(iter(marked), asked)
+        return page_of(self._runs(c, [row for _, row in page], now_s), following)
+
+    def stats(self, c: Connection[Any]) -> list[RunCount]:
+        """Return how many runs there are of each group."""
+        rows = c.execute(
+            f"SELECT {_GROUP}, count(*), min(updated) FROM {self.schema}.run GROUP BY {_GROUP} ORDER BY {_GROUP}"
+        )
+        return [_group(*row[:5]).counted(*row[5:]) for row in rows]
 
     def head(self, c: Connection[Any], conversation: str) -> Head:
         """Return the head of a conversation."""
@@ -415,6 +491,30 @@ class RunTables:
             raise RunBusy(run, _decode(holder), since_s, until_s)
         return int(key)
 
+    def spend(
+        self,
+        c: Connection[Any],
+        name: str,
+        amount: int,
+        limit: int,
+        within_s: float,
+        now: Callable[[Connection[Any]], float],
+    ) -> float:
+        """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+        s, key = self.schema, encode(name)
+        c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {key}", _LIMITS))  # one at a time
+        now_s = now(c)
+        c.execute(f"DELETE FROM {s}.spent WHERE name = %s AND at <= %s", (key, now_s - within_s))
+        spent = c.execute(f"SELECT at, amount FROM {s}.spent WHERE name = %s ORDER BY at", (key,)).fetchall()
+        left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+        if left_s == 0.0:
+            c.execute(
+                f"INSERT INTO {s}.spent VALUES (%s, %s, %s)"
+                " ON CONFLICT (name, at) DO UPDATE SET amount = spent.amount + excluded.amount",
+                (key, spending.moment(now_s, within_s), amount),
+            )
+        return left_s
+
     def next_due_s(self, c: Connection[Any], after_s: float) -> float | None:
         """Return the first Unix time after ``after_s`` at which a run becomes due by itself."""
         row = c.execute(f"SELECT min(wake) FROM {self.schema}.run WHERE wake > %s", (after_s,)).fetchone()
@@ -439,33 +539,36 @@ class RunTables:
     def _questions(self, c: Connection[Any], keys: Sequence[int]) -> dict[int, list[Question]]:
         """Return the open questions of runs."""
         is_open = (
-            f"SELECT run, key, kind, about, answers FROM {self.schema}.question"
+            f"SELECT run, key, kind, about, answers, schema FROM {self.schema}.question"
             " WHERE run = ANY(%s) AND answered IS NULL ORDER BY key"
         )
         found: dict[int, list[Question]] = {}
-        for run, key, kind, about, answers in c.execute(is_open, ([*keys],)) if keys else ():
-            question = Question(_decode(key), _decode(kind), _decode(about), _answers(key, answers))
+        for run, key, kind, about, answers, schema in c.execute(is_open, ([*keys],)) if keys else ():
+            question = Question(_decode(key), _decode(kind), _decode(about), _answers(key, answers), _decode(schema))
             found.setdefault(run, []).append(question)
         return found
 
     def _runs(self, c: Connection[Any], rows: Sequence[Any], now_s: float) -> list[Run]:
-        waits = self._questions(c, [row[0] for row in rows])
-        return [
-            Run(
-                id=_decode(run),
-                agent=_decode(agent),
-                n=n,
-                state=_decode(state),
-                is_ended=is_ended,
-                due_s=due_s,
-                holder=_decode(holder) if until_s is not None and until_s > now_s else None,
-                created_s=created_s,
-                updated_s=updated_s,
-                waits=tuple(waits.get(key, ())),
-                priority=priority,
-            )
-            for key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, priority in rows
-        ]
+        waits = self._questions(c, [row[0] for row in rows if row[13]])
+        return [self._run(row, waits.get(row[0], ()), now_s) for row in rows]
+
+    def _run(self, row: Sequence[Any], waits: Sequence[Question], now_s: float) -> Run:
+        _, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, title, is_failed, *_ = row
+        return Run(
+            id=_decode(run),
+            agent=_decode(agent),
+            n=n,
+            state=_decode(state),
+            is_ended=is_ended,
+            due_s=due_s,
+            holder=_decode(holder) if until_s is not None and until_s > now_s else None,
+            created_s=created_s,
+            updated_s=updated_s,
+            waits=tuple(waits),
+            title=_decode(title),
+            is_failed=is_failed,
+            priority=row[14],
+        )
 
 
 def encode(text: str) -> str:
@@ -475,6 +578,10 @@ def encode(text: str) -> str:
 
 def _decode(text: str) -> str:
     return text.replace("\x1a0", "\x00").replace("\x1a1", "\x1a") if "\x1a" in text else text
+
+
+def _group(agent: str, is_failed: bool, is_ended: bool, asks: str, state: str) -> Group:
+    return Group(_decode(agent), is_failed, is_ended, _decode(asks), _decode(state))
 
 
 def _lease_key(lease: Lease) -> tuple[str, int, float, str]:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -31,16 +30,20 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
+from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreError
 from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, RunTables, encode
-from fsm_agent.store.postgres.schema import prepare
+from fsm_agent.store.postgres.postgres_runs import Append, RunTables
+from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
+from fsm_agent.store.spending import check_spend
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import psycopg
     import psycopg_pool
     import tenacity
@@ -54,6 +57,7 @@ _CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
 _LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
 _IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
 _BEGIN = f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"  # not of the session: a pooler shares those
+_READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
 _UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit surely did not happen
@@ -84,11 +88,16 @@ class PostgresStore:
         patience_s: How many seconds a server that is away is waited for.
         on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
             makes a run due; an engine puts its job into the same commit.  None: the hook of the engine in the URL.
+        read_only: The schema is neither created nor written, so it has to be there, in the version of this release; to
+            write raises `ReadOnly`.
 
     Raises:
         UsageError: The URL cannot be read.
         ConfigError: psycopg is not installed.
         StoreError: The server is not there, or the schema is another program's or of a newer version.
+
+    Examples:
+        >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
     """
 
     is_volatile = False
@@ -101,6 +110,7 @@ class PostgresStore:
         connections: int = CONNECTIONS,
         patience_s: float = PATIENCE_S,
         on_due: OnDue | None = None,
+        read_only: bool = False,
     ) -> None:
         try:
             import psycopg  # noqa: F401
@@ -113,14 +123,18 @@ class PostgresStore:
         self._clock = clock
         self._size = connections
         self._patience_s = patience_s
+        self._is_read_only = read_only
         engine = self._address.engine
         self._on_due = HOOKS[engine](self._address.schema) if on_due is None and engine else on_due
         self._tables = RunTables(self._address.schema)
         self._channel = f"fsm_agent_{self._address.schema}"
         self._open()
         try:
-            self._do(lambda c: prepare(c, self._address.schema, self._address.name))
-            self._check_clock()
+            if read_only:
+                self._read(lambda c: check_schema(c, self._address.schema, self._address.name))
+            else:
+                self._do(lambda c: prepare(c, self._address.schema, self._address.name))
+                self._check_clock()
         except BaseException:
             self.close()
             raise
@@ -170,17 +184,19 @@ class PostgresStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        starts = check_create(run, header, agent, follows, holder, for_s, start)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
+        self._check_writable()
         instance = 0 if holder is None else self._session.instance()
 
         def work(c: psycopg.Connection[Any]) -> Lease | bool:
             now_s = self._now(c)
-            due_s = self._tables.create(c, run, header, agent, follows, starts, now_s)
+            due_s = self._tables.create(c, run, header, agent, title, follows, starts, now_s)
             if due_s is None:
                 return False
             if due_s < math.inf:
@@ -201,8 +217,10 @@ class PostgresStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
+        self._check_writable()
         changes = self._session.count()
         instance = self._session.instance()
 
@@ -211,7 +229,7 @@ class PostgresStore:
             if run is not None:
                 key: int | None = self._lock_free(c, run, clock_s)
             else:
-                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s)
+                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
             return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
 
         lease: Lease | None = self._do(work)
@@ -232,7 +250,7 @@ class PostgresStore:
         return renewed
 
     def unread(self, names: Sequence[str]) -> Collection[str]:
-        found: Collection[str] = self._do(lambda c: self._tables.unread(c, names), may_repeat=True)
+        found: Collection[str] = self._read(lambda c: self._tables.unread(c, names))
         return found
 
     def append(
@@ -298,29 +316,19 @@ class PostgresStore:
 
         self._do(work)
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        conditions: dict[str, Sequence[object]] = {}
-        if agent is not None:
-            check_agent(agent)
-            conditions["agent = %s"] = [encode(agent)]
-        if ended is not None:
-            conditions["is_ended" if ended else "NOT is_ended"] = []
-        if asked:
-            conditions[f"key IN (SELECT run FROM {self._address.schema}.question WHERE answered IS NULL)"] = []
-        if due_before is not None:
-            conditions["due < %s"] = [due_before]
-        found: builtins.list[Run] = self._read(
-            lambda c: self._tables.select(c, conditions, max(0, limit), self._now(c))
-        )
-        return found
+    def get(self, run: str) -> Run:
+        check_run(run)
+        row: Run = self._read(lambda c: self._tables.get(c, run, self._now(c)))
+        return row
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
+        page: Page = self._read(lambda c: self._tables.select(c, asked, self._now(c)))
+        return page
+
+    def stats(self) -> builtins.list[RunCount]:
+        counts: builtins.list[RunCount] = self._read(self._tables.stats)
+        return counts
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -338,23 +346,29 @@ class PostgresStore:
 
         self._do(work)
 
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._do(lambda c: self._tables.spend(c, name, amount, limit, within_s, self._now))
+        return left_s
+
     def wait(self, timeout_s: float) -> None:
         changes = getattr(self._looked, "vain", None)
         self._looked.vain = None
         if changes is None:
             changes = self._session.count()
         ends_s = time.monotonic() + timeout_s
-        next_s = self._do(self._next_due_s)
+        due_in_s = self._read if self._is_read_only else self._do
+        next_s = due_in_s(self._next_due_s)
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
             if self._session.wait(changes, min(left_s, max(next_s, 0.0) if is_near else POLL_S)) or is_near:
                 return
-            next_s = self._do(self._next_due_s)
+            next_s = due_in_s(self._next_due_s)
 
     def _next_due_s(self, c: psycopg.Connection[Any]) -> float | None:
         """Return in how many seconds the next run is due by itself, 0 if a session has died; None: none is."""
         now_s = self._now(c)
-        if self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
+        if not self._is_read_only and self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
             return 0.0
         next_s = self._tables.next_due_s(c, now_s)
         return None if next_s is None else next_s - now_s
@@ -414,6 +428,8 @@ class PostgresStore:
         Raises:
             StoreError: The work was refused, or the server failed.
         """
+        if begin != _READS:
+            self._check_writable()
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Passing)),
             stop=tenacity.stop_after_delay(self._patience_s),
@@ -427,7 +443,7 @@ class PostgresStore:
 
     def _read(self, work: Work) -> Any:
         """Do work that only reads, all of it as of one moment."""
-        return self._do(work, may_repeat=True, begin="BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return self._do(work, may_repeat=True, begin=_READS)
 
     def _try(self, work: Work, may_repeat: bool, begin: str) -> Any:
         is_asked = False  # for the commit
@@ -514,6 +530,10 @@ class PostgresStore:
             if not self._tables.end_leases_of_the_dead(c, now_s, GRACE_S):
                 raise
             return self._tables.lock_free(c, run, now_s)
+
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise ReadOnly(self._address.name)
 
     def _closed_error(self) -> StoreError:
         return StoreError(f"the store {self._address.name} is closed")

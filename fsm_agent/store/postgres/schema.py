@@ -16,7 +16,7 @@ _LOCK = 0x66736D61  # "fsma"; held while a schema is created or migrated
 # due, or from which it will be; while it has a holder, the end of its lease; null: a post wakes it.  `until` is the end
 # of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append that
 # did so.  `unread` counts the posts, so that a rest and a post at the same time change the same row.  `instance` is the
-# session whose death ends the lease.
+# session whose death ends the lease.  `asks` has the kinds of open questions, see `Group`.
 #
 # No index has a column that an append without a rest changes, and the pages have room, so that such an append writes
 # no page of an index.  So `updated` is the time of the last rest, and `touched` that of the last entry.
@@ -104,6 +104,31 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX predecessor_of_run ON {s}.predecessor (run)",
     ),
+    (  # runs in one state were looked for among all of their agent
+        "ALTER TABLE {s}.run ADD COLUMN title text NOT NULL DEFAULT ''",
+        "ALTER TABLE {s}.run ADD COLUMN is_failed boolean NOT NULL DEFAULT false",
+        """ALTER TABLE {s}.run ADD COLUMN asks text COLLATE "C" NOT NULL DEFAULT ''""",
+        """ALTER TABLE {s}.run ALTER COLUMN state TYPE text COLLATE "C" """,
+        "ALTER TABLE {s}.question ADD COLUMN schema text NOT NULL DEFAULT ''",
+        "UPDATE {s}.run SET is_failed = true WHERE is_ended AND state = 'Failed'",
+        """UPDATE {s}.run SET asks = q.kinds FROM (
+            SELECT run, string_agg(DISTINCT kind, E'\n') AS kinds FROM {s}.question WHERE answered IS NULL GROUP BY run
+        ) AS q WHERE q.run = key""",
+        "DROP INDEX {s}.run_updated, {s}.run_updated_of_agent, {s}.run_open",
+        "CREATE INDEX run_group ON {s}.run (agent, is_failed, is_ended, asks, state, updated DESC, key DESC)",
+    ),
+    (  # what a claim may be told to choose by, and what those who share a store have spent of a shared limit
+        "ALTER TABLE {s}.run ADD COLUMN definition text NOT NULL DEFAULT ''",
+        "ALTER TABLE {s}.run ADD COLUMN concurrency_key text NOT NULL DEFAULT ''",
+        """UPDATE {s}.run SET definition = coalesce(substring(header from '"definition":"([0-9a-z]*)"'), '')
+            WHERE NOT is_ended""",
+        """CREATE TABLE {s}.spent (
+            name text COLLATE "C" NOT NULL,
+            at double precision NOT NULL,
+            amount bigint NOT NULL,
+            PRIMARY KEY (name, at)
+        )""",
+    ),
 )
 
 
@@ -126,10 +151,7 @@ def prepare(
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         version = _version(connection, schema)  # another OS process may have migrated it meanwhile
     if version > len(migrations):
-        raise StoreError(
-            f"the store {place} has version {version}, and this release of fsm_agent supports versions up to"
-            f" {len(migrations)}: upgrade fsm_agent"
-        )
+        raise _too_new(place, version, len(migrations))
     if not version:
         taken = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'run'"
         if connection.execute(taken, (schema,)).fetchone():
@@ -143,6 +165,31 @@ def prepare(
             connection.execute(statement.replace("{s}", schema))
     if version < len(migrations):
         connection.execute(f"UPDATE {schema}.fsm_agent_store SET version = %s", (len(migrations),))
+
+
+def check_schema(connection: Connection[Any], schema: str, place: str) -> None:
+    """Check that a schema is a store of the newest version, without creating or changing it.
+
+    Raises:
+        StoreError: It is not there, or is of another version.
+    """
+    version, newest = _version(connection, schema), len(MIGRATIONS)
+    if version > newest:
+        raise _too_new(place, version, newest)
+    if not version:
+        raise StoreError(f"there is no store at {place}")
+    if version < newest:
+        raise StoreError(
+            f"the store {place} has version {version}, and can be read from version {newest} on: to open it once for"
+            " writing brings it there"
+        )
+
+
+def _too_new(place: str, version: int, newest: int) -> StoreError:
+    return StoreError(
+        f"the store {place} has version {version}, and this release of fsm_agent supports versions up to {newest}:"
+        " upgrade fsm_agent"
+    )
 
 
 def _version(connection: Connection[Any], schema: str) -> int:

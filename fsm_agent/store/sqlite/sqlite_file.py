@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,9 @@ _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 
 # Columns of a run: `due` is as in `Run.due_s`; `queued` is the time since when the run is due, or from which it will
 # be.  `until` is the end of the lease, also after it has passed; null: the lease was given back.  `heeds` is as in
-# `Rest`.  `unread` counts the posts, so that a rest and a post at the same time change the same row.  `given_back` is
-# the `n` of the append that gave the lease back.  The header is entry 0.
+# `Rest`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so that a rest and a post at
+# the same time change the same row.  `given_back` is the `n` of the append that gave the lease back.  The header is
+# entry 0.
 #
 # The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones.  So an append
 # writes one page, that where the lines of its run end, and no page of an index.  It does not write the row of the run
@@ -117,6 +118,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX predecessor_of_run ON predecessor (run)",
     ),
+    (  # runs in one state were looked for among all of their agent
+        "ALTER TABLE run ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN is_failed INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE run ADD COLUMN asks TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE question ADD COLUMN schema TEXT NOT NULL DEFAULT ''",
+        "UPDATE run SET is_failed = is_ended AND state = 'Failed'",
+        """UPDATE run SET asks = coalesce((SELECT group_concat(kind, char(10)) FROM (
+            SELECT DISTINCT kind FROM question WHERE run = run.key AND answered IS NULL ORDER BY kind
+        )), '') WHERE key IN (SELECT run FROM question WHERE answered IS NULL)""",
+        "DROP INDEX run_updated",
+        "DROP INDEX run_open",
+        "CREATE INDEX run_group ON run (agent, is_failed, is_ended, asks, state, updated)",
+    ),
+    (  # what a claim may be told to choose by, and what those who share a store have spent of a shared limit
+        "ALTER TABLE run ADD COLUMN definition TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN concurrency_key TEXT NOT NULL DEFAULT ''",
+        """UPDATE run SET definition = coalesce(
+            (SELECT iif(json_valid(line), json_extract(line, '$.definition'), '') FROM journal WHERE place = key << 32),
+            '') WHERE is_ended = 0""",
+        """CREATE TABLE spent (
+            name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 
@@ -144,14 +168,38 @@ def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> Non
         connection.close()
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def check_file(path: Path) -> None:
+    """Check that a file is a store of the newest version, without creating or changing it.
+
+    Raises:
+        StoreError: The file does not exist, is not a store, is of another version, or cannot be opened.
+    """
+    if not path.is_file():
+        raise StoreError(f"there is no store at {str(path)!r}")
+    connection = connect(path, read_only=True)
+    try:
+        with name_file_in_errors(path):
+            version = _version(connection, path, newest := len(MIGRATIONS))
+    finally:
+        connection.close()
+    if version < newest:
+        raise StoreError(
+            f"the store {str(path)!r} has version {version}, and can be read from version {newest} on: to open it once"
+            " for writing brings it there"
+        )
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Return a new connection, for one thread at a time, with explicit transactions.
 
     Raises:
         StoreError: The file cannot be opened.
     """
     with name_file_in_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        where = f"{path.as_uri()}?mode=ro" if read_only else path
+        connection = sqlite3.connect(
+            where, uri=read_only, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk
@@ -159,6 +207,35 @@ def connect(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
+
+
+def copy_file(source: sqlite3.Connection, path: Path) -> int:
+    """Copy a database to a new file, and check the copy; return how many bytes it has.
+
+    Raises:
+        StoreError: The file exists or cannot be written, or the database is damaged.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        if path.exists():
+            raise StoreError(f"there is a file {str(path)!r} already: the name of a new one would be right")
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
+        with name_file_in_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            source.backup(copy)  # in one step, in which the source is read as of one moment; nobody waits for it
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
+            [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise StoreError(f"the store is damaged, and was not copied: {problem}")
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.rename(path)
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"the store cannot be copied to {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 @contextmanager

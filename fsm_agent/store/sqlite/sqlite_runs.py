@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
-from fsm_agent.store import checks
+from fsm_agent.store import checks, spending
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
+from fsm_agent.store.listing import Group, Place, Wanted, page_of, paged
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
 
 # Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
 # due time came first.
 FREE = """
 SELECT * FROM (SELECT queued, key FROM run
-    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due = 0.0 ORDER BY queued, key LIMIT 1)
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due = 0.0{also} ORDER BY queued, key LIMIT 1)
 UNION ALL SELECT * FROM (SELECT due, key FROM run
-    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due > 0.0 AND due <= :due_s
+    WHERE agent = :agent AND priority = :priority AND until IS NULL AND due > 0.0 AND due <= :due_s{also}
     ORDER BY due LIMIT 1)"""
 HELD = """
 SELECT until, key, agent FROM run
     WHERE instance = :instance AND priority = :priority AND until IS NOT NULL AND due IS NOT NULL
-    AND until <= :until_s ORDER BY until"""
+    AND until <= :until_s{also} ORDER BY until"""
+CHOSEN = """
+    AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
+    AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
 WITH RECURSIVE priorities (of) AS (
@@ -42,11 +47,23 @@ WITH RECURSIVE agents (name) AS (
     SELECT (SELECT min(agent) FROM run WHERE agent > name AND until IS NULL AND due IS NOT NULL)
     FROM agents WHERE name IS NOT NULL)
 SELECT name FROM agents WHERE name IS NOT NULL"""
-ALL_AGENTS = """
-WITH RECURSIVE agents (name) AS (
-    SELECT min(agent) FROM run
-    UNION ALL SELECT (SELECT min(agent) FROM run WHERE agent > name) FROM agents WHERE name IS NOT NULL)
-SELECT name FROM agents WHERE name IS NOT NULL"""
+_GROUP = ("agent", "is_failed", "is_ended", "asks", "state")
+# One after the other, with more and more of the columns free: SQLite finds no place in an index by a row of values.
+NEXT_GROUP = " UNION ALL ".join(
+    [
+        f"SELECT * FROM (SELECT {', '.join(_GROUP)} FROM run"
+        f" WHERE {' AND '.join([f'{name} = :{name}' for name in _GROUP[:n]] + [f'{_GROUP[n]} > :{_GROUP[n]}'])}"
+        f" ORDER BY {', '.join(_GROUP[n:])} LIMIT 1)"
+        for n in reversed(range(len(_GROUP)))
+    ]
+)
+OF_GROUP = """
+SELECT updated, key FROM run
+    WHERE agent = ? AND is_failed = ? AND is_ended = ? AND asks = ? AND state = ?
+    AND (updated, key) < (?, ?) AND updated >= ? AND updated < ? ORDER BY updated DESC, key DESC"""
+COUNTS = """
+SELECT agent, is_failed, is_ended, asks, state, count(*), min(updated) FROM run
+    GROUP BY agent, is_failed, is_ended, asks, state"""
 NEXT_FREE = """
 SELECT min(due) FROM run
     WHERE agent = ? AND priority = ? AND until IS NULL AND due IS NOT NULL AND due > ?"""
@@ -54,15 +71,18 @@ NEXT_HELD = """
 SELECT min(until) FROM run
     WHERE instance = ? AND priority = ? AND until IS NOT NULL AND due IS NOT NULL AND until > ?"""
 
-# The agent and the time of a run as a list compares them.  A plus sign keeps SQLite from an index on that column, so
-# that it takes the one that the list is to be found by.
-BY = {"updated": ("agent", "updated"), "open": ("agent", "+updated"), "question": ("+agent", "+updated")}
-
 _MOST_VALUES = 500  # in one statement
 _PLACES = "BETWEEN key << 32 AND (key << 32) + 0xffffffff"  # the places of the lines of a run
 _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACES})"  # to be joined to a run
 _N = "place - (key << 32)"
-_ROW = f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, priority, max(updated, at)"
+_ROW = (
+    f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, max(updated, at), title, is_failed, asks,"
+    " priority"
+)
+_ASKS = (  # of the run with this key
+    "coalesce((SELECT group_concat(kind, char(10)) FROM (SELECT DISTINCT kind FROM question WHERE run = :key AND"
+    " answered IS NULL ORDER BY kind)), '')"
+)
 
 
 class Claim(NamedTuple):
@@ -75,10 +95,18 @@ class Claim(NamedTuple):
     due_s: float  # Unix time at which runs have to be due
     now_s: float
     dead: frozenset[str]  # instances whose OS process is dead, so that their leases are over
+    choice: Choice | None = None
 
 
 def create(
-    connection: Connection, run: str, header: str, agent: str, follows: Head | None, start: Start, now_s: float
+    connection: Connection,
+    run: str,
+    header: str,
+    agent: str,
+    title: str,
+    follows: Head | None,
+    start: Start,
+    now_s: float,
 ) -> bool:
     """Create a run; return False if it exists already."""
     old = connection.execute("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = ?", (run,))
@@ -102,9 +130,12 @@ def create(
     heeds = None if due_s == 0.0 else checks.UNTIL_DUE
     key = connection.execute(
         "INSERT INTO run (id, agent, state, is_ended, due, queued, heeds, unread, fence, tries, holder, instance,"
-        " since, given_back, created, updated, priority)"
-        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?)",
-        (run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority),
+        " since, given_back, created, updated, priority, title, definition, concurrency_key)"
+        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?)",
+        (
+            *(run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority, title),
+            *checks.tags_of(header),
+        ),
     ).lastrowid
     assert key is not None
     connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (key << 32, now_s, header))
@@ -157,17 +188,23 @@ def find(connection: Connection, claim: Claim) -> int | None:
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[int, float, int]] = []
+    also, chosen, choice = "", dict[str, Any](), claim.choice
+    if choice is not None:
+        also = CHOSEN
+        definitions = None if choice.definitions is None else json.dumps(choice.definitions)
+        chosen = {"definitions": definitions, "busy": json.dumps(choice.busy)}
     for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
-            queue = {"agent": agent, "priority": priority, "due_s": claim.due_s}
-            due = [(-priority, since_s, key) for since_s, key in connection.execute(FREE, queue)]
+            queue = {"agent": agent, "priority": priority, "due_s": claim.due_s, **chosen}
+            free = connection.execute(FREE.format(also=also), queue)
+            due = [(-priority, since_s, key) for since_s, key in free]
             found += due
             if due:
                 break
     for instance, priority in connection.execute(HOLDING).fetchall():
         until_s = math.inf if instance in claim.dead else claim.now_s
-        queue = {"instance": instance, "priority": priority, "until_s": until_s}
-        for ended_s, key, agent in connection.execute(HELD, queue):
+        queue = {"instance": instance, "priority": priority, "until_s": until_s, **chosen}
+        for ended_s, key, agent in connection.execute(HELD.format(also=also), queue):
             if not claim.agents or agent in claim.agents:
                 found.append((-priority, min(ended_s, claim.now_s), key))
                 break
@@ -264,10 +301,15 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
         due_s, queued_s = 0.0, min(now_s, rest.due_s or now_s)
     else:
         due_s = queued_s = rest.due_s
+    asks = _ASKS if rest.questions else "''"
     connection.execute(
-        "UPDATE run SET state = ?, is_ended = ?, due = ?, queued = ?, heeds = ?, until = NULL, given_back = ?,"
-        " updated = ?, tries = tries * ? WHERE key = ?",
-        (rest.state, rest.is_ended, due_s, queued_s, rest.heeds, n, now_s, rest.due_s == 0.0, key),
+        "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, due = :due_s, queued = :queued_s,"
+        f" heeds = :heeds, asks = {asks}, until = NULL, given_back = :n, updated = :now_s, tries = tries * :is_due"
+        " WHERE key = :key",
+        {
+            **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "heeds": rest.heeds},
+            **{"due_s": due_s, "queued_s": queued_s, "n": n, "now_s": now_s, "is_due": rest.due_s == 0.0, "key": key},
+        },
     )
 
 
@@ -294,8 +336,8 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
         if question.key not in kept:
             kept[question.key] = True
             connection.execute(
-                "INSERT INTO question VALUES (?, ?, ?, ?, ?, '', NULL)",
-                (key, question.key, question.kind, question.about, json.dumps(question.answers)),
+                "INSERT INTO question VALUES (?, ?, ?, ?, ?, '', NULL, ?)",
+                (key, question.key, question.kind, question.about, json.dumps(question.answers), question.schema),
             )
 
 
@@ -319,8 +361,9 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
     connection.execute(
         "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
     )
+    answered = f", asks = {_ASKS}" if key else ""
     connection.execute(
-        "UPDATE run SET unread = unread + 1, due = iif(:is_heeded, 0.0, due),"
+        f"UPDATE run SET unread = unread + 1{answered}, due = iif(:is_heeded, 0.0, due),"
         " queued = iif(:is_heeded, min(coalesce(queued, :now_s), :now_s), queued) WHERE key = :key",
         {"key": row[0], "now_s": now_s, "is_heeded": row[2] or row[3] is None or row[3] == key},
     )
@@ -347,38 +390,47 @@ def load(connection: Connection, run: str, after: int | None, now_s: float) -> L
     )
 
 
-def select(
-    connection: Connection,
-    agent: str | None,
-    conditions: dict[str, Sequence[object]],
-    limit: int,
-    now_s: float,
-    *,
-    by: str = "updated",
-) -> list[Run]:
-    """Return the rows that satisfy all these SQL conditions, the last changed first.
+def get(connection: Connection, run: str, now_s: float) -> Run:
+    """Return the row of a run."""
+    row = connection.execute(f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise checks.unknown_run(run)
+    return _run(connection, row, now_s)
 
-    Args:
-        connection: The connection.
-        agent: Only runs of this agent; None: of all.
-        conditions: The values of each condition, by condition.
-        limit: The largest number of rows to return.
-        now_s: Unix time.
-        by: The index by which rows are found: "updated", "open" or "question"; see `BY`.
-    """
-    name_of_agent, moment = BY[by]
-    also = "".join([f" AND {condition}" for condition in conditions])
-    free = (
-        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE {name_of_agent} = ? AND until IS NULL{also}"
-        f" ORDER BY {moment} DESC, key DESC LIMIT ?"
-    )
-    held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL{also}"  # see `updated`
-    values = [value for values in conditions.values() for value in values]
-    agents = [agent] if agent is not None else [name for (name,) in connection.execute(ALL_AGENTS).fetchall()]
-    rows = [row for name in agents for row in connection.execute(free, (name, *values, limit)).fetchall()]
-    rows += [row for row in connection.execute(held, values).fetchall() if row[2] in agents]
-    rows.sort(key=lambda row: (row[-1], row[0]), reverse=True)  # one index less to be changed by each giving-back
-    return [_run(connection, row, now_s) for row in rows[:limit]]
+
+def groups(connection: Connection) -> Iterator[Group]:
+    """Yield the groups of runs that there are, by one step in an index for each."""
+    group = Group("", -1, 0, "", "")  # type: ignore[arg-type]  # before all of them
+    while (row := connection.execute(NEXT_GROUP, group._asdict()).fetchone()) is not None:
+        yield (group := Group(*row))
+
+
+def select(connection: Connection, asked: Wanted, now_s: float) -> Page:
+    """Return a page of rows, the last changed first."""
+    held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL"  # see `updated`
+    rows = {(row[10], row[0]): row for row in connection.execute(held) if asked.takes_group(_group(row))}
+    (moment, number), (first_s, end_s) = asked.before, asked.times
+    chosen = [group for group in groups(connection) if asked.takes_group(group)]
+    found = [connection.execute(OF_GROUP, (*group, moment, number, first_s, end_s)) for group in chosen]
+    places = heapq.merge(sorted(rows, reverse=True), *found, reverse=True)
+    row_of = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE key = ? AND until IS NULL"
+
+    def wanted_rows() -> Iterator[tuple[Place, Any]]:
+        for place in places:
+            row = rows.pop(place, None) or connection.execute(row_of, (place[1],)).fetchone()
+            if row is None:  # it has a holder, and another place
+                continue
+            yield place, row if asked.takes(place, row[6], row[1], row[11]) else None
+
+    page, following = paged(wanted_rows(), asked)
+    for cursor in found:
+        cursor.close()
+    return page_of([_run(connection, row, now_s) for _, row in page], following)
+
+
+def stats(connection: Connection) -> list[RunCount]:
+    """Return how many runs there are of each group."""
+    return [Group(*row[:5]).counted(*row[5:]) for row in connection.execute(COUNTS)]
 
 
 def head(connection: Connection, conversation: str) -> Head:
@@ -396,6 +448,19 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     for table in ("snapshot", "question", "post", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
+
+
+def spend(connection: Connection, name: str, amount: int, limit: int, within_s: float, now_s: float) -> float:
+    """Spend an amount, and return 0.0; or return after how many seconds to try again."""
+    connection.execute("DELETE FROM spent WHERE name = ? AND at <= ?", (name, now_s - within_s))
+    spent = connection.execute("SELECT at, amount FROM spent WHERE name = ? ORDER BY at", (name,)).fetchall()
+    left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
+    if left_s == 0.0:
+        connection.execute(
+            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
+            (name, spending.moment(now_s, within_s), amount),
+        )
+    return left_s
 
 
 def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
@@ -433,9 +498,11 @@ def _lines(connection: Connection, key: int, after: int, end: int) -> tuple[str,
 
 def _questions(connection: Connection, key: int) -> tuple[Question, ...]:
     found = connection.execute(
-        "SELECT key, kind, about, answers FROM question WHERE run = ? AND answered IS NULL ORDER BY key", (key,)
+        "SELECT key, kind, about, answers, schema FROM question WHERE run = ? AND answered IS NULL ORDER BY key", (key,)
     )
-    return tuple([Question(name, kind, about, _answers(name, answers)) for name, kind, about, answers in found])
+    return tuple(
+        [Question(name, kind, about, _answers(name, text), schema) for name, kind, about, text, schema in found]
+    )
 
 
 def _answers(question: str, text: str) -> tuple[str, ...]:
@@ -447,7 +514,8 @@ def _answers(question: str, text: str) -> tuple[str, ...]:
 
 
 def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
-    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, priority, updated_s = row
+    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, title, is_failed, *_ = row
+    asks, priority = row[13:]
     return Run(
         id=run,
         agent=agent,
@@ -458,6 +526,12 @@ def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
         holder=holder if until_s is not None and until_s > now_s else None,
         created_s=created_s,
         updated_s=updated_s,
-        waits=_questions(connection, key),
+        waits=_questions(connection, key) if asks else (),
+        title=title,
+        is_failed=bool(is_failed),
         priority=priority,
     )
+
+
+def _group(row: Sequence[Any]) -> Group:
+    return Group(row[2], row[12], row[5], row[13], row[4])

@@ -16,13 +16,13 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.store.changes import ChangeNotifier
 from fsm_agent.store.checks import (
-    check_agent,
     check_append,
     check_claim,
     check_conversation,
@@ -33,18 +33,23 @@ from fsm_agent.store.checks import (
     check_run,
     result_or_loss,
 )
-from fsm_agent.store.errors import LeaseLost, StoreError
+from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
+from fsm_agent.store.listing import wanted
+from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
-from fsm_agent.store.sqlite.sqlite_file import Connections, connect, name_file_in_errors, prepare
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Start
+from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 Write = Callable[[sqlite3.Connection], Any]
 
 
 class SqliteStore:
-    """A store in one file, which is created if it does not exist; see `Store` for its methods.
+    """A store in one file; see `Store` for its methods.
 
     Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
     their owner only.
@@ -52,28 +57,40 @@ class SqliteStore:
     Args:
         path: The file, on a local disk.
         clock: Returns the Unix time.
+        read_only: The file is neither created nor written, so it has to be there, in the version of this release; to
+            write raises `ReadOnly`.  SQLite may still put its own two files beside it.
 
     Raises:
         StoreError: The file is not a store, is of a newer version, or cannot be opened.
+
+    Examples:
+        >>> store = SqliteStore("runs.db")
+        >>> Agent(Script("Hi."), name="host", store=store).call("Hello", run_id="r1").output
+        'Hi.'
+        >>> store.close()
     """
 
     is_volatile = False
 
-    def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time, *, read_only: bool = False
+    ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise UsageError(f"the path {os.fspath(path)!r} names no file: use MemoryStore() for runs in memory")
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
+        self._is_read_only = read_only
         with _opening:
-            prepare(self._path)
+            check_file(self._path) if read_only else prepare(self._path)
             self._open()
             _stores.add(self)
 
     def _open(self) -> None:
         """Make the connections, locks and threads, which each OS process has for itself."""
-        self._connections = Connections(lambda: connect(self._path), self._closed_error)
-        self._watching = Connections(lambda: connect(self._path), self._closed_error)
+        connected = partial(connect, self._path, read_only=self._is_read_only)
+        self._connections = Connections(connected, self._closed_error)
+        self._watching = Connections(connected, self._closed_error)
         self._writer = GroupCommit[Write](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
@@ -85,17 +102,19 @@ class SqliteStore:
         header: str,
         *,
         agent: str,
+        title: str = "",
         follows: Head | None = None,
         holder: str | None = None,
         for_s: float = 0.0,
         start: Start | None = None,
     ) -> Lease | bool:
-        starts = check_create(run, header, agent, follows, holder, for_s, start)
+        starts = check_create(run, header, agent, title, follows, holder, for_s, start)
+        self._check_writable()
         instance = "" if holder is None else self._holders.instance(self._has_leases)
 
         def write(connection: sqlite3.Connection) -> Lease | bool | None:
             now_s = self._clock()
-            is_new = runs.create(connection, run, header, agent, follows, starts, now_s)
+            is_new = runs.create(connection, run, header, agent, title, follows, starts, now_s)
             if not is_new or holder is None:
                 return is_new
             return runs.take(connection, runs.Claim(holder, for_s, run, (), now_s, now_s, frozenset()), instance)
@@ -113,14 +132,16 @@ class SqliteStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
+        self._check_writable()
         changes = self._changes.count()
 
         def wish() -> runs.Claim:
             clock_s = self._clock()
             due_s = clock_s if now_s is None else now_s
-            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead)
+            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead, choice)
 
         with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
             dead = self._dead_instances(connection, run)
@@ -206,27 +227,19 @@ class SqliteStore:
         self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
         self._changes.add()
 
-    def list(
-        self,
-        *,
-        agent: str | None = None,
-        ended: bool | None = None,
-        asked: bool = False,
-        due_before: float | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Run]:
-        conditions: dict[str, Sequence[object]] = {}
-        if agent is not None:
-            check_agent(agent)
-        if ended is not None:
-            conditions[f"is_ended = {int(ended)}"] = []  # a literal: SQLite uses no partial index for a parameter
-        if asked:
-            conditions["key IN (SELECT run FROM question WHERE answered IS NULL)"] = []
-        if due_before is not None:
-            conditions["due < ?"] = [due_before]
+    def get(self, run: str) -> Run:
+        check_run(run)
         with self._read_transaction() as connection:
-            by = "question" if asked else "open" if ended is False else "updated"
-            return runs.select(connection, agent, conditions, max(0, limit), self._clock(), by=by)
+            return runs.get(connection, run, self._clock())
+
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
+        with self._read_transaction() as connection:
+            return runs.select(connection, asked, self._clock())
+
+    def stats(self) -> builtins.list[RunCount]:
+        with self._read_transaction() as connection:
+            return runs.stats(connection)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -235,10 +248,18 @@ class SqliteStore:
 
     def delete(self, run: str) -> None:
         check_run(run)
+        self._check_writable()
         with self._read_transaction() as connection:
             dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
         self._changes.add()
+
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._writer.run(
+            lambda connection: runs.spend(connection, name, amount, limit, within_s, self._clock())
+        )
+        return left_s
 
     def wait(self, timeout_s: float) -> None:
         vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
@@ -249,6 +270,22 @@ class SqliteStore:
         if next_s is not None:
             timeout_s = min(timeout_s, next_s - self._clock())
         self._changes.wait(changes, timeout_s)
+
+    def backup(self, path: str | os.PathLike[str]) -> int:
+        """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
+
+        The copy is a store, readable by its owner only, and has all that was committed before.  Leases are in it, too;
+        they end at their time, or when it is opened by the first worker.
+
+        Args:
+            path: The file, which must not exist.
+
+        Raises:
+            StoreError: The file exists or cannot be written, or the store is damaged.
+        """
+        check_path(path)
+        with self._connections.one() as connection, name_file_in_errors(self._path):
+            return copy_file(connection, Path(path).absolute())
 
     def close(self) -> None:
         """Finish submitted work, and close files and connections; safe to repeat."""
@@ -274,6 +311,10 @@ class SqliteStore:
         if is_closed:
             self.close()
 
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise ReadOnly(str(self._path))
+
     def _closed_error(self) -> StoreError:
         return StoreError(f"the store {str(self._path)!r} is closed")
 
@@ -287,6 +328,7 @@ class SqliteStore:
 
     def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
         """Do all writes in one transaction; see `GroupCommit`."""
+        self._check_writable()
         with self._connections.one() as connection, name_file_in_errors(self._path):
             connection.execute("BEGIN IMMEDIATE")
             if len(writes) == 1:

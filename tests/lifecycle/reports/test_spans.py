@@ -48,8 +48,8 @@ def test_a_span_for_the_call_and_each_request_function_and_wait():
     assert (root["name"], times(root)) == ("invoke_agent", (100.0, 124.0))
     assert facts(root) == {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.usage.input_tokens": "100",
-        "gen_ai.usage.output_tokens": "7",
+        "fsm_agent.usage.input_tokens": "100",
+        "fsm_agent.usage.output_tokens": "7",
         "fsm_agent.call.id": result.record.id,
         "fsm_agent.state": "Completed",
         "fsm_agent.reason": "answered",

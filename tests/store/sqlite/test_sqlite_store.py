@@ -22,6 +22,7 @@ import pytest
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
+from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.sqlite_file import IDLE
 from fsm_agent.store.store import Lease, Rest, Store
@@ -42,6 +43,9 @@ store = SqliteStore(sys.argv[1])
 class TestSqliteStore(StoreConformance):
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return SqliteStore(folder / "runs.db", clock=clock)
+
+    def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
+        return SqliteStore(folder / "runs.db", clock=clock, read_only=True)
 
 
 @pytest.fixture
@@ -541,12 +545,19 @@ def crowded(store: SqliteStore) -> SqliteStore:
 @pytest.mark.parametrize(
     "query",
     [
-        *(sqlite_runs.FREE, sqlite_runs.HELD, sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.ALL_AGENTS),
+        *[
+            query.format(also=also)
+            for query in (sqlite_runs.FREE, sqlite_runs.HELD)
+            for also in ("", sqlite_runs.CHOSEN)
+        ],
+        *(sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
         *(sqlite_runs.NEXT_FREE, sqlite_runs.NEXT_HELD, sqlite_runs.PRIORITIES),
+        *(sqlite_runs.OF_GROUP, sqlite_runs.COUNTS),
     ],
 )
 def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     names = {"agent": "a", "priority": 0, "due_s": 0.0, "instance": "", "until_s": 0.0}
+    names |= {"definitions": None, "busy": "[]", "is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
     with crowded._connections.one() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", names if ":" in query else [0] * query.count("?"))
         steps = [step for *_, step in plan]
@@ -567,8 +578,9 @@ def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowded:
     with crowded._connections.one() as connection:
         connection.execute("UPDATE run SET is_ended = 1, due = NULL WHERE key > 10")
         connection.execute(
-            "INSERT INTO question SELECT key, 'k', 'approval', '{}', '[]', '', NULL FROM run WHERE key <= 10"
+            "INSERT INTO question SELECT key, 'k', 'approval', '{}', '[]', '', NULL, '' FROM run WHERE key <= 10"
         )
+        connection.execute("UPDATE run SET asks = 'approval' WHERE key <= 10")
         connection.set_progress_handler(step, 1)
     found = crowded.list(**wish)  # type: ignore[arg-type]
     with crowded._connections.one() as connection:
@@ -590,7 +602,8 @@ def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crow
             connection.set_progress_handler(step, 1)
             assert sqlite_runs.find(connection, claim) is None
             claimed = count
-            assert len(sqlite_runs.select(connection, *(agents or (None,)), {}, 1, time.time())) == 1
+            asked = wanted(None, 1, {"agent": agents[0]} if agents else {})
+            assert len(sqlite_runs.select(connection, asked, time.time())) == 1
             connection.set_progress_handler(None, 0)
         return claimed, count - claimed
 

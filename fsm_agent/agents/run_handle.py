@@ -1,0 +1,253 @@
+"""Handles of runs: what others drive is followed, answered and waited for, from any OS process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.field_checks import is_amount
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ReplayError
+from fsm_agent.machine.process import wakes_at_s
+from fsm_agent.messages.event import Done, Event, Suspended
+from fsm_agent.mistakes import check, wrong
+from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.store import Loaded, Run, Start
+from fsm_agent.store.watching import Follower, is_settled
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fsm_agent.agents.runnable import Runnable
+    from fsm_agent.store.claiming import Definition
+else:
+    asyncio = deferred("asyncio")
+
+Result = TypeVar("Result", default=Any, covariant=True)
+Before: TypeAlias = "str | RunHandle[Any] | Sequence[str | RunHandle[Any]]"  # runs that have to end before
+
+
+class RunHandle(Generic[Result]):
+    """A run in a store, which a `Worker` drives; `submit` and `handle` return it.
+
+    It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
+    OS process looks at all runs that are waited for, every quarter of a second if the store is fast enough.
+
+    Attributes:
+        run_id: The name of the run.
+
+    Examples:
+        >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
+        >>> run = clerk.submit("Sort the inbox.", run_id="inbox-17")     # nothing has been asked yet
+        >>> Worker([clerk], clerk.runs).run(once=True)                   # in another OS process, say
+        1
+        >>> run.result(timeout_s=60).output
+        'Sorted.'
+    """
+
+    def __init__(self, runnable: Runnable, run_id: str, definition: Definition) -> None:
+        self.run_id = run_id
+        self._runnable = runnable
+        self._definition = definition
+        self._runs = runnable.runs
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._runnable.name!r}, run_id={self.run_id!r})"
+
+    @property
+    def state(self) -> str:
+        """The state after the last entry that was written; ``"Stuck"`` if the present code cannot drive the run.
+
+        Raises:
+            RunUnknown: The run does not exist any more.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and takes other steps than the run since its last rest.
+        """
+        loaded = self._load()
+        if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
+            return STUCK_STATE
+        return str(self._runs.fold_run(loaded, self._definition).record.state)
+
+    @property
+    def questions(self) -> Mapping[str, str]:
+        """What is asked, as JSON for people, by the keys of the open questions."""
+        return {question.key: question.about for question in self._runs.store.get(self.run_id).waits}
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait until the run has ended, and return its result, as ``call`` does; or raise what ``call`` would.
+
+        A run that waits for a time is waited for.
+
+        Args:
+            timeout_s: How many seconds to wait at most; None: without limit.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+            CallFailed: It ended without an output; of a flow, `FlowFailed`.
+            CallSuspended: It waits for a person; `answer` gives the answer.  Of a flow, `FlowSuspended`.
+            RunUnknown: It was deleted.
+            ReplayError: It is stuck: the code of its workers has changed, and takes other steps.
+            JournalError: The journal is damaged, foreign or forged.
+        """
+        ends_s = _end_of(timeout_s)
+        while (result := self._settled()) is None:
+            future = self._watch(is_settled)
+            try:
+                future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
+            except TimeoutError:
+                raise self._timed_out(timeout_s) from None
+            finally:
+                future.cancel()
+        return result()
+
+    async def aresult(self, timeout_s: float | None = None) -> Result:
+        """`result` for asyncio."""
+        ends_s = _end_of(timeout_s)
+        while (result := await asyncio.to_thread(self._settled)) is None:
+            left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(self._watch(is_settled)), left_s)
+            except TimeoutError:
+                raise await asyncio.to_thread(self._timed_out, timeout_s) from None
+        return result()
+
+    def stream(self) -> Generator[Event]:
+        """Yield the events of the run from its beginning on, then as its entries are written; then `Done`.
+
+        A journal has steps, complete replies and changes of the dialog: `Stepped`, `ReplyCompleted`, `HistoryChanged`,
+        and `Inside` of these.  It has no deltas, no starts and no progress, which only a driver's own stream has.
+        `Suspended` is last if the run waits for a person.
+
+        Raises:
+            CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
+            RunUnknown: It was deleted.
+            ReplayError: The code has changed, and takes other steps than the run.
+            JournalError: The journal is damaged, foreign or forged.
+        """
+        follower = self._follower()
+        while True:
+            yield from follower.events(follower.load())
+            if is_settled(follower.run):
+                break
+            future = self._watch(follower.is_news)
+            try:
+                future.result()
+            finally:
+                future.cancel()
+        yield from self._last(follower)
+
+    async def astream(self) -> AsyncGenerator[Event]:
+        """`stream` for asyncio."""
+        follower = await asyncio.to_thread(self._follower)
+        while True:
+            for event in follower.events(await asyncio.to_thread(follower.load)):
+                yield event
+            if is_settled(follower.run):
+                break
+            await asyncio.wrap_future(self._watch(follower.is_news))
+        for event in self._last(follower):
+            yield event
+
+    def cancel(self, reason: str = "", *, by: str = "") -> None:
+        """Cancel the run: its driver, the present or the next, ends it.
+
+        A run that was to start later is due at once, to be ended without a request to a model.
+
+        Args:
+            reason: Why, for people.
+            by: Who cancels it, for people.
+
+        Raises:
+            NotAsked: It has ended.
+            RunUnknown: It was deleted.
+        """
+        self._runs.cancel(self.run_id, reason, by=by)
+
+    def answer(self, answers: Any, *, by: str = "") -> None:
+        """Answer what the run asks, for its next driver; nothing is driven here.
+
+        Args:
+            answers: Answers by key, as of ``resume``; or the one answer, if one question is open.
+            by: Who answers, for people.
+
+        Raises:
+            NotAsked: It asks no such question, or has ended.
+            AlreadyAnswered: Another answer came first.
+            OutcomeError: It asks several questions, and one answer without a key was given.
+            UsageError: The answer is of a kind that its question does not accept.
+        """
+        self._runnable.post_answers(self.run_id, answers, by, self._definition)
+
+    def _load(self) -> Loaded:
+        return self._runs.store.load(self.run_id, after=None)
+
+    def _watch(self, is_news: Callable[[Run], bool]) -> Future[Run]:
+        return self._runs.watcher.watch(self.run_id, is_news)
+
+    def _follower(self) -> Follower:
+        return Follower(self._runs, self.run_id, self._definition)
+
+    def _settled(self) -> Callable[[], Result] | None:
+        """Return what returns the result of the run, or raises; None: the run goes on."""
+        if not is_settled(self._runs.store.get(self.run_id)):
+            return None
+        loaded = self._load()
+        if not is_settled(loaded.run):
+            return None
+        self._check_stuck(loaded.run)
+        return partial(self._runnable.result_of, self._runs.fold_run(loaded, self._definition))
+
+    def _last(self, follower: Follower) -> Generator[Event]:
+        """Yield the last event of a run that has ended, or that waits for a person."""
+        self._check_stuck(follower.run)
+        process = follower.process
+        if process.effects:
+            yield Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
+            return
+        yield Done(process.outcome)
+        self._runnable.result_of(process)
+
+    def _check_stuck(self, run: Run) -> None:
+        if (problem := stuck_problem(run)) is not None:
+            raise ReplayError(f"the run {self.run_id!r} is stuck until 'stuck' is answered: {problem}")
+
+    def _timed_out(self, timeout_s: float | None) -> TimeoutError:
+        try:
+            run = self._runs.store.get(self.run_id)
+            who = f"{run.holder!r} drives it" if run.holder is not None else "nobody drives it: is a worker running?"
+            if run.holder is None and run.due_s != 0.0:
+                who = "it is not due yet"
+        except StoreError as error:
+            who = str(error)
+        return TimeoutError(f"the run {self.run_id!r} has not ended within {timeout_s} s; {who}")
+
+
+def _end_of(timeout_s: float | None) -> float | None:
+    check("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None,")
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def runs_named(after: Any) -> tuple[str, ...] | None:
+    """Return the names of the runs that ``after`` stands for; None: it is no run and no list of runs."""
+    if isinstance(after, str | RunHandle):
+        return runs_named([after])
+    if not isinstance(after, list | tuple) or not all(isinstance(run, str | RunHandle) for run in after):
+        return None
+    return tuple([run if isinstance(run, str) else run.run_id for run in after])
+
+
+def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
+    """Return when a run starts.
+
+    Raises:
+        UsageError: The delay is no number of seconds from 0 on.
+    """
+    if not is_amount(delay_s):
+        raise wrong("delay_s", delay_s, "a number of seconds from 0 on")
+    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority)

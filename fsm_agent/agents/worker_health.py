@@ -1,0 +1,265 @@
+"""What a worker says of itself: to its own program, to probes over HTTP, and to Prometheus.
+
+`HealthServer` answers ``GET`` alone: ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It tells counts and times,
+and nothing of what is in the runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.values import Value, to_json
+from fsm_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+    from fsm_agent.agents.worker import Worker
+
+BEAT_S = 1.0  # how often a crew says that it is alive
+ALIVE_S = 30.0  # a crew that has not said so for longer hangs
+READ_S = 5.0  # how long a client may take for its request
+CONNECTIONS = 8  # at a time; others are hung up on
+NEEDS_PROMETHEUS = "metrics need prometheus-client: pip install 'fsm-agent[metrics]'"
+
+
+class WorkerHealth(Value, frozen=True, kw_only=True):
+    """How a worker is.
+
+    Attributes:
+        is_alive: It drives runs, and its threads or its event loop have said so in the last 30 s.
+        is_ready: It also claims runs: it is not being stopped, and its store answers.
+        held: How many runs it drives now.
+        advanced: How many times it has advanced a run.
+        last_step_s: Unix time of the last step that a run of it took; None: there was none.
+    """
+
+    is_alive: bool
+    is_ready: bool
+    held: int
+    advanced: int
+    last_step_s: float | None
+
+
+class Pulse:
+    """What a worker notes while it works; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._beat_s: float | None = None  # monotonic; None: it does not run
+        self.is_store_away = False
+        self.last_step_s: float | None = None
+        self.steps = Counter[str]()  # by agent, as the next ones
+        self.advanced = Counter[str]()
+        self.failures = Counter[str]()
+        self.lost = Counter[str]()
+        self.store_failures = 0
+
+    def beat(self) -> None:
+        """Note that the crew is alive."""
+        self._beat_s = time.monotonic()
+
+    def end(self) -> None:
+        """Note that the crew has left."""
+        self._beat_s = None
+
+    @property
+    def is_beating(self) -> bool:
+        """True if the crew was alive a moment ago."""
+        beat_s = self._beat_s
+        return beat_s is not None and time.monotonic() - beat_s < ALIVE_S
+
+    def count(self, what: Counter[str], agent: str) -> None:
+        """Count one more of ``what``."""
+        with self._lock:
+            what[agent] += 1
+
+    def count_step(self, agent: str) -> None:
+        """Count a step of a run."""
+        self.last_step_s = time.time()
+        self.count(self.steps, agent)
+
+    def note_store(self, *, is_away: bool) -> None:
+        """Note whether the store answered."""
+        self.is_store_away = is_away
+        if is_away:
+            with self._lock:
+                self.store_failures += 1
+
+
+class HealthServer:
+    """Answers probes of a worker over HTTP, in threads of its own.
+
+    Args:
+        worker: The worker.
+        port: Its TCP port; 0: any that is free.
+        host: The address to listen on.  Whoever can reach it can read counts of runs, so the default is this machine.
+
+    Attributes:
+        port: The port that it listens on.
+
+    Raises:
+        OSError: The port is taken.
+    """
+
+    def __init__(self, worker: Worker, port: int, host: str = "127.0.0.1") -> None:
+        self._server = _Server((host, port), worker)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True, name="fsm_agent health")
+
+    def __enter__(self) -> HealthServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], worker: Worker) -> None:
+        self.worker = worker
+        self._room = threading.Semaphore(CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket | Any, client_address: Any) -> None:
+        closer = threading.Timer(READ_S, _hang_up, (request,))  # a timeout of a socket begins anew at each byte
+        closer.daemon = True
+        closer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            closer.cancel()
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hung up."""
+
+
+def _hang_up(request: socket) -> None:
+    try:
+        request.shutdown(2)
+    except OSError:
+        return
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = READ_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        health = self.server.worker.health()
+        match self.path.partition("?")[0]:
+            case "/live":
+                self._say(health.is_alive, "alive\n" if health.is_alive else "not alive\n")
+            case "/ready":
+                self._say(health.is_ready, "ready\n" if health.is_ready else "not ready\n")
+            case "/health":
+                self._say(health.is_alive, to_json(health), "application/json")
+            case "/metrics":
+                self._say_metrics()
+            case _:
+                self.send_error(HTTPStatus.NOT_FOUND, "/live, /ready, /health and /metrics are here")
+
+    def _say_metrics(self) -> None:
+        try:
+            text = metrics_text(self.server.worker)
+        except ConfigError as error:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED, str(error))
+        else:
+            self._say(True, text, "text/plain; version=0.0.4; charset=utf-8")
+
+    def _say(self, is_good: bool, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        body = text.encode()
+        self.send_response(HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "fsm_agent"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: probes come every few seconds."""
+
+
+def metrics_text(worker: Worker) -> str:
+    """Return the metrics of a worker in the text format of Prometheus.
+
+    Raises:
+        ConfigError: prometheus-client is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError:
+        raise ConfigError(NEEDS_PROMETHEUS) from None
+    registry = CollectorRegistry()
+    register(worker, registry)
+    text: bytes = generate_latest(registry)
+    return text.decode()
+
+
+def register(worker: Worker, registry: CollectorRegistry) -> None:
+    """Add the metrics of a worker to a registry of a program that has its own.
+
+    Raises:
+        ConfigError: prometheus-client is not installed.
+    """
+    registry.register(_Collector(worker))
+
+
+class _Collector:
+    """The metrics of a worker, read when they are asked for."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def describe(self) -> tuple[()]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        worker, pulse, health = self._worker, self._worker.pulse, self._worker.health()
+        yield GaugeMetricFamily("fsm_agent_worker_alive", "Whether the worker is alive.", health.is_alive)
+        yield GaugeMetricFamily("fsm_agent_worker_ready", "Whether the worker claims runs.", health.is_ready)
+        yield GaugeMetricFamily(
+            "fsm_agent_worker_last_step_timestamp_seconds", "Unix time of the last step.", health.last_step_s or 0.0
+        )
+        held = GaugeMetricFamily("fsm_agent_worker_held_runs", "Runs that are driven now.", labels=["agent"])
+        for agent, count in worker.held_by_agent().items():
+            held.add_metric([agent], count)
+        yield held
+        for name, text, counts in (
+            ("fsm_agent_worker_advanced_runs", "Times that a run was advanced.", pulse.advanced),
+            ("fsm_agent_worker_steps", "Steps that runs took.", pulse.steps),
+            ("fsm_agent_worker_failed_drives", "Times that a run could not be driven.", pulse.failures),
+            ("fsm_agent_worker_lost_leases", "Runs that another process has taken.", pulse.lost),
+        ):
+            family = CounterMetricFamily(name, text, labels=["agent"])
+            for agent in worker.agents:
+                family.add_metric([agent], counts[agent])
+            yield family
+        yield CounterMetricFamily(
+            "fsm_agent_worker_store_failures", "Failures of the store, each tried again.", pulse.store_failures
+        )

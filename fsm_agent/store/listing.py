@@ -1,0 +1,166 @@
+"""Pages of runs: which runs are wanted, and where a page begins and ends.
+
+Runs of one agent that are in one state and wait for the same are a *group*.  There are few groups, however many runs
+there are, and a store finds the runs of each in the order of their last change.  So a page is a merge of groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent.errors import UsageError, hint
+from fsm_agent.mistakes import check
+from fsm_agent.store.checks import check_text
+from fsm_agent.store.store import Page, Run, RunCount, RunFilter
+
+LOOKED = 10_000  # runs among which a page looks for a text
+KINDS = "\n"  # separates the kinds of questions in `Group.asks`
+
+Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, and its number
+
+
+class Group(NamedTuple):
+    """Runs of one agent that are in one state, and wait for the same."""
+
+    agent: str
+    is_failed: bool
+    is_ended: bool
+    asks: str  # the kinds of open questions, sorted, with `KINDS` between them
+    state: str
+
+    def counted(self, count: int, oldest_s: float) -> RunCount:
+        """Return how many runs there are of it."""
+        return RunCount(
+            agent=self.agent,
+            state=self.state,
+            is_ended=bool(self.is_ended),
+            is_failed=bool(self.is_failed),
+            waits_for=kinds_in(self.asks),
+            count=count,
+            oldest_s=oldest_s,
+        )
+
+
+class Wanted(NamedTuple):
+    """The arguments of `Store.list`."""
+
+    which: RunFilter
+    before: Place  # runs from here on are on earlier pages
+    limit: int
+
+    @property
+    def looked(self) -> int:
+        """How many runs of the right groups are looked at, at most."""
+        return LOOKED if self.which.get("text") else self.limit + 1
+
+    def takes_group(self, group: Group) -> bool:
+        """Return whether runs of a group are wanted."""
+        which = self.which
+        agent, state, kind = which.get("agent"), which.get("state"), which.get("waiting_for")
+        ended, failed = which.get("ended"), which.get("failed")
+        return (
+            (agent is None or group.agent == agent)
+            and (state is None or group.state == state)
+            and (ended is None or bool(group.is_ended) is ended)
+            and (failed is None or bool(group.is_failed) is failed)
+            and (not which.get("asked") or bool(group.asks))
+            and (kind is None or kind in kinds_in(group.asks))
+        )
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The least and the largest time of the last change; the latter is none that is wanted."""
+        after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
+        return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
+
+    def takes(self, place: Place, due_s: float | None, name: str, title: str) -> bool:
+        """Return whether a run of a group that is wanted is wanted itself."""
+        due_before, (first_s, end_s) = self.which.get("due_before"), self.times
+        return (
+            place < self.before
+            and first_s <= place[0] < end_s
+            and (due_before is None or (due_s is not None and due_s < due_before))
+            and self.has_text(name, title)
+        )
+
+    def takes_run(self, run: Run) -> bool:
+        """Return whether a run is wanted, wherever the page begins."""
+        group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
+        return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title)
+
+    def has_text(self, name: str, title: str) -> bool:
+        """Return whether the wanted text is in a name or a title."""
+        text = self.which.get("text")
+        return not text or text.casefold() in f"{name}\n{title}".casefold()
+
+
+def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
+    """Check the arguments of `Store.list`.
+
+    Raises:
+        UsageError: There is no such filter, a value is none that a run can have, or ``after`` is no `Page.next`.
+    """
+    for name, value in which.items():
+        if name not in RunFilter.__optional_keys__:
+            raise UsageError(f"there is no filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
+        if name in ("agent", "state", "waiting_for", "text"):
+            check_text(name, value) if value is not None else None  # type: ignore[arg-type]
+        elif name in ("ended", "failed", "asked"):
+            check(name, value, isinstance(value, bool | None), "True or False")
+        else:
+            check(name, value, value is None or is_finite(value), "a Unix time")
+    check("limit", limit, is_whole(limit), "a whole number")
+    return Wanted(which, _place_in(after), max(0, limit))
+
+
+def kinds_in(asks: str) -> tuple[str, ...]:
+    """Return the kinds of questions in `Group.asks`."""
+    return tuple(asks.split(KINDS)) if asks else ()
+
+
+def asks_of(kinds: Iterable[str]) -> str:
+    """Return kinds of questions as `Group.asks` has them."""
+    return KINDS.join(sorted({*kinds}))
+
+
+def paged(found: Iterator[tuple[Place, Any]], asked: Wanted) -> tuple[Sequence[tuple[Place, Any]], str | None]:
+    """Return the runs of a page, and where the next one begins.
+
+    Args:
+        found: The places of the runs of the right groups, the last changed first, each with the run if it is wanted
+            itself, and with None if it is not.
+        asked: What is wanted.
+    """
+    rows: list[tuple[Place, Any]] = []
+    if not asked.limit:
+        return rows, None
+    has_text, place = bool(asked.which.get("text")), asked.before
+    for n, (at, run) in enumerate(found):
+        if len(rows) == asked.limit or (has_text and n == LOOKED):
+            return rows, f"{place[0]!r}~{place[1]}"
+        place = at
+        if run is not None:
+            rows.append((at, run))
+    return rows, None
+
+
+def page_of(runs: Sequence[Any], next: str | None) -> Page:
+    """Return a page."""
+    page = Page(runs)
+    page.next = next
+    return page
+
+
+def _place_in(after: str | None) -> Place:
+    if after is None:
+        return math.inf, 0
+    if isinstance(after, str):
+        moment, _, number = after.partition("~")
+        try:
+            return float(moment), int(number)
+        except ValueError:
+            pass
+    raise UsageError(f"after is {after!r:.80}: the `next` of a page, or None, would be right")

@@ -1,0 +1,449 @@
+"""Read runs without the code of their agents and flows: entries as plain data, and the processes inside unfolded.
+
+For example, who approved what in a run::
+
+    for entry in read(Runs("runs.db"), "order-17").entries:
+        if entry.kind in ("approved", "denied", "modified"):
+            print(entry.by, entry.key, entry.kind)
+
+A run holds processes: itself, under the path ``""``, and the agents, flows and members inside of it, under paths such
+as ``run:2.0`` and ``drafting#1/warmly``.  The states that each went through are in the journal; those of plain agent
+calls, and in journals of earlier releases, are reconstructed from the table of agent calls, or from the keys of a
+flow's entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from fsm_agent._internal.values import from_json
+from fsm_agent.diagrams.path import path as states_of
+from fsm_agent.errors import JournalError, SnapshotError
+from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Returned, Stopped
+from fsm_agent.lifecycle.record import FINAL, ContextUse, State
+from fsm_agent.lifecycle.snapshots import record_of
+from fsm_agent.machine.journal import Beginning, FlowTable, Header, Line, header_of, line_of
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.store.claiming import Claiming, title_of
+from fsm_agent.store.store import Loaded, Post, Run
+
+UNKNOWN = "?"  # a state that only the code knows
+RETRIED = "retried"  # the kind of the entry by which a failed run goes on
+_SEEDED = str(State.SEEDED)
+_STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
+_FINAL = frozenset(map(str, FINAL))  # also those of members
+_OF_MEMBERS = frozenset({"gave", "broke"})
+_OF_FLOWS = frozenset({"done", "failed", "elapsed", "exhausted", "cancelled", "expired"})
+Kind: TypeAlias = Literal["call", "flow", "members"]
+
+
+class Move(NamedTuple):
+    """A step of one process."""
+
+    n: int  # of the entry
+    path: str  # of the process
+    step: Stepped  # with the states before and after it; `UNKNOWN`: only the code knows
+
+
+class EntryReading(NamedTuple):
+    """An entry of a journal."""
+
+    line: Line
+    data: Any  # the outcome, as it is in JSON
+    outcome: Outcome | None  # None: it is of a kind that agent calls do not have
+    moves: tuple[Move, ...]  # the steps that were taken by it
+    since_s: float  # Unix time since when it was waited for; 0.0: not known
+
+    @property
+    def n(self) -> int:
+        """Its number, from 1."""
+        return self.line.n
+
+    @property
+    def key(self) -> str:
+        """What it answers."""
+        return self.line.key
+
+    @property
+    def path(self) -> str:
+        """The path of the process that waited for it."""
+        return self.line.key.rpartition(SEPARATOR)[0]
+
+    @property
+    def by(self) -> str:
+        """Who posted it, for people; empty: it was not posted, or it is not known."""
+        by = self.data.get("by") if isinstance(self.data, dict) else None
+        return self.line.by or (by if isinstance(by, str) else "")
+
+    @property
+    def kind(self) -> str:
+        """The kind of the outcome."""
+        return str(self.data.get("kind", "")) if isinstance(self.data, dict) else ""
+
+    @property
+    def at_s(self) -> float:
+        """Unix time of the outcome; 0.0: not known."""
+        at_s = self.data.get("at_s") if isinstance(self.data, dict) else None
+        return float(at_s) if isinstance(at_s, int | float) else 0.0
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of the reply."""
+        return self.outcome.reply.usage if isinstance(self.outcome, Replied) else UNUSED
+
+    @property
+    def triggers(self) -> str:
+        """The steps that were taken, in words."""
+        return " ".join([f"{path}: {trigger}" if path else trigger for path, trigger in self.line.steps])
+
+    @property
+    def undoes_to(self) -> int | None:
+        """Of a `RETRIED` entry: the number of the entry from which the run goes on; None: it is no such entry."""
+        step = self.data.get("step") if self.kind == RETRIED else None
+        return step if isinstance(step, int) else None
+
+
+class ProcessReading(NamedTuple):
+    """A process in a run: the run itself, or one inside of it."""
+
+    path: str
+    kind: Kind
+    name: str  # of its agent or flow; empty: not known
+    task: str  # what it began with, cut; empty: not known, or the dialog of the process around it
+    n: int  # of the entry by which it began
+    moves: tuple[Move, ...]
+
+    @property
+    def state(self) -> str:
+        """Its last state."""
+        return self.moves[-1].step.to if self.moves else _SEEDED
+
+    @property
+    def trace(self) -> list[Stepped]:
+        """Its steps, such as `fsm_agent.diagrams.trace_diagram` draws them."""
+        return [move.step for move in self.moves]
+
+    @property
+    def around(self) -> str:
+        """The path of the process around it."""
+        return self.path.rpartition(SEPARATOR)[0]
+
+
+class Moment(NamedTuple):
+    """A run as it was after an entry."""
+
+    n: int
+    at_s: float  # Unix time of the entry; 0.0: not known
+    states: Mapping[str, str]  # of the processes that had begun and not ended, by path
+    usage: Usage  # the tokens of all replies so far
+
+
+class RunReading(NamedTuple):
+    """A run as it is in its store, as far as it can be read without code."""
+
+    run: Run
+    header: Header
+    seed: Any  # what it began with, in JSON
+    title: str
+    entries: tuple[EntryReading, ...]
+    processes: Mapping[str, ProcessReading]  # by path, in the order of their beginnings; "" is the run itself
+    tables: Mapping[str, FlowTable]  # of its flows, by name
+    posts: tuple[Post, ...]  # that no driver has taken yet
+    uses: Mapping[str, ContextUse]  # what requests showed the model, by key, up to the last rest of an agent call
+    verdict: str  # on the digests
+    is_sound: bool  # False: the journal is damaged
+
+    @property
+    def process(self) -> ProcessReading:
+        """The run itself."""
+        return self.processes[""]
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is an agent call or a run of a flow."""
+        return self.process.kind
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all replies."""
+        return sum([entry.usage for entry in self.entries], UNUSED)
+
+    def table(self, path: str = "") -> FlowTable | None:
+        """Return the table of the flow that a process is a run of; None: it is none, or its table is not known."""
+        process = self.processes[path]
+        return self.tables.get(process.name) if process.kind == "flow" else None
+
+    def at(self, n: int) -> Moment:
+        """Return the run as it was after entry ``n``; 0: before the first.
+
+        Raises:
+            IndexError: It has no such entry.
+        """
+        if not 0 <= n <= len(self.entries):
+            raise IndexError(f"the run {self.run.id!r} has no entry {n}: 0 to {len(self.entries)} would be right")
+        kept = list[int]()  # the entries that count
+        for entry in self.entries[:n]:
+            if (step := entry.undoes_to) is None:
+                kept.append(entry.n)
+            else:
+                kept = [number for number in kept if number <= step]
+        counts = {*kept}
+        taken = {path: [move for move in one.moves if move.n in counts] for path, one in self.processes.items()}
+        going = {"": taken[""][-1].step.to if taken[""] else _SEEDED}
+        for path, process in self.processes.items():
+            if path and process.around in going and taken[path] and not self._is_over(process, taken):
+                going[path] = taken[path][-1].step.to
+        at_s = next((entry.at_s for entry in reversed(self.entries[:n]) if entry.at_s), self.run.created_s)
+        return Moment(n, at_s, going, sum([entry.usage for entry in self.entries[:n]], UNUSED))
+
+    def is_over(self, path: str, state: str) -> bool:
+        """Return whether a state is one in which a process ends."""
+        process = self.processes[path]
+        if process.kind == "flow":
+            table = self.table(path)
+            return table is not None and table.states.get(state) in ("end", "failure")
+        return state in _FINAL
+
+    def _is_over(self, process: ProcessReading, taken: Mapping[str, Sequence[Move]]) -> bool:
+        """Return whether a process inside has ended by these steps, or the one around it has left it behind."""
+        first, last = taken[process.path][0], taken[process.path][-1]
+        if self.is_over(process.path, last.step.to) or self.is_over(process.around, taken[process.around][-1].step.to):
+            return True
+        if self.processes[process.around].kind != "flow":
+            return False
+        later = [move for move in taken[process.around] if move.n > first.n]
+        return any(move.step.trigger.partition(" ")[0] not in _STAYS for move in later)
+
+
+def read(runs: Claiming, run: str) -> RunReading:
+    """Return a run; one that is damaged, as far as it can be read.
+
+    Args:
+        runs: The runs and their store; with their signing key, signatures are verified.
+        run: The name of the run.
+
+    Raises:
+        RunUnknown: There is no such run.
+        JournalError: Its header cannot be read.
+    """
+    loaded = runs.store.load(run, after=0)
+    header = header_of(loaded.header)
+    lines, problem = _lines(loaded.lines)
+    verdict, is_sound = runs.verdict(loaded)
+    if problem:
+        verdict, is_sound = problem, False
+    seed = from_json(bytes(header.seed), Any)
+    is_whole = loaded.run.holder is None and loaded.run.n == len(lines)
+    processes = _processes(header, seed, lines, loaded.run.state if is_whole else None)
+    return RunReading(
+        loaded.run,
+        header,
+        seed,
+        loaded.run.title or title_of(loaded.header),
+        tuple(_entries(lines, processes.values())),
+        processes,
+        _tables(header),
+        loaded.posts,
+        _uses(runs, loaded),
+        verdict,
+        is_sound,
+    )
+
+
+def _tables(header: Header) -> Mapping[str, FlowTable]:
+    if not (text := bytes(header.tables)):
+        return {}
+    try:
+        tables: Mapping[str, FlowTable] = from_json(text, dict[str, FlowTable])
+    except ValueError:
+        return {}
+    return tables
+
+
+def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
+    """Return the entries up to the first that cannot be read, and what is wrong with that."""
+    found: list[tuple[Line, Any]] = []
+    for text in texts:
+        try:
+            line = line_of(text)
+            found.append((line, json.loads(bytes(line.outcome))))
+        except (JournalError, ValueError, RecursionError) as error:
+            return found, f"entry {len(found) + 1}: {error}"
+    return found, ""
+
+
+def _uses(runs: Claiming, loaded: Loaded) -> Mapping[str, ContextUse]:
+    """Return what the requests of a run showed the model; empty if it is no agent call's, or cannot be read."""
+    try:
+        saved = runs.read_snapshot(loaded)
+        record = None if saved is None else record_of(saved.document)
+    except (JournalError, SnapshotError):
+        return {}
+    return {} if record is None else {use.key: use for use in record.requests}
+
+
+def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessReading]) -> Iterator[EntryReading]:
+    moves: dict[int, list[Move]] = {}
+    for process in processes:
+        for move in process.moves:
+            moves.setdefault(move.n, []).append(move)
+    moved_s: dict[str, float] = {}  # by path: when the process took its last step
+    for line, data in lines:
+        outcome = None
+        with suppress(ValueError):
+            outcome = from_json(bytes(line.outcome), Outcome)
+        order = {path: number for number, (path, _) in enumerate(line.steps)}
+        own = sorted(moves.get(line.n, ()), key=lambda move: order.get(move.path, -1))
+        entry = EntryReading(line, data, outcome, tuple(own), 0.0)
+        yield entry._replace(since_s=moved_s.get(entry.path, 0.0))
+        for path in (entry.path, *order):
+            moved_s[path] = entry.at_s
+
+
+# Processes, and the states that they went through
+
+
+class _Taken(NamedTuple):
+    """A step as the journal has it."""
+
+    n: int
+    trigger: str
+    to: str  # empty: not kept
+    key: str  # of the effect that was answered, as the process has it; of a child's, the name of the child
+    step: Stepped
+
+
+def _processes(
+    header: Header, seed: Any, lines: Sequence[tuple[Line, Any]], last: str | None
+) -> dict[str, ProcessReading]:
+    """Return the processes of a run, by path.
+
+    Args:
+        header: The header.
+        seed: The seed in it.
+        lines: The entries and their outcomes.
+        last: The state of the run after the last entry; None: not known.
+    """
+    taken: dict[str, list[_Taken]] = {"": []}
+    begun: dict[str, tuple[int, Beginning]] = {}
+    for line, data in lines:
+        for one in line.begun:
+            begun.setdefault(one.path, (line.n, one))
+        if isinstance(data, dict) and data.get("kind") == RETRIED:
+            for steps in taken.values():
+                steps.append(_Taken(line.n, RETRIED, "", "", _stepped(RETRIED, "", data, {})))
+        for number, (path, trigger) in enumerate(line.steps):
+            to, key = line.to[number] if number < len(line.to) else "", _own_key(line.key, path)
+            detail = data if number == 0 and isinstance(data, dict) else {}
+            taken.setdefault(path, []).append(_Taken(line.n, trigger, to, key, _stepped(trigger, key, data, detail)))
+    undone = {line.n: int(data.get("step", 0)) for line, data in lines if _is_retried(data)}
+    root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
+    found: dict[str, ProcessReading] = {}
+    for path, steps in taken.items():
+        n, one = begun.get(path, (steps[0].n if steps else 0, Beginning(path, "")))
+        kind = root if not path else _kind(one.kind, path, steps, taken)
+        moves = _moves(path, kind, steps, undone, last if not path else None)
+        name = header.agent if not path else one.name
+        found[path] = ProcessReading(path, kind, name, one.task, 0 if not path else n, tuple(moves))
+    return found
+
+
+def _is_retried(data: Any) -> bool:
+    return isinstance(data, dict) and data.get("kind") == RETRIED and isinstance(data.get("step"), int)
+
+
+def _kind(known: str, path: str, steps: Sequence[_Taken], all_taken: Mapping[str, Any]) -> Kind:
+    """Return the kind of a process; of one in a journal of an earlier release, by its triggers."""
+    for kind in get_args(Kind):
+        if known == kind:
+            return kind  # type: ignore[no-any-return]
+    triggers = {step.trigger.partition(" ")[0] for step in steps}
+    inside = [other[len(path) + 1 :].partition(SEPARATOR)[0] for other in all_taken if other.startswith(f"{path}/")]
+    if triggers & _OF_MEMBERS or (triggers == {"begun"} and inside and "#" not in inside[0]):
+        return "members"
+    return "flow" if triggers & _OF_FLOWS or (inside and "#" in inside[0]) else "call"
+
+
+def _stepped(trigger: str, key: str, data: Any, about: Mapping[str, Any]) -> Stepped:
+    """Return a step without its states."""
+    at_s = data.get("at_s") if isinstance(data, dict) else None
+    outcome, detail, usage = None, "", None
+    if about:
+        with suppress(ValueError, TypeError):
+            outcome = from_json(json.dumps(about), Outcome)
+    match outcome:
+        case Replied(reply=reply):
+            usage = reply.usage
+        case ModelFailed(error=error):
+            detail = error.message
+        case Returned(text=detail, is_error=True):
+            pass
+        case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
+            pass
+    return Stepped("", trigger, "", key, float(at_s) if isinstance(at_s, int | float) else 0.0, "", detail, usage)
+
+
+def _own_key(key: str, path: str) -> str:
+    own = key[len(path) + 1 :] if path and key.startswith(f"{path}{SEPARATOR}") else key
+    return own.partition(SEPARATOR)[0]
+
+
+def _moves(path: str, kind: Kind, steps: list[_Taken], undone: Mapping[int, int], last: str | None) -> Iterator[Move]:
+    """Yield the steps of a process with their states; a `RETRIED` one goes back to the state of an earlier entry."""
+    states: dict[int, tuple[str, str]] = {}  # by the index of the step
+    current: list[int] = []  # the steps that were not undone
+    for index, step in enumerate(steps):
+        if step.trigger != RETRIED:
+            current.append(index)
+            continue
+        states |= _states(kind, steps, current, None, states)
+        source = states[current[-1]][1] if current else _SEEDED
+        current = [number for number in current if steps[number].n <= undone.get(step.n, step.n)]
+        states[index] = source, states[current[-1]][1] if current else _SEEDED
+    states |= _states(kind, steps, current, last, states)
+    for index, step in enumerate(steps):
+        source, to = states[index]
+        if step.trigger == RETRIED and source == to:
+            continue  # of a process inside that stood still
+        yield Move(step.n, path, step.step.changed(source=source, to=to))
+
+
+def _states(
+    kind: Kind, steps: Sequence[_Taken], current: Sequence[int], last: str | None, known: Mapping[int, tuple[str, str]]
+) -> dict[int, tuple[str, str]]:
+    """Return the states before and after those of the current steps that are not known yet."""
+    if all(steps[index].to for index in current):
+        after = [steps[index].to for index in current]
+    elif kind == "call":
+        bare = [steps[index].step for index in current]
+        found = states_of(bare, last) or states_of(bare, None)
+        after = [UNKNOWN] * len(bare) if found is None else [step.to for step in found]
+    elif kind == "members":
+        ended = {"gave": "Completed", "broke": "Failed"}
+        after = [steps[index].to or "Working" for index in current]
+        if current and not steps[current[-1]].to and last is None:
+            after[-1] = ended.get(steps[current[-1]].trigger, "Working") if len(current) > 1 else "Working"
+    else:
+        after = [*_flow_states([steps[index] for index in current], last)]
+    before = [_SEEDED, *after]
+    pairs = zip(current, zip(before, after, strict=False), strict=False)
+    return {index: pair for index, pair in pairs if index not in known}
+
+
+def _flow_states(steps: Sequence[_Taken], last: str | None) -> Iterator[str]:
+    """Yield the state after each step of a flow; the next key tells it, where the journal does not."""
+    now, after = _SEEDED, [*[_state_in(step.key) or UNKNOWN for step in steps[1:]], last or UNKNOWN]
+    for step, following in zip(steps, after, strict=True):
+        if step.to or step.trigger not in _STAYS:
+            now = step.to or following
+        yield now
+
+
+def _state_in(key: str) -> str:
+    """Return the state of a flow that a key is of: ``judging#2``, ``answer:review#3``."""
+    return key.rpartition(":")[2].partition("#")[0] if "#" in key else ""

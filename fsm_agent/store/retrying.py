@@ -1,0 +1,83 @@
+"""Retry failed runs: which entries a retry undoes, and the entry by which a run goes on from those before.
+
+A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
+row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
+"""
+
+from __future__ import annotations
+
+from fsm_agent._internal.values import to_json
+from fsm_agent.errors import UsageError
+from fsm_agent.machine.journal import Entry, Retried, header_of, line_of
+from fsm_agent.store.claiming import STUCK_STATE, Claiming
+from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.recorder import Saved, count_to_keep
+from fsm_agent.store.store import Loaded, Rest, Run
+
+RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
+
+
+def retry(runs: Claiming, run: str, *, by: str, at_s: float) -> int:
+    """Make a failed run go on; see `Runs.retry`."""
+    _check_failed(runs, runs.store.get(run))
+    lease = runs.claim(run)
+    loaded = runs.store.load(run, after=None)
+    try:
+        _check_failed(runs, loaded.run)
+        saved = runs.read_snapshot(loaded)
+        step, state = _goes_on_from(runs, loaded, saved)
+        chain = runs.chain_after(loaded, saved)
+    except BaseException:
+        runs.store.append(lease, lease.n, (), _as_it_was(loaded.run))
+        raise
+    entry = Entry("", to_json(Retried(step=step, at_s=at_s)), "[]", None, by)
+    runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0))
+    RENEWER.ring(run)
+    return step
+
+
+def _as_it_was(run: Run) -> Rest:
+    if run.is_ended:
+        return Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
+    return Rest(state=run.state, due_s=0.0, questions=run.waits)
+
+
+def _check_failed(runs: Claiming, run: Run) -> None:
+    """Refuse to retry a run that has not failed, or that its conversation has left behind.
+
+    Raises:
+        UsageError: It says what would be right.
+    """
+    if not run.is_ended:
+        raise UsageError(f"the run {run.id!r} has not ended: requeue({run.id!r}) makes it due, and answers continue it")
+    if not run.is_failed:
+        raise UsageError(
+            f"the run {run.id!r} has ended in {run.state!r}, which is no failure: there is nothing to retry"
+        )
+    header = header_of(runs.store.load(run.id, after=run.n).header)
+    if header.conversation and (newest := runs.store.head(header.conversation).run) != run.id:
+        raise UsageError(
+            f"the run {run.id!r} is an earlier turn of the conversation {header.conversation!r}, whose newest is"
+            f" {newest!r}: fork({run.id!r}) makes a run of its own that can go on"
+        )
+
+
+def _goes_on_from(runs: Claiming, loaded: Loaded, saved: Saved | None) -> tuple[int, str]:
+    """Return the number of the last entry that counts, and the state after it.
+
+    Raises:
+        UsageError: The run cannot be retried.
+    """
+    run = loaded.run
+    if run.state == STUCK_STATE:  # it was cancelled without its code: no entry is a failure
+        return run.n, RETRIED_STATE
+    if saved is not None and saved.before is not None and loaded.snapshot is not None and loaded.snapshot[0] == run.n:
+        return saved.before.step, saved.before.state
+    last = [line_of(line) for line in runs.store.load(run.id, after=run.n - 1).lines]
+    problem = "its last entry is no failure, but a success by which it ended, and would be done twice"
+    if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
+        problem = "it ended under an earlier release, which kept nothing to go on from"
+    raise UsageError(
+        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that goes on from a"
+        " step of your choice"
+    )

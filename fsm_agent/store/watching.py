@@ -1,0 +1,191 @@
+"""Wait for runs that others drive, and follow their journals.
+
+One thread looks at the runs for all who wait for them in this OS process.  It looks often at first and whenever there
+is news, and `LOOK_S` apart if there is none.  After each look it rests for as long as that took.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsm_agent.errors import JournalError
+from fsm_agent.lifecycle.outcomes import Replied
+from fsm_agent.machine.journal import fold, line_of, retried_in
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.event import Event, Inside, ReplyCompleted
+from fsm_agent.store.store import Loaded, Run, Store
+
+if TYPE_CHECKING:
+    from fsm_agent.store.claiming import Claiming, Definition
+
+FIRST_LOOK_S = 0.02  # after which a run is looked at again
+LOOK_S = 0.25  # between two looks if there is no news
+MAX_REST_S = 1.0  # after a look, however long it took
+
+
+class Watch(NamedTuple):
+    """What somebody waits for."""
+
+    run: str
+    is_news: Callable[[Run], bool]
+    future: Future[Run]
+
+
+class RunWatcher:
+    """Looks at runs for all who wait for them; thread-safe, also on both sides of a fork.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._watches: list[Watch] = []
+        self._has_new = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, run: str, is_news: Callable[[Run], bool]) -> Future[Run]:
+        """Return the future of a run, done as soon as there is news of it, or the store fails; cancel it to give up.
+
+        Args:
+            run: The name of the run.
+            is_news: Says whether the run, as the store has it now, is what is waited for.
+        """
+        if self._process != os.getpid():  # a fork has none of its parent's threads
+            self._reset()
+        watch = Watch(run, is_news, Future())
+        with self._changed:
+            self._watches.append(watch)
+            self._has_new = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="fsm_agent run watcher")
+                self._thread.start()
+            self._changed.notify()
+        return watch.future
+
+    def _work(self) -> None:
+        pause_s = FIRST_LOOK_S
+        while True:
+            with self._changed:
+                self._watches = [watch for watch in self._watches if not watch.future.done()]
+                if not self._watches:
+                    self._thread = None
+                    return
+                watches, self._has_new = [*self._watches], False
+            started_s = time.monotonic()
+            has_news = self._look(watches)
+            took_s = time.monotonic() - started_s
+            pause_s = FIRST_LOOK_S if has_news else min(1.5 * pause_s, LOOK_S)
+            time.sleep(min(took_s, MAX_REST_S))
+            with self._changed:
+                if self._changed.wait_for(lambda: self._has_new, max(0.0, pause_s - took_s)):
+                    pause_s = FIRST_LOOK_S
+
+    def _look(self, watches: Sequence[Watch]) -> bool:
+        """Look at each run once, and tell those whose news there is; return whether there was any."""
+        has_news = False
+        found: dict[str, Run | Exception] = {}
+        for watch in watches:
+            if watch.run not in found:
+                try:
+                    found[watch.run] = self._store.get(watch.run)
+                except Exception as error:
+                    found[watch.run] = error
+            run = found[watch.run]
+            with suppress(InvalidStateError):  # who waited has given up
+                if isinstance(run, Exception):
+                    watch.future.set_exception(run)
+                elif watch.is_news(run):
+                    watch.future.set_result(run)
+            has_news |= watch.future.done()
+        return has_news
+
+
+def is_settled(run: Run) -> bool:
+    """Return whether a run has ended, or waits for an answer that no driver gives."""
+    return run.is_ended or (run.holder is None and bool(run.waits) and run.due_s != 0.0)
+
+
+class Follower:
+    """Makes the events of a run from its journal, entry by entry.
+
+    Args:
+        runs: The runs.
+        run: The name of the run.
+        definition: How its process is made.
+
+    Raises:
+        RunUnknown: The run does not exist.
+        JournalError: As `Runs.resume` does.
+    """
+
+    def __init__(self, runs: Claiming, run: str, definition: Definition) -> None:
+        first = runs.store.load(run, after=0)
+        empty = first.changed(snapshot=None, lines=(), run=first.run.changed(n=0))
+        self.process = runs.fold_run(empty, definition)
+        self._chain = self.process.journal.chain
+        self._store = runs.store
+        self._records = {0: self.process.record}  # by the number of the entry that led there, for a retry
+        self.run = first.run  # as it was read last
+
+    @property
+    def n(self) -> int:
+        """The number of the last entry that was read."""
+        return int(self._chain.n)
+
+    def is_news(self, run: Run) -> bool:
+        """Return whether there is more to tell than what was read."""
+        return run.n != self.n or is_settled(run)
+
+    def load(self) -> Loaded:
+        """Return the run with the entries after those that were read."""
+        return self._store.load(self.run.id, after=self.n)
+
+    def events(self, loaded: Loaded) -> Iterator[Event]:
+        """Yield the events of entries that `load` has returned.
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and takes other steps.
+        """
+        self.run = loaded.run
+        if loaded.run.n != self.n + len(loaded.lines):
+            there = f"the run {loaded.run.id!r} had {self.n} entries, and has {loaded.run.n}"
+            raise JournalError(f"{there}: it was deleted and begun anew")
+        process = self.process
+        for line in loaded.lines:
+            entry, before = line_of(line), process.record
+            if (retried := retried_in(entry)) is not None:
+                step = retried.step
+                fold(process, [line], self._chain, "", (step, self._records[step]) if step in self._records else None)
+                self._records[self.n] = process.record
+                continue
+            reply = self._reply(entry.key, bytes(entry.outcome))
+            fold(process, [line], self._chain)
+            self._records[self.n] = process.record
+            as_events = getattr(process, "as_events", None)
+            if reply is not None:
+                yield reply
+            yield from process.steps if as_events is None else as_events(before, process.steps)
+
+    def _reply(self, key: str, document: bytes) -> Event | None:
+        """Return the event of a model's reply; None: the outcome is another."""
+        if b'"replied"' not in document:
+            return None
+        outcome: Any = self.process.decode(key, document)
+        if type(outcome) is not Replied:
+            return None
+        path = key.rpartition(SEPARATOR)[0]
+        event = ReplyCompleted(outcome.reply)
+        return Inside(path, event) if path else event

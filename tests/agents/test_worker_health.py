@@ -1,0 +1,194 @@
+"""Does a worker say truly how it is, to its program, to probes and to Prometheus, and to nobody more than that?"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+
+import pytest
+from agents.test_workers import Away, Patient, create, rows, wait_until, working
+from support import shop_agent as shop
+
+from fsm_agent import Agent, ConfigError
+from fsm_agent.agents import worker_health
+from fsm_agent.agents.worker import Worker
+from fsm_agent.agents.worker_health import CONNECTIONS, HealthServer, metrics_text
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import Script
+
+
+def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+MODES = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
+
+
+@MODES
+class TestHealth:
+    def test_it_begins_works_and_ends(self, mode):
+        store, model = MemoryStore(), Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        health = worker.health()
+        assert (health.is_alive, health.is_ready, health.held, health.last_step_s) == (False, False, 0, None)
+        before_s = time.time()
+        with working(worker, **mode):
+            assert model.all_asked.wait(30)
+            health = worker.health()
+            assert (health.is_alive, health.is_ready, health.held, health.advanced) == (True, True, 2, 0)
+            assert worker.held_by_agent() == {"x": 2}
+            worker.stop()
+            assert (worker.health().is_alive, worker.health().is_ready) == (True, False)
+            model.may_answer.set()
+        health = worker.health()
+        assert (health.is_alive, health.is_ready, health.held, health.advanced) == (False, False, 0, 2)
+        assert health.last_step_s is not None
+        assert before_s <= health.last_step_s <= time.time()
+
+    def test_a_store_that_is_away_makes_it_unready(self, mode):
+        store = Away(10**9)
+        worker = Worker([shop.shop()], store)
+        with working(worker, **mode):
+            wait_until(lambda: worker.health().is_alive and not worker.health().is_ready)
+            store.failures = 0
+            wait_until(lambda: worker.health().is_ready)
+
+    def test_what_hangs_is_not_alive(self, mode, monkeypatch):
+        """A loop that a function blocks; threads are watched from outside of their runs."""
+        monkeypatch.setattr(worker_health, "ALIVE_S", 0.2)
+        monkeypatch.setattr("fsm_agent.agents.crews.BEAT_S", 0.02)
+        may_end, is_begun = threading.Event(), threading.Event()
+
+        class Blocks:
+            def on_stepped(self, event):
+                is_begun.set()
+                may_end.wait(30)
+
+        agent = Agent(Script("hi"), name="x", hooks=[Blocks()])
+        store = MemoryStore()
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        with working(worker, **mode):
+            assert is_begun.wait(30)
+            time.sleep(0.3)
+            assert worker.health().is_alive is ("threads" in mode)
+            may_end.set()
+            wait_until(lambda: rows(store)["one"].is_ended)
+            wait_until(lambda: worker.health().is_alive)
+
+
+class TestProbes:
+    def test_paths(self):
+        agent = shop.shop()
+        store = MemoryStore()
+        worker = Worker([agent], store)
+        with HealthServer(worker, 0) as server:
+            assert [get(server.port, path)[0] for path in ("/live", "/ready", "/health")] == [503, 503, 503]
+            with working(worker, tasks=2):
+                wait_until(lambda: worker.health().is_ready)
+                assert get(server.port, "/live") == (200, "alive\n")
+                assert get(server.port, "/ready?verbose=1") == (200, "ready\n")
+                status, body = get(server.port, "/health")
+                assert (status, json.loads(body)["is_ready"], json.loads(body)["held"]) == (200, True, 0)
+                assert get(server.port, "/etc/passwd")[0] == 404
+                assert get(server.port, "/live", "POST")[0] == 501
+                worker.stop()
+                assert get(server.port, "/ready") == (503, "not ready\n")
+        with pytest.raises(ConnectionRefusedError):
+            get(server.port, "/live")
+
+    def test_it_listens_on_this_machine_alone(self):
+        with HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
+            assert server._server.server_address[0] == "127.0.0.1"
+
+    def test_clients_that_are_slow_or_many_are_hung_up_on(self, monkeypatch):
+        """Also one that sends a byte now and then; and the others are answered."""
+        monkeypatch.setattr(worker_health, "READ_S", 2.0)
+        with HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
+            slow = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(CONNECTIONS)]
+            try:
+                for client in slow:
+                    client.sendall(b"GET /live HTT")
+                wait_until(lambda: not server._server._room._value)
+                with pytest.raises((http.client.HTTPException, OSError)):
+                    get(server.port, "/live")
+                for client in slow:
+                    assert client.recv(100) == b""
+            finally:
+                for client in slow:
+                    client.close()
+            wait_until(lambda: server._server._room._value == CONNECTIONS)
+            assert get(server.port, "/live")[0] == 503
+
+    @pytest.mark.parametrize("request_", [b"\x16\x03\x01\x00\xa5" * 50, b"GET " + b"/" * 100_000, b"\r\n\r\n", b""])
+    def test_garbage_is_refused(self, request_, capfd):
+        with HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+                answer = b""
+                try:
+                    client.sendall(request_)
+                    client.shutdown(socket.SHUT_WR)
+                    while more := client.recv(65536):
+                        answer += more
+                except OSError:  # it has hung up
+                    pass
+            assert not answer or b"400" in answer or b"414" in answer
+            assert b"Python" not in answer
+            assert get(server.port, "/live")[0] == 503
+        assert capfd.readouterr() == ("", "")
+
+
+class TestMetrics:
+    def test_counts(self):
+        prometheus = pytest.importorskip("prometheus_client.parser")
+        agent, other = shop.shop(), Agent(Script("hi"), name='o"th\\er')
+        store = MemoryStore()
+        create(store, agent, "one", "two")
+        create(store, other, "three")
+        worker = Worker([agent, other], store)
+        assert asyncio.run(worker.arun(tasks=2, once=True)) == 3
+        with HealthServer(worker, 0) as server:
+            status, text = get(server.port, "/metrics")
+        assert status == 200
+        found = {
+            (sample.name, sample.labels.get("agent", "")): sample.value
+            for family in prometheus.text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        assert found["fsm_agent_worker_advanced_runs_total", "shop"] == 2
+        assert found["fsm_agent_worker_advanced_runs_total", 'o"th\\er'] == 1
+        assert found["fsm_agent_worker_steps_total", "shop"] == 2 * rows(store)["one"].n
+        assert found["fsm_agent_worker_failed_drives_total", "shop"] == 0
+        assert found["fsm_agent_worker_held_runs", "shop"] == 0
+        assert found["fsm_agent_worker_alive", ""] == 0
+        assert abs(found["fsm_agent_worker_last_step_timestamp_seconds", ""] - time.time()) < 60
+
+    def test_failures_are_counted(self):
+        agent = shop.shop()
+        store = MemoryStore()
+        create(store, agent, "one")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0)
+        worker.run(once=True)
+        assert worker.pulse.failures == {"shop": 1}
+
+    def test_without_prometheus_client_it_is_said(self, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+        worker = Worker([shop.shop()], MemoryStore())
+        with pytest.raises(ConfigError, match=r"pip install 'fsm-agent\[metrics\]'"):
+            metrics_text(worker)
+        with HealthServer(worker, 0) as server:
+            status, text = get(server.port, "/metrics")
+        assert status == 501
+        assert "metrics need prometheus-client" in text

@@ -1,0 +1,146 @@
+"""Do real worker processes that wait for many slow models hold little, lose nothing, and leave well?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+from support.slow_agent import slow
+
+from fsm_agent.store.runs import Runs
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+MOST_MB = 150  # of memory, with a thousand runs in flight
+
+
+def create(runs: Runs, count: int) -> None:
+    agent = slow(store=runs)
+    for number in range(count):
+        header = agent.seed("Look in A.", run_id=f"r{number}").journal.header
+        assert runs.store.create(f"r{number}", header, agent=agent.name)
+
+
+@contextmanager
+def started(store: str, *options: str, model_s: float, rounds: int = 1) -> Iterator[subprocess.Popen[str]]:
+    path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    environment = {**os.environ, "PYTHONPATH": path, "SLOW_MODEL_S": str(model_s), "SLOW_MODEL_ROUNDS": str(rounds)}
+    command = [sys.executable, "-m", "fsm_agent", "worker", "--store", store, "--agents", "support.slow_agent"]
+    process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def until(condition: Any, patience_s: float = 50.0) -> None:
+    ends_s = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.05)
+
+
+def held(runs: Runs) -> int:
+    return sum(row.holder is not None for row in runs.store.list(ended=False, limit=10_000))
+
+
+def ended(runs: Runs) -> int:
+    return len(runs.store.list(ended=True, limit=10_000))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    with_store = Runs(tmp_path / "runs.db")
+    yield with_store
+    with_store.close()
+
+
+def check_journals(runs: Runs, count: int) -> None:
+    """Each run has ended once, with all of its entries, whose fences never fall."""
+    agent = slow(store=runs)
+    for number in range(count):
+        call = agent.replay(f"r{number}")
+        assert call.result().output == "Done after 1 rounds."
+
+
+def test_what_a_killed_worker_had_is_taken_by_another(runs: Runs, tmp_path: Path) -> None:
+    """It had all of them in the tasks of one event loop."""
+    create(runs, 60)
+    with started(str(tmp_path / "runs.db"), "--tasks", "100", model_s=60.0) as first:
+        until(lambda: held(runs) == 60)
+        first.send_signal(signal.SIGKILL)
+        first.wait(30)
+        with started(str(tmp_path / "runs.db"), "--tasks", "100", model_s=0.05) as second:
+            until(lambda: ended(runs) == 60)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(30) == 0
+    check_journals(runs, 60)
+    assert {row.holder for row in runs.store.list(limit=100)} == {None}
+
+
+@pytest.mark.parametrize("mode", [("--tasks", "100"), ("--threads", "8")])
+def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path, mode: tuple[str, str]) -> None:
+    """With exit status 0, no later than it was told; the next worker need not wait for leases."""
+    create(runs, 20)
+    with started(str(tmp_path / "runs.db"), *mode, "--drain-s", "0.5", model_s=60.0) as first:
+        until(lambda: held(runs) == (20 if "--tasks" in mode else 8))
+        began_s = time.monotonic()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 0
+        assert time.monotonic() - began_s < 15
+    rows = runs.store.list(limit=100)
+    assert {(row.holder, row.due_s, row.is_ended) for row in rows} == {(None, 0.0, False)}
+    with started(str(tmp_path / "runs.db"), *mode, "--once", model_s=0.01) as second:
+        assert second.wait(50) == 0
+    assert ended(runs) == 20
+
+
+def test_a_second_signal_ends_it_at_once(runs: Runs, tmp_path: Path) -> None:
+    create(runs, 3)
+    with started(str(tmp_path / "runs.db"), "--tasks", "9", "--drain-s", "60", model_s=60.0) as process:
+        until(lambda: held(runs) == 3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 128 + signal.SIGTERM
+
+
+def test_it_answers_probes(runs: Runs, tmp_path: Path) -> None:
+    create(runs, 1)
+    with started(str(tmp_path / "runs.db"), "--tasks", "2", "--health-port", "0", model_s=60.0) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        (url,) = [line.split("health: ")[1].strip() for line in (next(lines), next(lines)) if "health: " in line]
+        assert url.startswith("http://127.0.0.1:")
+        until(lambda: held(runs) == 1)
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert b'"held":1' in answer.read()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_a_thousand_runs_in_flight(runs: Runs, tmp_path: Path) -> None:
+    create(runs, 1000)
+    with started(str(tmp_path / "runs.db"), "--tasks", "1000", "--once", model_s=25.0) as process:
+        until(lambda: held(runs) == 1000, 120)
+        time.sleep(6)  # their leases are renewed
+        status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        found = dict(line.split(":", 1) for line in status)
+        peak_mb = int(found["VmHWM"].split()[0]) / 1024
+        until(lambda: process.poll() is not None, 200)
+    print(f"1,000 runs in flight: {peak_mb:.0f} MB at most, {found['Threads'].strip()} threads")
+    assert peak_mb < MOST_MB
+    assert ended(runs) == 1000
+    check_journals(runs, 1000)

@@ -1,0 +1,130 @@
+"""Are requests and tokens limited together with all who share a store?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from fsm_agent import ConfigError
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.errors import TimedOut
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: Any, tmp_path: Any) -> Any:
+    """Two stores over the same runs, as two OS processes have them, and their clock."""
+    now = [1000.0]
+    if request.param == "memory":
+        made: list[Any] = [MemoryStore(clock=lambda: now[0])] * 2
+    else:
+        made = [SqliteStore(tmp_path / "runs.db", clock=lambda: now[0]) for _ in range(2)]
+    yield (*made, now)
+    for store in made:
+        store.close()
+
+
+class Moving:
+    """A clock whose sleeps move the clock of the stores."""
+
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self._now[0]
+
+    def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        self._now[0] += delay_s
+
+    async def asleep(self, delay_s: float) -> None:
+        self.sleep(delay_s)
+
+
+def begin(limit: RateLimit, tokens: int = 0, *, is_async: bool = False, timeout_s: float | None = None) -> Any:
+    async def abegin() -> Any:
+        async with limit.areserve(tokens, timeout_s=timeout_s) as reservation:
+            return reservation
+
+    if is_async:
+        return asyncio.run(abegin())
+    with limit.reserve(tokens, timeout_s=timeout_s) as reservation:
+        return reservation
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_requests_are_counted_together(stores: Any, is_async: bool) -> None:
+    one, other, now = stores
+    clock = Moving(now)
+    limits = [RateLimit(requests_per_minute=3, shared=store, name="openai", clock=clock) for store in (one, other)]
+    for number in range(3):
+        begin(limits[number % 2], is_async=is_async)
+    assert clock.slept == []
+    begin(limits[1], is_async=is_async)
+    assert 59.0 < sum(clock.slept) < 61.0
+    elsewhere = RateLimit(requests_per_minute=3, shared=one, name="anthropic", clock=clock)
+    before = len(clock.slept)
+    begin(elsewhere, is_async=is_async)
+    assert len(clock.slept) == before
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_turn_in_time(stores: Any, is_async: bool) -> None:
+    one, other, now = stores
+    limits = [RateLimit(requests_per_minute=1, shared=s, name="x", clock=Moving(now)) for s in (one, other)]
+    begin(limits[0])
+    with pytest.raises(TimedOut, match="no turn"):
+        begin(limits[1], is_async=is_async, timeout_s=5.0)
+    assert (limits[1].waiting, limits[1].under_way) == (0, 0)
+
+
+def test_tokens_that_had_no_request_are_given_back_and_estimates_are_corrected(stores: Any) -> None:
+    one, other, now = stores
+    limit = RateLimit(requests_per_minute=2, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
+    begin(limit, 60)
+    with pytest.raises(TimedOut):
+        begin(limit, 60, timeout_s=1.0)
+    limit.charge(begin(limit, 40), 10)
+    ends_s = time.monotonic() + 20
+    while other.spend("tokens of x", 1000, limit=1071, within_s=60.0):  # 70 were used
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+    assert other.spend("tokens of x", 2, limit=1071, within_s=60.0) > 0.0
+
+
+def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
+    stores = [SqliteStore(tmp_path / "runs.db") for _ in range(4)]
+    begun = list[float]()
+
+    def ask(store: Any) -> None:
+        limit = RateLimit(requests_per_minute=10, shared=store, name="x")
+        for _ in range(5):
+            try:
+                begin(limit, timeout_s=1.0)
+                begun.append(time.monotonic())
+            except TimedOut:
+                pass
+
+    threads = [threading.Thread(target=ask, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for store in stores:
+        store.close()
+    assert len(begun) == 10
+
+
+def test_mistakes() -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        RateLimit(requests_per_minute=1, shared=MemoryStore())
+    with pytest.raises(ConfigError, match="go together"):
+        RateLimit(requests_per_minute=1, name="openai")
+    with pytest.raises(ConfigError, match="limits nothing"):
+        RateLimit(requests_per_minute=1, shared="runs.db", name="openai")  # type: ignore[arg-type]

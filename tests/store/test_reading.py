@@ -1,0 +1,159 @@
+"""What is there to read of a run without the code of its agents, and is it what was?"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Approved, CallSuspended, Runs, UsageError, function, handoff
+from fsm_agent.diagrams.diagram import trace_diagram
+from fsm_agent.machine.journal import TASK_CHARS
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
+from fsm_agent.store.reading import read
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+
+@function(needs_approval=True)
+def refund(order: str, amount: float) -> str:
+    """Pay a customer back."""
+    return f"{amount:.2f} EUR for {order}"
+
+
+def desk(store: Any, task: str = "Pay A-17 back", *, outer: Any = "All is done.") -> Agent[Any, Any]:
+    payer = Agent(Script(asks("refund", order="A-17", amount=2.5), "Paid."), functions=[refund], name="payer")
+    model = Script(asks("payer", task=task), outer)
+    return Agent(model, functions=[payer.as_function("payer", "Pays.")], name="desk", store=store)
+
+
+def states_in(record: Any, path: str = "") -> dict[str, str]:
+    found = {path: str(record.state)}
+    for name, child in record.children.items():
+        found |= states_in(child, f"{path}{SEPARATOR}{name}" if path else name)
+    return found
+
+
+def test_an_agent_inside_is_unfolded():
+    agent = desk(MemoryStore())
+    with pytest.raises(CallSuspended):
+        agent.call("Please refund A-17.", run_id="r")
+    agent.resume("r", {_key(agent): Approved()}, by="ann")
+    reading = read(agent.runs, "r")
+    assert (reading.kind, reading.title, reading.is_sound) == ("call", "Please refund A-17.", True)
+    inside = reading.processes["run:1.0"]
+    assert (inside.kind, inside.name, inside.task, inside.n) == ("call", "payer", "Pay A-17 back", 2)
+    assert inside.state == "Completed"
+    assert [entry.by for entry in reading.entries if entry.kind == "approved"] == ["ann"]
+    for n in range(len(reading.entries) + 1):
+        assert dict(reading.at(n).states) == states_in(agent.at("r", n).record), n
+    assert "Completed" in str(trace_diagram(inside.trace))
+    for wrong in (-1, len(reading.entries) + 1):
+        with pytest.raises(IndexError, match=f"no entry {wrong}: 0 to {len(reading.entries)}"):
+            reading.at(wrong)
+
+
+def _key(agent: Agent[Any, Any]) -> str:
+    (question,) = agent.runs.store.get("r").waits
+    return question.key
+
+
+def test_a_handoff_has_no_task_of_its_own():
+    billing = Agent(Script("It is paid."), name="billing")
+    agent = Agent(
+        Script(asks("billing")), functions=[handoff(billing, name="billing")], name="desk", store=MemoryStore()
+    )
+    agent.call("Who pays?", run_id="r")
+    reading = read(agent.runs, "r")
+    (path,) = [path for path in reading.processes if path]
+    assert path.startswith("to:")
+    assert (reading.processes[path].name, reading.processes[path].task) == ("billing", "")
+    assert reading.processes[path].state == "Completed"
+
+
+def test_a_long_task_is_cut():
+    agent = desk(MemoryStore(), "x" * (TASK_CHARS + 9))
+    with pytest.raises(CallSuspended):
+        agent.call("y" * 900, run_id="r")
+    reading = read(agent.runs, "r")
+    assert reading.processes["run:1.0"].task == "x" * (TASK_CHARS - 1) + "…"
+    assert reading.title == "y" * 159 + "…"
+
+
+def test_a_question_has_the_schema_of_its_arguments():
+    agent = desk(MemoryStore())
+    with pytest.raises(CallSuspended):
+        agent.call("Please refund A-17.", run_id="r")
+    (question,) = agent.runs.store.get("r").waits
+    schema = json.loads(question.schema)
+    assert set(schema["properties"]) == {"order", "amount"}
+
+
+def test_a_title_is_one_plain_line():
+    agent = Agent(Script(*"123"), name="clerk", store=MemoryStore())
+    for n, task in enumerate(["a\n b\t\x1b[31mc\u202e", "\x00", "Straße"]):
+        agent.call(task, run_id=f"r{n}")
+    store = agent.runs.store
+    assert [store.get(f"r{n}").title for n in range(3)] == ["a b [31mc", "", "Straße"]
+
+
+def test_a_damaged_journal_is_read_as_far_as_it_goes(tmp_path: Path):
+    agent = desk(tmp_path / "runs.db")
+    with pytest.raises(CallSuspended):
+        agent.call("Please refund A-17.", run_id="r")
+    with agent.runs.store._connections.one() as connection:
+        connection.execute("UPDATE journal SET line = '{' WHERE place = (SELECT max(place) FROM journal)")
+    reading = read(agent.runs, "r")
+    assert (len(reading.entries), reading.is_sound) == (2, False)
+    assert "entry 3" in reading.verdict
+    assert dict(reading.at(2).states) == {"": "ToolInterrupt", "run:1.0": "Calling"}
+    agent.runs.close()
+
+
+def test_a_signed_journal_is_verified_with_its_key(tmp_path: Path):
+    path = tmp_path / "runs.db"
+    with closing(Runs(path, signing_key="k" * 32)) as runs:
+        with suppress(CallSuspended):
+            desk(runs).call("Please refund A-17.", run_id="r")
+        assert read(runs, "r").verdict == "signatures right"
+    with closing(Runs(path, read_only=True)) as runs:
+        reading = read(runs, "r")
+        assert (reading.is_sound, reading.verdict[:6]) == (True, "signed")
+
+
+def test_runs_are_opened_for_reading_only(tmp_path: Path):
+    path = tmp_path / "runs.db"
+    with pytest.raises(StoreError, match="there is no store"):
+        Runs(path, read_only=True)
+    assert [*tmp_path.iterdir()] == []
+    agent = desk(path)
+    with pytest.raises(CallSuspended):
+        agent.call("Please refund A-17.", run_id="r")
+    with closing(Runs(path, read_only=True)) as runs:
+        assert read(runs, "r").title == "Please refund A-17."
+        for write in (lambda: runs.cancel("r"), lambda: runs.requeue("r"), lambda: desk(runs).resume("r")):
+            with pytest.raises(ReadOnly):
+                write()
+        with pytest.raises(ReadOnly):
+            desk(runs).call("Another.", run_id="new")
+    with pytest.raises(UsageError, match="a store was given that is open"):
+        Runs(agent.runs.store, read_only=True)
+    agent.runs.close()
+
+
+def test_a_store_of_an_older_version_is_not_migrated_to_be_read(tmp_path: Path):
+    import sqlite3
+
+    path = tmp_path / "runs.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript((Path(__file__).parent / "sqlite" / "version_1.sql").read_text())
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"has version 1, and can be read from version \d on"):
+        SqliteStore(path, read_only=True)
+    assert path.read_bytes() == before
+    SqliteStore(path).close()
+    SqliteStore(path, read_only=True).close()

@@ -1,0 +1,527 @@
+"""Does a failed run go on from before its failure, with nothing done twice, and does its journal tell?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
+from fsm_agent.agents.worker import Worker
+from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
+from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
+from fsm_agent.store.reading import RETRIED, read
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
+
+KEY = "0123456789abcdef" * 4
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with closing(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")) as store:
+        yield store
+
+
+@dataclass
+class World:
+    """What functions did."""
+
+    done: list[str] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+
+    def act(self, name: str) -> str:
+        if name in self.broken:
+            raise RuntimeError(f"{name} is broken")
+        self.done.append(name)
+        return f"{name} done"
+
+
+def agent_of(store: Any, world: World, *replies: Any, once: bool = False, **options: Any) -> Agent[Any, Any]:
+    @function(on_error="fail")
+    def look(what: str) -> str:
+        """Look."""
+        return world.act(f"look {what}")
+
+    @function(on_error="fail", once=once)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return world.act("pay")
+
+    return Agent(Script(*replies), functions=[look, pay], name="shop", store=store, **options)
+
+
+def failed(agent: Agent[Any, Any], run: str = "r") -> None:
+    with pytest.raises(CallFailed):
+        agent.call("Go.", run_id=run)
+
+
+def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
+    world = World(broken={"pay"})
+    failed(agent_of(store, world, asks("look", what="a"), asks("pay", amount=3)))
+    row = store.get("r")
+    assert (row.is_failed, row.state, world.done) == (True, "Failed", ["look a"])
+    world.broken.clear()
+    again = agent_of(store, world, "All paid.")
+    assert again.runs.retry("r", by="ann", at_s=5.0) == row.n - 1
+    row = store.get("r")
+    assert (row.is_failed, row.is_ended, row.due_s, row.state) == (False, False, 0.0, "ToolInterrupt")
+    assert again.resume("r").output == "All paid."
+    assert world.done == ["look a", "pay"]
+    reading = read(again.runs, "r")
+    [retried] = [entry for entry in reading.entries if entry.kind == RETRIED]
+    assert (retried.by, retried.at_s, retried.undoes_to, reading.is_sound) == ("ann", 5.0, row.n - 2, True)
+    moves = [(move.step.source, move.step.trigger, move.step.to) for move in retried.moves]
+    assert moves == [("Failed", "retried", "ToolInterrupt")]
+    assert reading.process.state == "Completed"
+    assert str(again.replay("r").state) == "Completed"
+    assert reading.at(row.n - 1).states[""] == "Failed"
+    assert reading.at(row.n).states[""] == "ToolInterrupt"
+
+
+def test_a_worker_goes_on_with_it(store: Store):
+    world = World(broken={"pay"})
+    failed(agent_of(store, world, asks("pay", amount=3)))
+    world.broken.clear()
+    Runs(store).retry("r")
+    assert Worker([agent_of(store, world, "Paid.")], store).run(once=True) == 1
+    assert (store.get("r").state, world.done) == ("Completed", ["pay"])
+
+
+def test_a_request_begins_anew_with_all_its_attempts(store: Store):
+    limits = Limits(recalls=2)
+    busy = [_overloaded() for _ in range(3)]
+    agent = agent_of(store, World(), *busy, limits=limits)
+    failed(agent)
+    n = store.get("r").n
+    agent = agent_of(store, World(), *[_overloaded() for _ in range(2)], "Here.", limits=limits)
+    assert agent.runs.retry("r") == 1
+    assert agent.resume("r").output == "Here."
+    assert store.get("r").n > n + 1
+    assert str(agent.replay("r").state) == "Completed"
+
+
+def _overloaded() -> Exception:
+    return ProviderError("overloaded", status=529, retryable=True)
+
+
+def test_what_must_not_run_twice_and_had_begun_is_asked_about(store: Store):
+    world = World(broken={"pay"})
+    failed(agent_of(store, world, asks("pay", amount=3), once=True))
+    world.broken.clear()
+    agent = agent_of(store, world, "Paid, then.", once=True)
+    agent.runs.retry("r")
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    (question,) = store.get("r").waits
+    assert (question.kind, world.done) == ("doubt", [])
+    assert agent.resume("r", {question.key: Returned(text="it was paid by hand")}).output == "Paid, then."
+    assert world.done == []
+
+
+def test_what_was_carried_out_is_not_repeated(store: Store):
+    world = World(broken={"look b"})
+    failed(agent_of(store, world, asks("pay", amount=3), asks("look", what="b"), once=True))
+    world.broken.clear()
+    agent = agent_of(store, world, "Done.", once=True)
+    agent.runs.retry("r")
+    agent.resume("r")
+    assert world.done == ["pay", "look b"]
+
+
+def test_it_may_fail_and_be_retried_again(store: Store):
+    world = World(broken={"pay"})
+    failed(agent_of(store, world, asks("look", what="a"), asks("pay", amount=3)))
+    steps = []
+    for _ in range(3):
+        agent = agent_of(store, world, "Paid.")
+        steps.append(agent.runs.retry("r", by="ann"))
+        with pytest.raises(CallFailed):
+            agent.resume("r")
+    world.broken.clear()
+    agent = agent_of(store, world, "Paid.")
+    steps.append(agent.runs.retry("r", by="bob"))
+    assert agent.resume("r").output == "Paid."
+    assert world.done == ["look a", "pay"]
+    assert str(agent.replay("r").state) == "Completed"
+    assert [entry.by for entry in read(agent.runs, "r").entries if entry.kind == RETRIED] == ["ann"] * 3 + ["bob"]
+    past = agent.at("r", steps[0])
+    assert str(past.state) == "ToolInterrupt"
+    with closing(MemoryStore()):
+        name = agent.fork("r", steps[-1])
+    world.done.clear()
+    forked = replace(agent, model=Script("Paid again."))
+    assert forked.resume(name).output == "Paid again."
+    assert world.done == ["pay"]
+
+
+def test_a_cancelled_run_goes_on(store: Store):
+    @function(needs_approval=True)
+    def pay(amount: int) -> str:
+        return "paid"
+
+    def agent(*replies: Any) -> Agent[Any, Any]:
+        return Agent(Script(*replies), functions=[pay], name="shop", store=store)
+
+    with pytest.raises(CallSuspended):
+        agent(asks("pay", amount=3)).call("Go.", run_id="r")
+    key = store.get("r").waits[0].key
+    runs = Runs(store)
+    runs.cancel("r", "by mistake", by="bob")
+    with suppress(CallFailed):
+        agent().resume("r")
+    assert store.get("r").is_failed
+    runs.retry("r", by="ann")
+    with pytest.raises(CallSuspended):
+        agent().resume("r")
+    assert [question.key for question in store.get("r").waits] == [key]
+    assert agent("Paid.").resume("r", {key: Approved()}).output == "Paid."
+
+
+def test_its_deadline_counts_anew(store: Store):
+    world = World(broken={"pay"})
+    script = Script(asks("pay", amount=3), "Paid.")
+    agent = replace(agent_of(store, world), model=script, limits=Limits(deadline_s=60.0))
+    failed(agent)
+    script.clock.advance(3600.0)
+    world.broken.clear()
+    agent.runs.retry("r", at_s=script.clock.now())
+    assert agent.resume("r").output == "Paid."
+    assert str(agent.replay("r").state) == "Completed"
+
+
+def test_an_agent_inside_goes_on(store: Store):
+    world = World(broken={"pay"})
+
+    def boss(*replies: Any, inner: tuple[Any, ...]) -> Agent[Any, Any]:
+        worker = replace(agent_of(None, world, *inner), name="payer", store=None)
+        return Agent(
+            Script(*replies),
+            functions=[worker.as_function("payer", "Pays.", on_error="fail")],
+            name="boss",
+            store=store,
+        )
+
+    failing = boss(asks("payer", task="Pay."), inner=(asks("look", what="a"), asks("pay", amount=1)))
+    failed(failing)
+    world.broken.clear()
+    agent = boss("All is well.", inner=("Paid.",))
+    agent.runs.retry("r")
+    assert agent.resume("r").output == "All is well."
+    assert world.done == ["look a", "pay"]
+    assert str(agent.replay("r").state) == "Completed"
+    reading = read(agent.runs, "r")
+    assert [move.step.to for move in reading.processes["run:1.0"].moves][-3:] == [
+        "ToolInterrupt",
+        "Calling",
+        "Completed",
+    ]
+
+
+# Flows
+
+
+@dataclass(frozen=True)
+class Order:
+    items: tuple[str, ...] = ("a", "b", "c")
+    note: str = ""
+
+
+def flow_of(store: Any, world: World, **options: Any) -> Flow[Order]:
+    @execute
+    def first(order: Order) -> str:
+        return world.act("first")
+
+    @execute
+    def item(name: str) -> str:
+        return world.act(f"item {name}")
+
+    @execute(once=True)
+    def charging(order: Order) -> str:
+        return world.act("charge")
+
+    @wait(str)
+    def review(order: Order) -> str:
+        return "Is it right?"
+
+    many = each("many", item, lambda order: order.items, parallel=1)
+    refused = failure("refused", "by a person")
+    return Flow(
+        "orders",
+        Order,
+        start=first,
+        store=store,
+        rows=[
+            first.done(many),
+            many.done(charging),
+            charging.done(review),
+            review.done(refused, when=is_no, do=lambda order, text: replace(order, note=text)),
+            review.done(end("sent"), do=lambda order, text: replace(order, note=text)),
+        ],
+        **options,
+    )
+
+
+def is_no(order: Order, text: str) -> bool:
+    return text == "no"
+
+
+def test_a_flow_goes_on_in_its_state(store: Store):
+    world = World(broken={"item b"})
+    with pytest.raises(FlowFailed):
+        flow_of(store, world).call(Order(), run_id="f")
+    before = list(world.done)
+    assert before[0] == "first"
+    world.broken.clear()
+    flow = flow_of(store, world)
+    flow.runs.retry("f", by="ann")
+    assert store.get("f").state == "many"
+    with pytest.raises(FlowSuspended):
+        flow.resume("f")
+    assert sorted(world.done) == ["charge", "first", "item a", "item b", "item c"]
+    assert flow.resume("f", {store.get("f").waits[0].key: Returned(text='"yes"')}).state == "sent"
+    assert flow.replay("f").state == "sent"
+    assert flow.at("f", "review#4").state == "review"
+    reading = read(flow.runs, "f")
+    assert [move.step.to for move in reading.process.moves] == [
+        *("first", "many", "Failed", "many", "charging", "charging", "review", "sent")
+    ]
+
+
+def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
+    world = World()
+    flow = flow_of(store, world)
+    with pytest.raises(FlowSuspended):
+        flow.call(Order(), run_id="f")
+    with pytest.raises(FlowFailed):
+        flow.resume("f", {store.get("f").waits[0].key: Returned(text='"no"')})
+    before = store.load("f")
+    assert before.run.is_failed
+    with pytest.raises(UsageError, match=r"its last entry is no failure.*fork\('f', step=…\)"):
+        flow.runs.retry("f")
+    assert store.load("f").lines == before.lines
+    assert store.get("f").changed(updated_s=0.0) == before.run.changed(updated_s=0.0)
+
+
+def test_the_time_of_a_state_counts_anew(tmp_path: Path):
+    script = Script("x")
+
+    @wait(str, within_s=60.0)
+    def review(order: Order) -> str:
+        return "Is it right?"
+
+    runs = Runs(tmp_path / "t.db", patience_s=0.0)
+    flow = Flow("timed", Order, start=review, rows=[review.done(end("sent"))], store=runs)
+    flow = replace(flow, world={"clock": script.clock})
+    with pytest.raises(FlowSuspended):
+        flow.call(Order(), run_id="f")
+    script.clock.advance(61.0)
+    with pytest.raises(FlowFailed):
+        flow.resume("f")
+    script.clock.advance(3600.0)
+    flow.runs.retry("f", at_s=script.clock.now())
+    with pytest.raises(FlowSuspended):
+        flow.resume("f")
+    key = flow.runs.store.get("f").waits[0].key
+    assert flow.resume("f", {key: Returned(text='"yes"')}).state == "sent"
+    assert flow.replay("f").state == "sent"
+    runs.close()
+
+
+# What is refused
+
+
+def test_what_has_not_failed_is_refused(store: Store):
+    agent = agent_of(store, World(), "Well.")
+    agent.call("Go.", run_id="r")
+    with pytest.raises(UsageError, match="ended in 'Completed', which is no failure"):
+        agent.runs.retry("r")
+    store.create("open", store.load("r").header, agent="shop")
+    with pytest.raises(UsageError, match=r"has not ended: requeue\('open'\)"):
+        agent.runs.retry("open")
+    with pytest.raises(RunUnknown):
+        agent.runs.retry("nobody")
+
+
+def test_one_of_two_retries_wins(store: Store):
+    world = World(broken={"pay"})
+    agent = agent_of(store, world, asks("pay", amount=3))
+    failed(agent)
+    agent.runs.retry("r")
+    with pytest.raises(UsageError, match="has not ended"):
+        agent.runs.retry("r")
+    lease = store.claim("w", for_s=60.0, run="r")
+    assert lease is not None
+    with pytest.raises(RunBusy):
+        agent.runs.requeue("r")
+
+
+def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
+    world = World(broken={"pay"})
+    agent = agent_of(store, world, asks("pay", amount=3), "Hello again.")
+    with pytest.raises(CallFailed):
+        agent.conversation("c").call("Pay.")
+    turn = store.head("c").run
+    agent.conversation("c").call("Hello?")
+    with pytest.raises(UsageError, match="an earlier turn of the conversation 'c'"):
+        agent.runs.retry(turn)
+    world.broken.clear()
+
+
+def test_the_newest_turn_is_retried(store: Store):
+    world = World(broken={"pay"})
+    agent = agent_of(store, world, "Hi.", asks("pay", amount=3), "Paid.", "Bye.")
+    agent.conversation("c").call("Hello.")
+    with pytest.raises(CallFailed):
+        agent.conversation("c").call("Pay.")
+    world.broken.clear()
+    turn = store.head("c").run
+    agent.runs.retry(turn)
+    assert agent.resume(turn).output == "Paid."
+    agent.conversation("c").call("And?")
+    texts = [message.text for message in agent.conversation("c").read()]
+    assert texts[0:2] == ["Hello.", "Hi."]
+    assert texts[-3:] == ["Paid.", "And?", "Bye."]
+
+
+def test_a_signed_run_is_retried_with_its_key_alone(tmp_path: Path):
+    world = World(broken={"pay"})
+    path = tmp_path / "runs.db"
+    runs = Runs(path, signing_key=KEY)
+    failed(agent_of(runs, world, asks("pay", amount=3)))
+    runs.close()
+    with closing(Runs(path)) as bare:
+        with pytest.raises(JournalError):
+            bare.retry("r")
+        assert (bare.store.get("r").is_failed, bare.store.get("r").holder) == (True, None)
+    world.broken.clear()
+    with closing(Runs(path, signing_key=KEY)) as runs:
+        runs.retry("r")
+        agent = agent_of(runs, world, "Paid.")
+        assert agent.resume("r").output == "Paid."
+        assert str(agent.replay("r").state) == "Completed"
+
+
+def test_a_forged_step_is_refused(tmp_path: Path):
+    world = World(broken={"pay"})
+    store = SqliteStore(tmp_path / "runs.db")
+    agent = agent_of(store, world, asks("look", what="a"), asks("pay", amount=3))
+    failed(agent)
+    agent.runs.retry("r")
+    with store._connections.one() as connection:
+        [line] = connection.execute("SELECT line FROM journal ORDER BY place DESC LIMIT 1").fetchone()
+        changed = json.dumps({**json.loads(line), "outcome": {"kind": "retried", "step": 1, "at_s": 1.0}})
+        connection.execute("UPDATE journal SET line = ? WHERE line = ?", (changed, line))
+    with pytest.raises(JournalError):
+        agent.resume("r")
+    store.close()
+
+
+# Stuck and resting runs
+
+
+def test_a_stuck_run_is_tried_again(store: Store):
+    agent = agent_of(store, World(), "Well.")
+    store.create("r", agent.seed("Go.", run_id="r").journal.header, agent="shop")
+    for _ in range(6):
+        lease = store.claim("w", for_s=0.0, run="r")
+        assert lease is not None
+    with suppress(Exception):
+        agent.resume("r")
+    assert [question.kind for question in store.get("r").waits] == ["stuck"]
+    assert [run.id for run in store.list(waiting_for="stuck")] == ["r"]
+    assert agent.runs.requeue("r", by="ann") is True
+    assert store.get("r").due_s == 0.0
+    assert agent.resume("r").output == "Well."
+
+
+def test_a_stuck_run_is_cancelled_and_retried(store: Store):
+    agent = agent_of(store, World(), "Well.")
+    store.create("r", agent.seed("Go.", run_id="r").journal.header, agent="shop")
+    for _ in range(6):
+        store.claim("w", for_s=0.0, run="r")
+    with suppress(Exception):
+        agent.resume("r")
+    agent.runs.cancel("r", "enough", by="ann")
+    with suppress(Exception):
+        agent.resume("r")
+    assert store.get("r").is_failed
+    agent.runs.retry("r")
+    assert not store.get("r").is_ended
+
+
+def test_a_resting_run_is_made_due(store: Store):
+    flow = Flow("later", Order, start=(later := pause("later", 3600.0)), rows=[later.elapsed(end("over"))], store=store)
+    with pytest.raises(FlowSuspended):
+        flow.call(Order(), run_id="f")
+    assert store.get("f").due_s not in (None, 0.0)
+    waits = store.get("f").waits
+    assert flow.runs.requeue("f") is True
+    row = store.get("f")
+    assert (row.due_s, row.waits, row.state) == (0.0, waits, "later")
+    assert flow.runs.requeue("f") is False, "it is due already"
+    Worker([flow], store).run(once=True)
+    assert store.get("f").due_s not in (None, 0.0), "its time has not come"
+    assert store.get("f").state == "later"
+
+
+def test_an_ended_run_is_not_requeued(store: Store):
+    agent = agent_of(store, World(), "Well.")
+    agent.call("Go.", run_id="r")
+    with pytest.raises(UsageError, match="ended in 'Completed'"):
+        agent.runs.requeue("r")
+
+
+# Killed in its midst
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fsm_agent import Agent, function
+from fsm_agent.testing import Script, call
+path, log = sys.argv[1], Path(sys.argv[2])
+@function(on_error="fail")
+def look(what: str) -> str:
+    with log.open("a") as file: file.write("look\\n")
+    return "seen"
+@function(on_error="fail")
+def pay(amount: int) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+agent = Agent(Script("x"), functions=[look, pay], name="shop", store=path)
+agent.resume("r")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_a_retried_run_outlives_its_driver(tmp_path: Path):
+    path, world = tmp_path / "runs.db", World(broken={"pay"})
+    agent = agent_of(path, world, asks("look", what="a"), asks("pay", amount=3))
+    failed(agent)
+    agent.runs.retry("r", by="ann")
+    agent.runs.close()
+    root = str(Path(__file__).parents[2])
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), str(tmp_path / "log")],
+        env={**os.environ, "PYTHONPATH": root},
+        check=False,
+        capture_output=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / "log").exists(), "what was done is done again"
+    world.broken.clear()
+    agent = agent_of(path, world, "Paid.")
+    assert agent.resume("r").output == "Paid."
+    assert world.done == ["look a", "pay"]
+    assert str(agent.replay("r").state) == "Completed"
+    agent.runs.close()

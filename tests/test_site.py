@@ -1,0 +1,185 @@
+"""Does the site build, strictly and without the network, and does every link of it lead somewhere?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+import page_pictures
+import pytest
+import yaml
+from support.paths import ROOT
+
+from fsm_agent._internal.exports import PACKAGES
+
+DOCS = ROOT / "docs"
+NOT_IN_THE_NAVIGATION = {"names.md"}  # the index of the reference has its tables
+ASSETS = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
+FULL_S = 60  # of the processor's time
+
+
+class Loader(yaml.SafeLoader):
+    """Reads the configuration of the site, whose tags name objects of Python."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, tag, node: tag)
+SITE = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)
+
+
+def paths(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [path for entry in (nav.values() if isinstance(nav, dict) else nav) for path in paths(entry)]
+
+
+def test_every_page_is_in_the_navigation_once():
+    listed = [path for path in paths(SITE["nav"]) if path not in {"reference/", "changes.md", "contributing.md"}]
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(listed) == sorted(there - NOT_IN_THE_NAVIGATION)
+
+
+def test_the_pictures_of_the_pages_are_what_they_say():
+    """``python tests/page_pictures.py`` draws them."""
+    assert len(page_pictures.PAGES) >= 15
+    stale = [page.name for page in page_pictures.PAGES if page_pictures.drawn_from(page) != page_pictures.digest(page)]
+    assert stale == []
+
+
+def test_each_concept_has_a_picture_and_says_what_one_can_do_after_it():
+    pages = sorted((DOCS / "concepts").glob("*.md"))
+    assert {page.stem for page in pages} == {"call", "dialog", "prompt", "flow", "run"}
+    for page in pages:
+        assert page in page_pictures.PAGES
+        assert page.read_text("utf-8").split("\n\n")[1].startswith("After this page you can"), page
+
+
+BEGINS_OTHERWISE = {"index.md", "names.md", "runs.md", "production.md", "tracing.md"}
+
+
+def test_every_page_begins_with_what_one_can_do_after_it():
+    for page in sorted(DOCS.rglob("*.md")):
+        paragraph = page.read_text("utf-8").split("\n\n")[1]
+        assert page.name in BEGINS_OTHERWISE or "After" in paragraph, page.name
+
+
+def test_nothing_is_fetched_from_elsewhere():
+    assert SITE["theme"]["font"] is False
+    assert not [path for path in SITE.get("extra_javascript", []) + SITE["extra_css"] if "//" in path]
+
+
+class Page(HTMLParser):
+    """The links, assets and anchors of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.assets: list[str] = []
+        self.anchors: set[str] = {"", "__top"}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        is_no_asset = tag == "link" and given.get("rel") in {"canonical", "prev", "next", "alternate"}
+        if ASSETS.get(tag, "") in given and not is_no_asset:
+            self.assets.append(given[ASSETS[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for library in ("mkdocs", "material", "mkdocstrings_handlers"):
+        pytest.importorskip(library, reason="the site needs the [docs] extra")
+    folder = tmp_path_factory.mktemp("site")
+    without_network = "http://127.0.0.1:9"
+    environment = os.environ | dict.fromkeys(("http_proxy", "https_proxy", "HTTPS_PROXY"), without_network)
+    before = os.times()
+    began = time.monotonic()
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    spent_s = sum(os.times()[2:4]) - sum(before[2:4])
+    print(f"built in {spent_s:.1f} s of the processor, {time.monotonic() - began:.0f} s on the clock")
+    assert spent_s < FULL_S
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """The pages by their address."""
+    found = {}
+    for file in site.rglob("*.html"):
+        address = "/" + file.relative_to(site).as_posix().removesuffix("index.html")
+        found[address] = Page(file.read_text("utf-8"))
+    return found
+
+
+def _target(page: str, link: str) -> tuple[str, str]:
+    parts = urlsplit(urljoin(page, link))
+    return unquote(parts.path), unquote(parts.fragment)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+class TestBuilt:
+    def test_every_link_leads_somewhere(self, site, pages):
+        broken = defaultdict(list)
+        count = 0
+        for address, page in pages.items():
+            if address == "/404.html":
+                continue  # its links are those of the site's address
+            for link in (*page.links, *page.assets):
+                if urlsplit(link).scheme or link.startswith("//"):
+                    continue
+                count += 1
+                path, anchor = _target(address, link)
+                file = site / path.lstrip("/")
+                if path.endswith("/") or path in pages:
+                    if path not in pages or (anchor and anchor not in pages[path].anchors):
+                        broken[address].append(link)
+                elif not file.is_file():
+                    broken[address].append(link)
+        print(f"{len(pages)} pages, {count} links")
+        assert dict(broken) == {}
+        assert count > 5_000
+
+    def test_links_to_the_repository_lead_to_files_that_are_there(self, pages):
+        base = f"{SITE['repo_url']}/blob/main/"
+        links = [link for page in pages.values() for link in page.links if link.startswith(base)]
+        named = {link.removeprefix(base).partition("#")[0] for link in links}
+        assert len(named) > 20
+        assert {name for name in named if not (ROOT / name).exists()} == set()
+
+    def test_no_asset_is_from_elsewhere(self, pages):
+        for address, page in pages.items():
+            assert [asset for asset in page.assets if "//" in asset and not asset.startswith("data:")] == [], address
+
+    def test_every_public_name_has_an_entry(self, pages):
+        for package in PACKAGES:
+            anchors = pages[f"/reference/{package}/"].anchors
+            names = {f"fsm_agent.{package}.{name}" for name in import_module(f"fsm_agent.{package}").__all__}
+            assert names - anchors == set()
+
+    def test_it_can_be_searched_and_read_by_programs(self, site):
+        assert "FlowSuspended" in (site / "search" / "search_index.json").read_text("utf-8")
+        listed = (site / "llms.txt").read_text("utf-8")
+        assert listed.startswith(f"# {SITE['site_name']}\n\n> ")
+        for path in paths(SITE["nav"]):
+            if (DOCS / path).is_file():
+                assert path.removesuffix("index.md").removesuffix(".md") in listed
+        assert "## Policies" in (site / "llms-full.txt").read_text("utf-8")

@@ -1,0 +1,168 @@
+"""What the site has besides the pages in `docs`: the reference, pictures, pages of the repository, and `llms.txt`.
+
+The pages in `docs` are also read in the repository.  So their links lead to files beside them, and the site changes
+these to where they are on the web.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mkdocs.structure.files import File, Files
+
+from fsm_agent._internal.exports import PACKAGES
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+OF_THE_REPOSITORY = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^\s)#]+)")
+DEFINITION = re.compile(r"^(\[[^\]]+\]: )(?!https?:|#)([^\s#]+)", re.MULTILINE)
+MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+WITH_VERBS = {"Agent", "Conversation", "Flow", "Orchestrator"}  # which they share, by inheritance
+TITLES = {"flows.orchestrator": "Orchestrator", "mcp": "MCP", "cli": "Command line"}
+
+
+def public_names(package: str) -> list[str]:
+    """Return the names of a package, as a reader looks for them."""
+    return sorted(import_module(package).__all__, key=str.lower)
+
+
+def reference_page(package: str) -> str:
+    """Return the page of a sub-package: its docstring, and an entry for each public name."""
+    title = TITLES.get(package, package.capitalize())
+    about = (import_module(f"fsm_agent.{package}").__doc__ or "").strip()
+    entries = "\n\n".join(map(_entry, [f"fsm_agent.{package}.{name}" for name in public_names(f"fsm_agent.{package}")]))
+    return f"---\nsearch:\n  boost: 0.7\n---\n\n# {title}: `fsm_agent.{package}`\n\n{about}\n\n{entries}\n"
+
+
+def _entry(name: str) -> str:
+    verbs = "\n    options:\n      inherited_members: true" if name.rpartition(".")[2] in WITH_VERBS else ""
+    return f"::: {name}{verbs}"
+
+
+def reference_index() -> str:
+    """Return the page that says where each name is; it is `docs/names.md`, with links."""
+    text = (ROOT / "docs" / "names.md").read_text("utf-8")
+    homes = {name: package for package in reversed(PACKAGES) for name in public_names(f"fsm_agent.{package}")}
+
+    def linked(row: re.Match[str]) -> str:
+        own = row[1].removeprefix("fsm_agent").removeprefix(".")
+        entries = []
+        for name in re.findall(r"`(\w+)`", row[2]):
+            home = own or homes[name]
+            entries.append(f"[`{name}`]({home}.md#fsm_agent.{home}.{name})")
+        return f"| {f'[`{row[1]}`]({own}.md)' if own else f'`{row[1]}`'} | {' '.join(entries)} |"
+
+    text = re.sub(r"^\| `(fsm_agent[\w.]*)` \| (.*) \|$", linked, text, flags=re.MULTILINE)
+    return text.replace("# Where names are", "# Reference", 1)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the reference into the navigation."""
+    pages: list[Any] = ["reference/index.md"]
+    pages += [{TITLES.get(name, name.capitalize()): f"reference/{name}.md"} for name in PACKAGES]
+    config.nav = [{"Reference": pages} if "Reference" in entry else entry for entry in config.nav or []]
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add what is not in `docs`; what is only for the repository goes."""
+    made = {f"reference/{name}.md": reference_page(name) for name in PACKAGES}
+    made["reference/index.md"] = reference_index()
+    for name, page in OF_THE_REPOSITORY.items():
+        made[page] = (ROOT / name).read_text("utf-8")
+    for path, text in made.items():
+        files.append(File.generated(config, path, content=text))
+    for picture in (ROOT / "diagrams").glob("*.svg"):
+        files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
+    files.append(File.generated(config, "site.css", abs_src_path=str(ROOT / "website" / "site.css")))
+    names = files.get_file_from_path("names.md")
+    if names is not None:  # the index of the reference has the same
+        files.remove(names)
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links to files of the repository into addresses, and what is written in Mermaid into its picture."""
+    path = page.file.src_uri
+    stem = posixpath.basename(path).removesuffix(".md")
+    for block in MERMAID.findall(markdown):
+        markdown = markdown.replace(f"```mermaid\n{block}```", f"![The picture of {stem}]({stem}.svg)", 1)
+    parts = CODE.split(markdown)
+    for number in range(0, len(parts), 2):
+        for pattern in (LINK, DEFINITION):
+            parts[number] = pattern.sub(lambda link: link[1] + _address(link[2], path, config, files), parts[number])
+    return "".join(parts)
+
+
+def _address(link: str, page: str, config: MkDocsConfig, files: Files) -> str:
+    """Return the link of a page as it is right in the site."""
+    of_repository = {new: old for old, new in OF_THE_REPOSITORY.items()}
+    folder = "" if page in of_repository else posixpath.dirname(f"docs/{page}")
+    target = posixpath.normpath(posixpath.join(folder, link))
+    own = posixpath.dirname(page) or "."
+    if target == "docs/names.md":
+        return posixpath.relpath("reference/index.md", own)
+    if target in OF_THE_REPOSITORY:
+        return posixpath.relpath(OF_THE_REPOSITORY[target], own)
+    if target.startswith("docs/"):
+        return posixpath.relpath(target.removeprefix("docs/"), own)
+    if target.startswith("diagrams/") and files.get_file_from_path(target):
+        return posixpath.relpath(target, own)
+    if page.startswith("reference/") or not (ROOT / target).exists():
+        return link
+    return f"{config.repo_url}/blob/main/{target}"
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Write `llms.txt`, the list of pages, and `llms-full.txt`, their text, for those who read with a program."""
+    pages = [path for path in _paths(config.nav) if not path.startswith("reference/")]
+    base = config.site_url or ""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", "", "## Pages", ""]
+    texts = []
+    for path in pages:
+        source = ROOT / "docs" / path
+        if not source.exists():
+            continue
+        text = source.read_text("utf-8")
+        address = base + path.removesuffix("index.md").removesuffix(".md") + ("" if path.endswith("index.md") else "/")
+        lines.append(f"- [{_title(text)}]({address}): {_begin(text)}")
+        texts.append(f"<!-- {address} -->\n\n{text}")
+    lines += ["", "## Reference", ""]
+    lines += [f"- [fsm_agent.{name}]({base}reference/{name}/)" for name in PACKAGES]
+    folder = Path(config.site_dir)
+    (folder / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    (folder / "llms-full.txt").write_text("\n\n".join(texts), "utf-8")
+
+
+def _paths(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    values = nav.values() if isinstance(nav, dict) else nav
+    return [path for value in values for path in _paths(value)]
+
+
+def _title(text: str) -> str:
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _begin(text: str) -> str:
+    """Return the first sentence of a page, which says what it is for."""
+    paragraph = re.sub(r"\A.*?^# .+?$\n+", "", text, flags=re.DOTALL | re.MULTILINE).split("\n\n")[0]
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|\*\*", r"\1", " ".join(paragraph.split()))
+    return re.split(r"(?<=[.:]) ", plain)[0].rstrip(":")
+
+
+def digest(mermaid: str) -> str:
+    """Return what the picture of a page says it was drawn from."""
+    return hashlib.sha256(mermaid.strip().encode()).hexdigest()[:16]
