@@ -77,6 +77,8 @@ class DbosEngine(Engine):
             completed_before=before.isoformat(), limit=MOST_TIDIED, load_input=False, load_output=False
         )
         DBOS.delete_workflows([job.workflow_id for job in done])
+        if len(done) == MOST_TIDIED:
+            self._tidied_s = 0.0  # there are more
 
     def _do(self, run: str) -> None:
         try:
