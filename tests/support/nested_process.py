@@ -147,6 +147,10 @@ class TeamRecord(Value, frozen=True, kw_only=True):
     def ending(self) -> str | None:
         return self.state if self.state in (Stage.DONE, Stage.FAILED) else None
 
+    @property
+    def failure(self) -> str | None:
+        return self.reason if self.state is Stage.FAILED else None
+
 
 class Solo(Value, frozen=True, kw_only=True):
     """A member that is an agent call."""
