@@ -84,7 +84,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     for picture in (ROOT / "diagrams").glob("*.svg"):
         files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
-    files.append(File.generated(config, "site.css", abs_src_path=str(ROOT / "website" / "site.css")))
     names = files.get_file_from_path("names.md")
     if names is not None:  # the index of the reference has the same
         files.remove(names)
