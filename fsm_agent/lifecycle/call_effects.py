@@ -28,7 +28,7 @@ from fsm_agent.lifecycle.function_limits import drafts, gone, governing_prompt, 
 from fsm_agent.lifecycle.record import ASKING, CallRecord, OnceRun, State
 from fsm_agent.messages.hosted_tool import merged
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall
@@ -82,9 +82,10 @@ def _verdict(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
 def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of a round: first the approvals of its function calls, then their runs."""
     pending = r.pending
+    if asked := [f for f in pending if f.needs_approval]:
+        known = {} if isinstance(call.prompt, MissingPrompt) else call.prompt.by_name
+        return tuple([AskApproval(f"ask:{f.id}", f, known.get(f.name)) for f in asked])
     named = call.prompt.by_name
-    if asks := [AskApproval(f"ask:{f.id}", f, named.get(f.name)) for f in pending if f.needs_approval]:
-        return tuple(asks)
     wanted: list[Effect] = []
     for f in ready(r, pending, call.prompt):
         function = named.get(f.name) or gone(f.name)

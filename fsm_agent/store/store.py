@@ -34,6 +34,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost
 
@@ -359,6 +360,7 @@ class Store(Protocol):
             RunUnknown: The run does not exist.
         """
 
+    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the last changed first.
 

@@ -491,7 +491,7 @@ def test_a_fork_whose_maker_died_is_finished_by_who_finds_it(data: Letter | None
         lease = flow.runs.claim("b")
         assert lease is not None
         lease = flow.runs._copy_entries(lease, store.load("b", after=None))
-        flow.runs._give_back(lease, store.load("b", after=None))
+        flow.runs.give_back(lease, store.load("b", after=None))
     with pytest.raises(FlowSuspended):
         flow.resume("b")
     assert flow.at("b").data == (data or Letter("rain", "Dear two", 1))

@@ -117,19 +117,15 @@ def test_a_run_is_submitted_driven_by_a_worker_and_its_result_awaited(store: Sto
     assert (run.run_id, run.state) == ("r", "Seeded")
     with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; nobody drives it: is a worker running\?"):
         run.result(timeout_s=0.05)
+    with pytest.raises(TimeoutError):
+        asyncio.run(agent.handle("r").aresult(timeout_s=0.0))
     with Working(agent):
         result = run.result(PATIENCE_S)
         assert (result.output, result.extra, run.state) == ("One.", {"ticket": 7}, "Completed")
-        assert asyncio.run(_submitted(agent)) == "Two."
+        second = asyncio.run(agent.asubmit("second"))
+        assert asyncio.run(second.aresult(PATIENCE_S)).output == "Two."
         second, third = agent.handle("r"), agent.submit("third")
         assert (second.result().output, third.result(PATIENCE_S).output) == ("One.", "Three.")
-
-
-async def _submitted(agent: Agent[Any, str]) -> str:
-    run = await agent.asubmit("second")
-    with pytest.raises(TimeoutError):
-        await agent.handle(run.run_id).aresult(timeout_s=0.0)
-    return (await run.aresult(PATIENCE_S)).output
 
 
 def test_to_submit_again_is_the_same_run_and_another_task_is_refused(store: Store) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.store import checks
 from fsm_agent.store.checks import (
     check_append,
@@ -264,6 +265,7 @@ class MemoryStore:
         with self._lock:
             return row_of(self._get(run), self._clock())
 
+    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         with self._lock:

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
 from fsm_agent.store.checks import (
     check_append,
@@ -321,6 +322,7 @@ class PostgresStore:
         row: Run = self._read(lambda c: self._tables.get(c, run, self._now(c)))
         return row
 
+    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         page: Page = self._read(lambda c: self._tables.select(c, asked, self._now(c)))

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
 from fsm_agent.store.changes import ChangeNotifier
 from fsm_agent.store.checks import (
@@ -232,6 +233,7 @@ class SqliteStore:
         with self._read_transaction() as connection:
             return runs.get(connection, run, self._clock())
 
+    @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         with self._read_transaction() as connection:
