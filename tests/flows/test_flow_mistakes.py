@@ -27,7 +27,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.functions import Default
 from fsm_agent.lifecycle import Begun, Returned
-from fsm_agent.store import RunExists
+from fsm_agent.store import RunExists, RunUnknown
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as wants
 
@@ -114,10 +114,10 @@ DATA: dict[str, tuple[Callable[[], Any], type[FsmAgentError], str]] = {
         "what is kept is FlowRun('letters', 'r', review, Letter(about='x', n=0)): its own method, run.snapshot(),"
         " would be right",
     ),
-    "answers": (
-        lambda: made(store=MemoryStore()).resume("r", [5]),  # type: ignore[arg-type]
-        UsageError,
-        "answers is [5]: answers by state or key, such as {review: Approve('ann')}, would be right",
+    "an answer to a run that is not there": (
+        lambda: made(store=MemoryStore()).resume("r", [5]),
+        RunUnknown,
+        "there is no run 'r'",
     ),
     "a model for who asks none": (
         lambda: letters.seed(Letter("x"), clients={review: Script()}),
