@@ -285,7 +285,7 @@ class Worker:
                 driver.rest()
 
     def advance(self) -> bool:
-        """Claim the run that has been due longest, and drive it as far as it goes; return False if none is due.
+        """Claim the run that is due next, and drive it as far as it goes; return False if none is due.
 
         When no run is due, a run that is stuck under other code is tried.
         """
