@@ -11,6 +11,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,27 +69,27 @@ class Leg:
 
 def drive(name: str, leg: Leg, folder: str, is_async: bool) -> tuple[str, Any]:
     """Do a leg of a run, and return where it stands, and its data."""
-    store = Runs(SqliteStore(f"{folder}/runs.db"), patience_s=leg.patience_s)
-    flow = replace(FLOWS[name], store=store, world={"clock": SystemClock()})
-    options: dict[str, Any] = {
-        "deps": f"{folder}/log.txt",
-        "clients": {flow.states[name]: Script(*words) for name, words in leg.models.items()},
-    }
-    answers = {flow.states.get(name, name): answer for name, answer in (leg.says or {}).items()}
-    try:
-        if is_async and leg.says is None:
-            result = asyncio.run(flow.acall(STARTS[name], run_id=RUN, **options))
-        elif is_async:
-            result = asyncio.run(flow.aresume(RUN, answers, **options))
-        elif leg.says is None:
-            result = flow.call(STARTS[name], run_id=RUN, **options)
-        else:
-            result = flow.resume(RUN, answers, **options)
-    except FlowSuspended as waiting:
-        return f"waits in {waiting.run.state}", waiting.run.data
-    except FlowFailed as failed:
-        return f"failed in {failed.run.state}", failed.run.data
-    return result.state, result.output
+    with closing(Runs(SqliteStore(f"{folder}/runs.db"), patience_s=leg.patience_s)) as runs:
+        flow = replace(FLOWS[name], store=runs, world={"clock": SystemClock()})
+        options: dict[str, Any] = {
+            "deps": f"{folder}/log.txt",
+            "clients": {flow.states[name]: Script(*words) for name, words in leg.models.items()},
+        }
+        answers = {flow.states.get(name, name): answer for name, answer in (leg.says or {}).items()}
+        try:
+            if is_async and leg.says is None:
+                result = asyncio.run(flow.acall(STARTS[name], run_id=RUN, **options))
+            elif is_async:
+                result = asyncio.run(flow.aresume(RUN, answers, **options))
+            elif leg.says is None:
+                result = flow.call(STARTS[name], run_id=RUN, **options)
+            else:
+                result = flow.resume(RUN, answers, **options)
+        except FlowSuspended as waiting:
+            return f"waits in {waiting.run.state}", waiting.run.data
+        except FlowFailed as failed:
+            return f"failed in {failed.run.state}", failed.run.data
+        return result.state, result.output
 
 
 Legs = Callable[..., list[tuple[str, Any]]]
