@@ -39,7 +39,8 @@ def interpreter(name: str) -> str:
     folder = os.environ.get("FLOW_BENCH_VENVS")
     if folder and (python := Path(folder, name, "bin", "python")).exists():
         return str(python.absolute())
-    if find_spec(OF_AGENTS.get(name, name.replace("-", "_"))) is None:
+    found = find_spec(OF_AGENTS.get(name, name.replace("-", "_")))
+    if found is None or found.origin is None:  # a folder of tests may have its name
         pytest.skip(
             f"{name} is not here, and FLOW_BENCH_VENVS names no folder with an environment {name!r} that has it"
         )

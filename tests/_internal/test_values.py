@@ -180,7 +180,10 @@ class TestJson:
 def test_every_value_shows_its_signature():
     for module in walk_packages(fsm_agent.__path__, "fsm_agent."):
         if not module.name.endswith("__main__"):
-            import_module(module.name)
+            try:
+                import_module(module.name)
+            except ModuleNotFoundError as error:  # of an extra that is not installed
+                assert not str(error.name).startswith("fsm_agent"), error
     values, left = list[type](), [Value]
     while left:
         values += (new := left.pop().__subclasses__())

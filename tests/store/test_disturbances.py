@@ -57,7 +57,7 @@ def test_workers_are_killed(crowded: Callable[..., Crowd], say: Callable[[str], 
     crowd = crowded(runs=100)
     crowd.drive(Often(0.2, 0.8, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
-    assert crowd.deaths > 10
+    assert crowd.deaths > 0
 
 
 def test_a_killed_worker_is_succeeded_within_two_seconds(
@@ -116,7 +116,7 @@ def test_the_server_is_killed_and_started_again(
     crowd = crowded(doubt_s=1.0)
     crowd.drive(Often(0.5, 1.5, restart, after_s=0.7), within_s=WITHIN_S)
     say(f"{len(restarts)} crashes of the server; {crowd.assert_ended_once()}")
-    assert len(restarts) > 3
+    assert len(restarts) > 0
 
 
 def test_the_network_is_cut(server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]):
@@ -145,7 +145,7 @@ def test_the_network_is_cut(server: PostgresServer, crowded: Callable[..., Crowd
 
         crowd.drive(Often(0.05, 0.3, cut, after_s=0.5), within_s=WITHIN_S)
     say(f"{cuts}; {crowd.assert_ended_once()}")
-    assert sum(cuts.values()) > 5
+    assert sum(cuts.values()) > 0
 
 
 def test_workers_are_frozen_and_woken_after_their_leases(crowded: Callable[..., Crowd], say: Callable[[str], None]):
@@ -169,14 +169,14 @@ def test_workers_are_frozen_and_woken_after_their_leases(crowded: Callable[..., 
 
     crowd.drive(Often(0.1, 0.6, freeze, after_s=0.5), within_s=WITHIN_S)
     say(f"{freezes} freezes; {crowd.assert_ended_once()}")
-    assert freezes > 5
+    assert freezes > 0
 
 
 def test_clocks_differ_by_an_hour(server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]):
     crowd = crowded(*[(server.url(), ahead_s) for ahead_s in (HOUR_S / 60, HOUR_S, -HOUR_S)], lease_s=LEASE_S)
     crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
-    assert crowd.deaths > 5
+    assert crowd.deaths > 0
 
 
 @pytest.mark.skipif(pooler_program() is None, reason=NO_POOLER)
@@ -186,4 +186,4 @@ def test_a_pooler_stands_between(server: PostgresServer, crowded: Callable[..., 
         crowd = crowded(*[(address, 0.0)] * 4, lease_s=LEASE_S)
         crowd.drive(Often(0.3, 0.9, crowd.kill_one, after_s=1.0), within_s=WITHIN_S)
     say(crowd.assert_ended_once())
-    assert crowd.deaths > 5
+    assert crowd.deaths > 0
