@@ -1,6 +1,6 @@
 """Does the heart of the suite pass under the newest Python that is supported and is on this machine?
 
-Those between are tested by `.github/workflows/tests.yml`: here, three of them would take a third of the long tests' time.
+The workflows test those between: here, three of them would take a third of the time of all long tests.
 """
 
 from __future__ import annotations
