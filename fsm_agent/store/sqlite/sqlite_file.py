@@ -11,6 +11,7 @@ import os
 import sqlite3
 import stat
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -332,10 +333,9 @@ class Connections:
         self._lent = 0
         self._forks = 0  # under way
         self.is_closed = False
-
-    def __del__(self) -> None:
-        """Close idle connections of a store that was not closed; from Python 3.13 on, they would warn."""
-        self._close_idle()
+        # Those of a store that was not closed would warn, from Python 3.13 on.  A `__del__` may come after theirs where
+        # both are in one cycle, as after an exception; this comes before.
+        weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
@@ -358,7 +358,7 @@ class Connections:
         """Close all connections, lent ones when they are returned; safe to repeat."""
         with self._changed:
             self.is_closed = True
-            self._close_idle()
+            _close_all(self._idle)
 
     def before_fork(self) -> None:
         """Wait until all connections are returned, close them, and lend none until the fork is over."""
@@ -366,7 +366,7 @@ class Connections:
             self._forks += 1
             while self._lent:
                 self._changed.wait()
-            self._close_idle()
+            _close_all(self._idle)
 
     def after_fork(self) -> None:
         """Lend connections again, in the parent of a fork."""
@@ -391,6 +391,7 @@ class Connections:
                 if self._forks:
                     self._changed.notify_all()
 
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()

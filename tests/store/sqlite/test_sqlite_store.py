@@ -24,7 +24,7 @@ from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
-from fsm_agent.store.sqlite.sqlite_file import IDLE
+from fsm_agent.store.sqlite.sqlite_file import IDLE, Connections
 from fsm_agent.store.store import Lease, Rest, Store
 from fsm_agent.testing import StoreConformance
 
@@ -675,3 +675,14 @@ def test_several_os_processes_may_make_one_file_at_once(tmp_path: Path) -> None:
                 maker.stdin.write(b"\n")
         assert [maker.stdout.read(1) for maker in makers] == [b"!", b"!", b"!"]
     print(f"\n{len(paths)} files were made by 3 OS processes at once")
+
+
+def test_the_connections_of_a_store_that_was_not_closed_do_not_warn_whatever_is_collected_first(path: Path):
+    older = [sqlite3.connect(path, check_same_thread=False)]
+    connections = Connections(lambda one=older[0]: one, RuntimeError)  # type: ignore[misc]
+    with connections.one():
+        pass
+    older.append(connections)  # type: ignore[arg-type]
+    older.append(older)  # type: ignore[arg-type]
+    del older, connections
+    gc.collect()  # a warning would be an error
