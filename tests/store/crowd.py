@@ -22,6 +22,7 @@ from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.runs import Runs
 
 GONE_ON = 5  # entries between two disturbances
+OPEN = 12  # runs that workers have to do as long as they were not disturbed enough
 
 
 def forked() -> Any:
@@ -69,7 +70,7 @@ class Crowd:
         address: Of the store, undisturbed.
         folder: Where effects are noted.
         workers: The address of the store for each worker, and by how many seconds its clock is ahead.
-        runs: How many runs there are.
+        runs: How many runs there are at first.
         lease_s: Of the workers.
         doubt_s: How long a doubt is looked at before it is answered, as who is doubted may still be alive.
     """
@@ -94,19 +95,32 @@ class Crowd:
         self._entries = 0  # when a disturbance was last let pass
         self._runs = Runs(address)
         self._store = self._runs.store
-        agent = clerk(self._store, Notes(str(self._notes)))
-        self.names = [f"run {number}" for number in range(runs)]
-        for name in self.names:
-            assert self._store.create(name, agent.seed("Go.", run_id=name).journal.header, agent="clerk")
+        self._clerk = clerk(self._store, Notes(str(self._notes)))
+        self.names: list[str] = []
+        for _ in range(runs):
+            self._begin()
         self.processes: list[Any] = [None] * len(workers)
         self._seen_s: dict[tuple[str, str], float] = {}  # since when doubts are there
 
-    def drive(self, disturb: Callable[[], None], within_s: float) -> None:
-        """Have all runs ended while they are disturbed; ``disturb`` is called at each moment."""
+    def _begin(self) -> None:
+        name = f"run {len(self.names)}"
+        assert self._store.create(name, self._clerk.seed("Go.", run_id=name).journal.header, agent="clerk")
+        self.names.append(name)
+
+    def drive(self, disturb: Callable[[], None], within_s: float, is_enough: Callable[[], bool] = lambda: True) -> None:
+        """Have all runs ended while they are disturbed, and more runs until that is enough.
+
+        Args:
+            disturb: Called at each moment.
+            within_s: How long it may take.
+            is_enough: Whether the runs were disturbed enough: a machine that is not busy ends them soon.
+        """
         until_s = time.monotonic() + within_s
         try:
-            while left := self._store.list(ended=False, limit=1):
+            while (left := self._store.list(ended=False, limit=OPEN)) or not is_enough():
                 assert time.monotonic() < until_s, left
+                if len(left) < OPEN and not is_enough():
+                    self._begin()
                 for place, process in enumerate(self.processes):
                     if process is None or not process.is_alive():
                         self._hire(place)
