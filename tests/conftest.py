@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import ip_address
 from typing import Any
@@ -81,6 +81,24 @@ def over(request: pytest.FixtureRequest) -> Iterator[str | None]:
     chosen.append(request.param)
     yield request.param
     chosen.pop()
+
+
+SAID = "said"
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """What has a line printed below all tests, also from the OS processes of xdist, whose output is lost."""
+    return lambda text: request.node.user_properties.append((SAID, text))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have said, such as what was counted."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    for report in reports:
+        for name, text in report.user_properties if report.when == "call" else ():
+            if name == SAID:
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {text}")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

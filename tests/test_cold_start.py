@@ -42,9 +42,8 @@ def test_32_threads_use_everything_first_at_once(prepared, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, capsys):
+def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, say):
     parts = [(), *[(part.__name__,) for part in cold_start.PARTS]]
     found = Counter(outcome(prepared, tmp_path, *parts[n % len(parts)]) for n in range(PROCESSES))
-    with capsys.disabled():
-        print(f"{PROCESSES} fresh processes of {cold_start.THREADS} threads: {found.pop('', 0)} as they should be")
+    say(f"{PROCESSES} fresh processes of {cold_start.THREADS} threads: {found.pop('', 0)} as they should be")
     assert not found, "\n".join(found)

@@ -1,7 +1,4 @@
-"""Does the heart of the suite pass under the newest Python that is supported and is on this machine?
-
-The workflows test those between: here, three of them would take a third of the time of all long tests.
-"""
+"""Does the heart of the suite pass under each other Python that is supported and is on this machine?"""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,13 +35,15 @@ def full_version(python: Path) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
-def interpreter(version: str) -> Path | None:
-    """Return the newest Python of a version that is on the PATH or among those of pyenv; None: there is none."""
+def interpreter(version: str) -> Path:
+    """Return the newest Python of a version that is on the PATH or among those of pyenv, or skip the test."""
     on_path = shutil.which(f"python{version}")
     candidates = [*([Path(on_path)] if on_path else []), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
     found = {full_version(python): python for python in candidates}
     found.pop((), None)
-    return found[max(found)] if found else None
+    if not found:
+        pytest.skip(f"there is no Python {version} on the PATH and none in ~/.pyenv/versions")
+    return found[max(found)]
 
 
 def test_the_oldest_version_is_the_one_that_is_required():
@@ -52,11 +52,8 @@ def test_the_oldest_version_is_the_one_that_is_required():
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_heart_of_the_suite_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    others = [version for version in reversed(SUPPORTED) if version != HERE]
-    version, newest = next(((version, found) for version in others if (found := interpreter(version))), ("", None))
-    if newest is None:
-        pytest.skip("there is no other supported Python on the PATH, and none in ~/.pyenv/versions")
+@pytest.mark.parametrize("version", [version for version in SUPPORTED if version != HERE])
+def test_the_heart_of_the_suite_passes(version: str, tmp_path: Path, say: Callable[[str], None]):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
 
     def output(*command: str | Path) -> str:
@@ -72,14 +69,13 @@ def test_the_heart_of_the_suite_passes(tmp_path: Path, capsys: pytest.CaptureFix
         assert done.returncode == 0, done.stdout[-10_000:]
         return done.stdout
 
-    output(newest, "-m", "venv", tmp_path / "venv")
+    output(interpreter(version), "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     tools = [line for line in PROJECT["optional-dependencies"]["dev"] if re.split(r"[\[<>=]", line)[0] in TOOLS]
     output(python, "-m", "pip", "install", "-q", "-e", f"{ROOT}[{EXTRAS}]", *tools)
     folders = [ROOT / "tests" / name for name in HEART]
     said = output(python, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *folders)
     counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", said.splitlines()[-1])}
-    with capsys.disabled():
-        print(f"\nPython {version} ({output(python, '-VV').strip()}): {said.splitlines()[-1]}")
+    say(f"Python {version} ({output(python, '-VV').strip()}): {said.splitlines()[-1]}")
     assert counts["passed"] > LEAST
     assert counts.keys() <= {"passed", "skipped", "deselected"}

@@ -132,9 +132,7 @@ def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("engine", [pytest.param("", id="own"), DBOS, TEMPORAL])
-def test_nothing_is_lost_while_workers_are_killed(
-    engine: str, place: Places, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_lost_while_workers_are_killed(engine: str, place: Places, say: Callable[[str], None]) -> None:
     """Three workers; every few entries, one that drives a run is killed, and another begins."""
     here, random, kills, next_n = place(engine), Random(31), 0, 10
     with here.runs() as runs, ExitStack() as stack:
@@ -164,9 +162,6 @@ def test_nothing_is_lost_while_workers_are_killed(
             fences = [json.loads(line)["fence"] for line in runs.store.load(name).lines]
             assert fences == sorted(fences), name
             kinds[name.partition("-")[0]](runs).replay(name)  # raises where two have driven it
-    with capsys.disabled():
-        print(
-            f"\n{engine or 'own claim'}: {len(names)} runs, {kills} kills, {doubts} doubts, {len(once)} effects", end=""
-        )
+    say(f"{engine or 'own claim'}: {len(names)} runs, {kills} kills, {doubts} doubts, {len(once)} effects")
     assert states == {"clerk Completed": 14, "support sent": 14, "news completed": 14}
     assert len(once) == len({*once}) == 14 * (1 + 1 + 2), "each that is `once` was done once"

@@ -116,10 +116,9 @@ def test_a_random_flow_comes_to_the_same_end_in_its_time_under_every_driver(seed
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
-def test_so_do_five_thousand(seeds: range, capsys: pytest.CaptureFixture[str]) -> None:
+def test_so_do_five_thousand(seeds: range, say: Callable[[str], None]) -> None:
     with ThreadPoolExecutor(16) as threads:
         found = dict(zip(seeds, threads.map(lambda seed: wrong_of(seed, WAYS), seeds), strict=True))
     ends = Counter(RandomFlows(seed).flow()[1] for seed in seeds)
-    with capsys.disabled():
-        print(f"\n{len(seeds)} random flows under {len(WAYS)} drivers each: {dict(ends)}")
+    say(f"{len(seeds)} random flows under {len(WAYS)} drivers each: {dict(ends)}")
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}

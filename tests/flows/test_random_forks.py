@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -86,7 +87,7 @@ def test_so_do_forks_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
 def test_forks_of_five_thousand_flows_come_to_their_ends(
-    seeds: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seeds: range, tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     def in_one_of_the_stores(seed: int) -> list[str]:
         if seed % 25:
@@ -96,6 +97,5 @@ def test_forks_of_five_thousand_flows_come_to_their_ends(
 
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(in_one_of_the_stores, seeds))
-    with capsys.disabled():
-        print(f"\n{len(seeds)} random flows forked at every step, {len(seeds[::25])} of them in a file")
+    say(f"{len(seeds)} random flows forked at every step, {len(seeds[::25])} of them in a file")
     assert [problem for problems in found for problem in problems] == []

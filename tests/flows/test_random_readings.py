@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -53,10 +54,9 @@ def test_it_is_read_as_it_was(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_so_are_a_thousand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_so_are_a_thousand(say: Callable[[str], None]) -> None:
     wrong = [problem for seed in range(1000) for problem in wrong_in(seed)]
-    with capsys.disabled():
-        print(f"\n1,000 random flows read at every entry, {len(wrong)} entries read wrongly")
+    say(f"1,000 random flows read at every entry, {len(wrong)} entries read wrongly")
     assert wrong == []
 
 

@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +89,7 @@ def undisturbed(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
 
 
 def test_each_ends_as_if_nobody_had_died(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
 ) -> None:
     given_to_agents(models(), monkeypatch)
     alone, crowd = tmp_path / "alone", tmp_path / "crowd"
@@ -137,8 +137,7 @@ def test_each_ends_as_if_nobody_had_died(
     }
     runs.close()
     assert deaths > 5
-    with capsys.disabled():
-        print(
-            f"\n{address.partition(':')[0][-10:]}: {len(names)} runs ({COUNTS}) in {took_s:.0f} s, {deaths} deaths of"
-        )
-        print(f"{WORKERS} workers: equal ends, {len(done)} effects, each once; {doubts} times a person was asked")
+    say(
+        f"{len(names)} runs ({COUNTS}) in {took_s:.0f} s, {deaths} deaths of {WORKERS} workers: equal ends,"
+        f" {len(done)} effects, each once; {doubts} times a person was asked"
+    )

@@ -261,7 +261,7 @@ def test_the_models_differ_in_every_limit():
 
 
 @pytest.mark.spec("1.27: every reason is reached")
-def test_every_row_is_taken_from_each_of_its_sources(capsys):
+def test_every_row_is_taken_from_each_of_its_sources(say):
     found = [explored(name) for name in MODELS]
     teams = [handed_over(name) for name in TEAMS]
     taken = {_named(*row) for one in (*found, *teams) for row in one.rows}
@@ -269,6 +269,5 @@ def test_every_row_is_taken_from_each_of_its_sources(capsys):
     assert [row for row in rows if row not in taken] == []
     assert {reason for one in (*found, *teams) for reason in one.reasons} == set(Reason)
     configurations, steps = sum(one.configurations for one in found), sum(one.steps for one in found)
-    with capsys.disabled():
-        print(f"\n{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
+    say(f"{len(taken)} of {len(rows)} rows taken, in {configurations} configurations and {steps} steps")
     assert len(taken) == len(rows) == 98

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -187,7 +188,7 @@ WAYS = [flipped, swapped, dropped, doubled, cut, spliced, *CONTENTS]
 
 
 @pytest.mark.parametrize("signing_key", [None, KEY])
-def test_a_thousand_mutated_journals_are_refused(signing_key: bytes | None, capsys: pytest.CaptureFixture[str]):
+def test_a_thousand_mutated_journals_are_refused(signing_key: bytes | None, say: Callable[[str], None]):
     agent, header, lines = kept(signing_key)
     hashed = None if signing_key is None else key_bytes(signing_key)
     refused: Counter[str] = Counter()
@@ -200,11 +201,10 @@ def test_a_thousand_mutated_journals_are_refused(signing_key: bytes | None, caps
             folded(agent, header, mutated, hashed)
         refused[way.__name__] += 1
     assert refused.total() == MUTATIONS
-    with capsys.disabled():
-        print(f"\n{MUTATIONS} mutated journals of {len(lines)} entries, signed: {signing_key is not None}: all refused")
+    say(f"{MUTATIONS} mutated journals of {len(lines)} entries, signed: {signing_key is not None}: all refused")
 
 
-def test_with_a_key_those_are_refused_whose_digests_were_computed_anew(capsys: pytest.CaptureFixture[str]):
+def test_with_a_key_those_are_refused_whose_digests_were_computed_anew(say: Callable[[str], None]):
     agent, header, lines = kept(KEY)
     unsigned_agent, unsigned_header, unsigned = kept()
     taken = 0
@@ -221,8 +221,7 @@ def test_with_a_key_those_are_refused_whose_digests_were_computed_anew(capsys: p
         except (JournalError, ReplayError):
             pass
     assert taken > 100, "without a key nobody can tell a forger"
-    with capsys.disabled():
-        print(f"\n{2 * MUTATIONS} forged journals with a key: all refused; without one, {taken} of {MUTATIONS} taken")
+    say(f"{2 * MUTATIONS} forged journals with a key: all refused; without one, {taken} of {MUTATIONS} taken")
 
 
 def test_a_header_that_was_changed_is_noticed_at_the_first_entry():

@@ -44,15 +44,6 @@ def crowded(server: PostgresServer, tmp_path: Path) -> Callable[..., Crowd]:
     return crowd
 
 
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n{request.node.name}: {text}")
-
-    return say
-
-
 def test_workers_are_killed(crowded: Callable[..., Crowd], say: Callable[[str], None]):
     crowd = crowded(runs=100)
     crowd.drive(Often(0.2, 0.8, crowd.kill_one), WITHIN_S, lambda: crowd.deaths > 10)

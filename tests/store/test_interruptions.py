@@ -172,11 +172,10 @@ def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]):
+def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[str], None]):
     lines = lines_of_a_run()
     places = {check(at) for at in range(1, lines)}
-    with capsys.disabled():
-        print(f"\n{lines - 1} interruptions at {len(places)} places: all went on")
+    say(f"{lines - 1} interruptions at {len(places)} places: all went on")
 
 
 def check(at: int) -> str:

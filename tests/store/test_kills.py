@@ -110,9 +110,7 @@ def led_to(case: Case, phase: str) -> None:
 
 
 @pytest.mark.spec("4.23: in another OS process, without running again what ran")
-def test_a_run_survives_a_kill_at_every_step_and_every_write(
-    forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_run_survives_a_kill_at_every_step_and_every_write(forks: Any, tmp_path: Path, say: Callable[[str], None]):
     kills: Counter[str] = Counter()
     asked = 0
     for phase, act in ACTS.items():
@@ -131,19 +129,15 @@ def test_a_run_survives_a_kill_at_every_step_and_every_write(
             asked += case.finish()
             shutil.rmtree(Path(case.path).parent)
     assert asked > 0
-    with capsys.disabled():
-        print(f"\n{kills.total()} kills ({dict(kills)}): all ended well, {asked} times a person was asked")
+    say(f"{kills.total()} kills ({dict(kills)}): all ended well, {asked} times a person was asked")
 
 
-def test_a_run_survives_whatever_is_left_of_the_write_ahead_log(
-    forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_run_survives_whatever_is_left_of_the_write_ahead_log(forks: Any, tmp_path: Path, say: Callable[[str], None]):
     case = Case(forks, tmp_path / "whole")
     assert case.do(kill_worker.begin)
     count, ns = killed_in_the_log(case, tmp_path)
     assert len(ns) > 5, "different states were seen"
-    with capsys.disabled():
-        print(f"\nthe write-ahead log cut off at {count} places: {len(ns)} states, all went on")
+    say(f"the write-ahead log cut off at {count} places: {len(ns)} states, all went on")
 
 
 def killed_in_the_log(case: Case, folder: Path) -> tuple[int, set[int]]:
@@ -192,13 +186,10 @@ def gone_on(copy: Path) -> int:
     return n
 
 
-def test_many_workers_are_killed_and_every_run_ends_once(
-    forks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_many_workers_are_killed_and_every_run_ends_once(forks: Any, tmp_path: Path, say: Callable[[str], None]):
     address = str(tmp_path / "runs.db")
     crowd = Crowd(forks, address, tmp_path, [(address, 0.0)] * WORKERS, runs=RUNS)
     crowd.drive(Often(0.02, 0.12, crowd.kill_one, after_s=1.0), within_s=600)
     said = crowd.assert_ended_once()
     assert crowd.deaths > 10
-    with capsys.disabled():
-        print(f"\n{said}")
+    say(f"{said}")

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,10 +70,9 @@ def test_fifty_texts_give_fifty_valid_values():
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @needs_model
-def test_typed_answers_are_copied_and_nothing_is_made_up(capsys: pytest.CaptureFixture[str]):
+def test_typed_answers_are_copied_and_nothing_is_made_up(say: Callable[[str], None]):
     counts = counted(OWN_TEXTS, "copied")
-    with capsys.disabled():
-        print(f"\nof {len(OWN_TEXTS)} texts: {counts}")
+    say(f"of {len(OWN_TEXTS)} texts: {counts}")
     assert counts.made_up == 0
     assert counts.refused == sum(text.values is None for text in OWN_TEXTS)
     assert counts.right >= 14

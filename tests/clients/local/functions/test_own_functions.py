@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,11 @@ def came_out_right(asked: Asked) -> str:
 @pytest.mark.timeout(1200)
 @needs_model
 @pytest.mark.parametrize("time", ["once", "again"])
-def test_eight_of_ten_come_out_right(time: str, capsys: pytest.CaptureFixture[str]):
+def test_eight_of_ten_come_out_right(time: str, say: Callable[[str], None]):
     problems = {asked.question: came_out_right(asked) for asked in OWN}
     right = sum(not problem for problem in problems.values())
-    with capsys.disabled():
-        print(f"\n{right} of {len(OWN)} own functions came out right ({time})")
-        for question, problem in problems.items():
-            if problem:
-                print(f"  {question} {problem}")
+    say(f"{right} of {len(OWN)} own functions came out right ({time})")
+    for question, problem in problems.items():
+        if problem:
+            say(f"  {question} {problem}")
     assert right >= 8, problems
