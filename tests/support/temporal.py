@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -32,33 +35,53 @@ def program() -> Path | None:
 class TemporalServer:
     """A server of a test run's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int = 3) -> None:
         found = program()
         assert found is not None, NOT_HERE
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        options = ["--headless", "--ip", "127.0.0.1", "--port", str(self.port), "--log-level", "never"]
-        self._process = subprocess.Popen(
-            [str(found), "server", "start-dev", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self.pid = self._process.pid
-        self.address = f"127.0.0.1:{self.port}"
-        self._wait()
+        said = "nothing"
+        for _ in range(tries):  # a port that was free a moment ago may be taken, and it takes others of its own
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            self.address = f"127.0.0.1:{port}"
+            options = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+            self._process = subprocess.Popen(
+                [str(found), "server", "start-dev", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+            )
+            self.pid = self._process.pid
+            if self._serves():
+                return
+            self._process.kill()
+            self._process.wait()
+            self._log.seek(0)
+            said = self._log.read()[-2000:].decode(errors="replace")
+            self._log.close()
+        raise RuntimeError(f"Temporal's development server did not start {tries} times; it said: {said}")
 
-    def _wait(self) -> None:
+    def _serves(self) -> bool:
+        """Wait until the server answers a question about its namespace: a port that listens may be another's."""
         ends_s = time.monotonic() + 30.0
         while self._process.poll() is None and time.monotonic() < ends_s:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
+            if asyncio.run(self._answers()):
+                return self._process.poll() is None
             time.sleep(0.05)
-        self.close()
-        raise RuntimeError("Temporal's development server did not start")
+        return False
+
+    async def _answers(self) -> bool:
+        from temporalio.client import Client
+        from temporalio.service import RPCError
+
+        with suppress(RuntimeError, RPCError, TimeoutError):
+            client = await asyncio.wait_for(Client.connect(self.address), 5.0)
+            await asyncio.wait_for(client.count_workflows(), 5.0)
+            return True
+        return False
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._log.close()
