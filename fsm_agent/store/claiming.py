@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
@@ -602,8 +603,7 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_process_name.cache_clear)
+at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
