@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.http_clients import chosen
 from support.paths import ROOT
 
@@ -69,7 +69,8 @@ if sys.version_info < (3, 13):
 
 pytest_plugins = ["spec_table"]
 
-settings.register_profile("here", deadline=None)  # the machine may be busy with something else
+# The machine may be busy with something else: neither an example nor its making has a time.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 
 sys.addaudithook(_stay_here)
