@@ -122,8 +122,9 @@ class Runs(Forking):
 
         The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
         made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
-        asks what became of it, as after a crash.  Deadlines count anew.  The journal keeps what was undone, and says
-        who has retried the run.  It is due at once; the code of its agent is not needed here.
+        asks what became of it, as after a crash.  Deadlines and the times of states count anew; a moment, ``until``,
+        that has passed fails no state.  Cancellations that the failed run has not read are dropped.  The journal keeps
+        what was undone, and says who has retried the run.  It is due at once; the code of its agent is not needed here.
 
         Args:
             run: The name of the run.

@@ -403,8 +403,12 @@ def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) 
     agent.runs.retry("r", by="ann")
     Worker([agent], agent.runs).run(once=True)
     assert run.result().output == "Done."
-    steps = [event.to for event in run.stream() if isinstance(event, Stepped)]
-    assert [str(state) for state in steps] == ["Calling", "Failed", "Completed"]
+    events = [*run.stream()]
+    assert [str(event.to) for event in events if isinstance(event, Stepped)] == ["Calling", "Failed", "Completed"]
+    assert isinstance(events[-1], Done)
+    followed = events[-1].result.call
+    assert [str(record.state) for record in followed.states] == ["Seeded", "Calling", "Failed", "Calling", "Completed"]
+    assert followed.journal.n == store.get("r").n
 
 
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
