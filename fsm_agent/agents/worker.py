@@ -393,7 +393,7 @@ class Worker:
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
-        run = self.runs.store.load(run_id, after=None).run
+        run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")

@@ -94,7 +94,7 @@ class Runs(Forking):
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
         if any(answers):
-            checks.check_answers(answers, self.store.load(run, after=None).run)
+            checks.check_answers(answers, self.store.get(run))
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
@@ -223,7 +223,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
         """
-        return pruning.conversation_of(self, self.store.load(run, after=None).run)
+        return pruning.conversation_of(self, self.store.get(run))
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
