@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, give_back, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, WorkerHealth
@@ -210,8 +210,11 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(ThreadCrew(self, threads, once).run())
+        finally:
+            end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -227,25 +230,28 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(await TaskCrew(self, tasks, once).run())
+        finally:
+            await asyncio.to_thread(end_pruning)
 
-    @contextmanager
-    def _pruning(self) -> Iterator[None]:
-        """Delete old runs now and each hour, in a thread, if that is wanted."""
+    def _begin_pruning(self) -> Callable[[], None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted; return what ends it."""
         if self._keep is None and self._max_age_s is None:
-            yield
-            return
+            return lambda: None
         is_over = threading.Event()
         thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
         thread.start()
-        try:
-            yield
-        finally:
+
+        def end() -> None:
             is_over.set()
+            thread.join(LEAVE_S)
+
+        return end
 
     def _prune_now_and_then(self, is_over: threading.Event) -> None:
-        while not is_over.is_set():
+        while True:
             try:
                 pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
                 if pause_s == 0.0:
@@ -255,7 +261,8 @@ class Worker:
             except Exception as error:  # the store's; there is time enough
                 _log.warning("old runs could not be deleted: %s", error)
                 pause_s = PRUNE_S
-            is_over.wait(pause_s)
+            if is_over.wait(pause_s):
+                return
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -386,7 +393,7 @@ class Worker:
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
-        run = self.runs.store.load(run_id, after=None).run
+        run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")

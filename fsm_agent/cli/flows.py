@@ -212,7 +212,7 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
     if (early := flow.early.get(state)) is not None:
         return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
-    waits = flow.runs.store.load(run).run.waits
+    waits = flow.runs.store.get(run).waits
     if gone := [q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
         right = f"an older version asked it, perhaps, and {again} asks anew"
         raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")

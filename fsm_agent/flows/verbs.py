@@ -430,7 +430,7 @@ class FlowVerbs(Runnable, Generic[D]):
         return {self._flow.fingerprint}
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
-        asked = [question.key for question in self.runs.store.load(run_id).run.waits]
+        asked = [question.key for question in self.runs.store.get(run_id).waits]
         return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))
 
     def check_process(self, process: Any, verb: str) -> None:

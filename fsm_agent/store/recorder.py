@@ -341,13 +341,11 @@ class StoreRecorder:
                     continue
                 self._seen.add(post.id)
                 try:
-                    posted = decoder_of(Posted).decode(post.body)
-                    kind = decoder_of(_Kind).decode(posted.outcome).kind
-                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    posted, ends = _read(post)
+                except _UNREADABLE as error:
                     self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
-                is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
-                is_new, is_ending = True, is_ending or (is_own and kind in _ENDING)
+                is_new, is_ending = True, is_ending or ends
                 self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
@@ -403,6 +401,24 @@ class StoreRecorder:
             self._is_reported = True
             self._update_urgency()
             raise self.lost
+
+
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
+
+def is_end_request(post: Post) -> bool:
+    """Return whether a post ends a process: a cancellation, or a stop."""
+    try:
+        return _read(post)[1]
+    except _UNREADABLE:
+        return False
+
+
+def _read(post: Post) -> tuple[Posted, bool]:
+    """Return the body of a post, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
+    posted: Posted = decoder_of(Posted).decode(post.body)
+    is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
+    return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
 
 
 def packed_snapshot(

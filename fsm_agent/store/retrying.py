@@ -11,7 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Entry, Retried, header_of, line_of
 from fsm_agent.store.claiming import STUCK_STATE, Claiming
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.store.recorder import Saved, count_to_keep
+from fsm_agent.store.recorder import Saved, count_to_keep, is_end_request
 from fsm_agent.store.store import Loaded, Rest, Run
 
 RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
@@ -31,7 +31,8 @@ def retry(runs: Claiming, run: str, *, by: str, at_s: float) -> int:
         runs.store.append(lease, lease.n, (), _as_it_was(loaded.run))
         raise
     entry = Entry("", to_json(Retried(step=step, at_s=at_s)), "[]", None, by)
-    runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0))
+    late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
+    runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0), took=late)
     RENEWER.ring(run)
     return step
 

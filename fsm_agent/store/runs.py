@@ -94,7 +94,7 @@ class Runs(Forking):
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
         if any(answers):
-            checks.check_answers(answers, self.store.load(run, after=None).run)
+            checks.check_answers(answers, self.store.get(run))
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
@@ -122,8 +122,9 @@ class Runs(Forking):
 
         The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
         made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
-        asks what became of it, as after a crash.  Deadlines count anew.  The journal keeps what was undone, and says
-        who has retried the run.  It is due at once; the code of its agent is not needed here.
+        asks what became of it, as after a crash.  Deadlines and the times of states count anew; a moment, ``until``,
+        that has passed fails no state.  Cancellations that the failed run has not read are dropped.  The journal keeps
+        what was undone, and says who has retried the run.  It is due at once; the code of its agent is not needed here.
 
         Args:
             run: The name of the run.
@@ -222,7 +223,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
         """
-        return pruning.conversation_of(self, self.store.load(run, after=None).run)
+        return pruning.conversation_of(self, self.store.get(run))
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.

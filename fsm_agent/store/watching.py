@@ -136,7 +136,6 @@ class Follower:
         self.process = runs.fold_run(empty, definition)
         self._chain = self.process.journal.chain
         self._store = runs.store
-        self._records = {0: self.process.record}  # by the number of the entry that led there, for a retry
         self.run = first.run  # as it was read last
 
     @property
@@ -166,14 +165,11 @@ class Follower:
         process = self.process
         for line in loaded.lines:
             entry, before = line_of(line), process.record
-            if (retried := retried_in(entry)) is not None:
-                step = retried.step
-                fold(process, [line], self._chain, "", (step, self._records[step]) if step in self._records else None)
-                self._records[self.n] = process.record
+            if retried_in(entry) is not None:
+                fold(process, [line], self._chain)
                 continue
             reply = self._reply(entry.key, bytes(entry.outcome))
             fold(process, [line], self._chain)
-            self._records[self.n] = process.record
             as_events = getattr(process, "as_events", None)
             if reply is not None:
                 yield reply

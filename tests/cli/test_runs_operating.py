@@ -261,6 +261,7 @@ class TestBackup:
     def test_a_copy_goes_on(self, store: Path, tmp_path: Path) -> None:
         begin(store, "one")
         runs("backup", "copy.db")
+        assert (tmp_path / "copy.db").stat().st_mode == store.stat().st_mode
         store.unlink()
         agent = shop.shop(store=tmp_path / "copy.db")
         assert agent.runs.claim("one").n == 4
