@@ -86,6 +86,10 @@ class Choice(Value, frozen=True):
 
     definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
     busy: tuple[str, ...] = ()  # without one of these concurrency keys
+    # Of agents, how many runs may have a holder at a time, whoever that is; the run of one that has so many is not
+    # taken.  An agent is named once.
+    limits: tuple[tuple[str, int], ...] = ()
+    key_limit: int | None = None  # likewise of each concurrency key but the empty one; None: any number
 
 
 class Head(Value, frozen=True):
@@ -254,7 +258,8 @@ class Store(Protocol):
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
             choice: With ``run=None``: which runs; None: all.  The fingerprint and the concurrency key of a run are
-                those in its header; see `fsm_agent.store.checks.tags_of`.
+                those in its header; see `fsm_agent.store.checks.tags_of`.  Its limits count the runs whose leases
+                last, in the commit of the claim; a claim by name takes up room, and needs none.
 
         Returns:
             The lease; None if ``run`` is None and no run is due.

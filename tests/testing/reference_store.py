@@ -186,7 +186,20 @@ class ReferenceStore:
             return True
         definition, key = tags_of(kept.header)
         wanted = self.choice.definitions
-        return (wanted is None or definition in wanted) and key not in self.choice.busy
+        is_wanted = (wanted is None or definition in wanted) and key not in self.choice.busy
+        return is_wanted and self.has_room(kept.agent, key)
+
+    def has_room(self, agent: str, key: str) -> bool:
+        assert self.choice is not None
+        held = [other for other in self.shared.runs.values() if self.is_held(other)]
+        limit, of_key = dict(self.choice.limits).get(agent), self.choice.key_limit
+        with_key = [other for other in held if tags_of(other.header)[1] == key]
+        return (limit is None or sum(other.agent == agent for other in held) < limit) and (
+            of_key is None or not key or len(with_key) < of_key
+        )
+
+    def is_held(self, kept: Kept) -> bool:
+        return kept.until_s is not None and kept.until_s > self.clock() and not kept.is_ended
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:

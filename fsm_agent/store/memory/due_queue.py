@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from fsm_agent.store.store import Choice
@@ -110,7 +110,14 @@ class DueQueue(Generic[R]):
         """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
-    def longest_due(self, agents: Iterable[str], now_s: float, due_s: float, choice: Choice | None = None) -> R | None:
+    def longest_due(
+        self,
+        agents: Iterable[str],
+        now_s: float,
+        due_s: float,
+        choice: Choice | None = None,
+        full: Collection[str] = (),
+    ) -> R | None:
         """Return the run without a holder of the highest priority that has been due longest.
 
         Args:
@@ -118,11 +125,13 @@ class DueQueue(Generic[R]):
             now_s: Unix time by which leases have ended.
             due_s: Unix time at which runs have to be due.
             choice: Which runs; None: all.
+            full: Of none of these agents.
         """
         self._end_leases(now_s)
         best: tuple[int, float, int, R] | None = None
         for agent in agents or list(self._waiting):
-            for kind, waiting in [*self._waiting[agent].items()] if agent in self._waiting else ():
+            is_there = agent in self._waiting and agent not in full
+            for kind, waiting in [*self._waiting[agent].items()] if is_there else ():
                 priority, definition, key = kind
                 if waiting.is_empty:
                     del self._waiting[agent][kind]

@@ -22,6 +22,7 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
+from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
 from fsm_agent.store.listing import Group, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
@@ -62,6 +63,7 @@ class MemoryStore:
         self._heads: dict[str, Head] = {}
         self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
+        self._held = set[StoredRun]()  # those whose leases were not given back
         self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
@@ -147,7 +149,8 @@ class MemoryStore:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                due = self._queue.longest_due(agents, clock_s, due_s, choice)
+                left = room(choice, self._count_held(clock_s) if counts_held(choice) else ())
+                due = self._queue.longest_due(agents, clock_s, due_s, left.choice, left.full)
                 if due is None:
                     self._looked.vain = self._changes, tuple(agents), due_s
                     return None
@@ -156,6 +159,11 @@ class MemoryStore:
                 kept = self._get(run)
                 self._check_free(kept, clock_s)
             return self._take(kept, holder, for_s, clock_s)
+
+    def _count_held(self, now_s: float) -> builtins.list[Held]:
+        """Return the agents and keys of the runs whose leases last."""
+        lasting = [kept for kept in self._held if kept.until_s is not None and kept.until_s > now_s]
+        return [(kept.agent, kept.tags[1], 1) for kept in lasting if not kept.is_ended]
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
@@ -298,6 +306,7 @@ class MemoryStore:
             self._check_free(kept, self._clock())
             del self._runs[run]
             self._new[kept.agent].discard(run)
+            self._held.discard(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
 
@@ -340,6 +349,7 @@ class MemoryStore:
         kept.tries += 1
         kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
         self._queue.hold(kept, kept.until_s)
+        self._held.add(kept)
         return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
 
     def _get(self, run: str) -> StoredRun:
@@ -371,6 +381,7 @@ class MemoryStore:
 
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
+        self._held.discard(kept)
         kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
         kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
@@ -380,6 +391,8 @@ class MemoryStore:
         kept.ticket = 0
         if rest.is_ended:
             self._end(kept, kept.updated_s)
+        if rest.is_ended or (due_s is None and not is_woken(kept)):
+            self._notify()  # there is room for another run
             return
         if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks, spending
+from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Place, Wanted, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
@@ -31,6 +32,10 @@ SELECT until, key, agent FROM run
 CHOSEN = """
     AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
     AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
+HELD_NOW = """
+SELECT agent, concurrency_key, count(*) FROM run
+    WHERE until IS NOT NULL AND due IS NOT NULL AND until > :now_s
+    AND instance NOT IN (SELECT value FROM json_each(:dead)) GROUP BY agent, concurrency_key"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
 WITH RECURSIVE priorities (of) AS (
@@ -188,12 +193,14 @@ def find(connection: Connection, claim: Claim) -> int | None:
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[int, float, int]] = []
-    also, chosen, choice = "", dict[str, Any](), claim.choice
+    choice, full = room(claim.choice, _count_held(connection, claim) if counts_held(claim.choice) else ())
+    also, chosen = "", dict[str, Any]()
     if choice is not None:
         also = CHOSEN
         definitions = None if choice.definitions is None else json.dumps(choice.definitions)
         chosen = {"definitions": definitions, "busy": json.dumps(choice.busy)}
-    for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
+    agents = claim.agents or [name for (name,) in connection.execute(AGENTS)]
+    for agent in agents if not full else [agent for agent in agents if agent not in full]:
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
             queue = {"agent": agent, "priority": priority, "due_s": claim.due_s, **chosen}
             free = connection.execute(FREE.format(also=also), queue)
@@ -205,10 +212,15 @@ def find(connection: Connection, claim: Claim) -> int | None:
         until_s = math.inf if instance in claim.dead else claim.now_s
         queue = {"instance": instance, "priority": priority, "until_s": until_s, **chosen}
         for ended_s, key, agent in connection.execute(HELD.format(also=also), queue):
-            if not claim.agents or agent in claim.agents:
+            if (not claim.agents or agent in claim.agents) and agent not in full:
                 found.append((-priority, min(ended_s, claim.now_s), key))
                 break
     return min(found)[2] if found else None
+
+
+def _count_held(connection: Connection, claim: Claim) -> list[Held]:
+    """Return how many runs have a holder, by agent and concurrency key; it reads an index of those alone."""
+    return connection.execute(HELD_NOW, {"now_s": claim.now_s, "dead": json.dumps([*claim.dead])}).fetchall()
 
 
 def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
