@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import heapq
 import threading
 import time
 from collections import defaultdict
@@ -24,12 +23,12 @@ from fsm_agent.store.checks import (
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
-from fsm_agent.store.listing import Group, page_of, paged, wanted
+from fsm_agent.store.listing import page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
+from fsm_agent.store.memory.listed_runs import ListedRuns
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
     effective_due_s,
-    group_of,
     is_repeated,
     is_woken,
     merge_questions,
@@ -63,7 +62,7 @@ class MemoryStore:
         self._heads: dict[str, Head] = {}
         self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
-        self._held = set[StoredRun]()  # those whose leases were not given back
+        self._listed = ListedRuns()
         self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
@@ -100,6 +99,7 @@ class MemoryStore:
             self._last_run += 1
             self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
             self._new[agent].add(run)
+            self._listed.put(kept)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
             kept.awaits = len(awaited)
@@ -162,7 +162,7 @@ class MemoryStore:
 
     def _count_held(self, now_s: float) -> builtins.list[Held]:
         """Return the agents and keys of the runs whose leases last."""
-        lasting = [kept for kept in self._held if kept.until_s is not None and kept.until_s > now_s]
+        lasting = [kept for kept in self._listed.held.values() if kept.until_s is not None and kept.until_s > now_s]
         return [(kept.agent, kept.tags[1], 1) for kept in lasting if not kept.is_ended]
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -260,6 +260,7 @@ class MemoryStore:
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
+                self._listed.put(kept)
             self._last_post += 1
             was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
@@ -277,22 +278,18 @@ class MemoryStore:
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         with self._lock:
-            found = [
-                (place, kept)
-                for kept in self._runs.values()
-                if asked.takes(place := (kept.updated_s, kept.number), effective_due_s(kept), kept.name, kept.title)
-                and asked.takes_group(group_of(kept))
-            ]
-            rows, following = paged(iter(heapq.nlargest(asked.limit + 1, found)), asked)
+            found = (
+                (place, kept if asked.takes(place, effective_due_s(kept), kept.name, kept.title) else None)
+                for place, kept in self._listed.found(asked)
+            )
+            rows, following = paged(found, asked)
             now_s = self._clock()
             return page_of([row_of(kept, now_s) for _, kept in rows], following)
 
     def stats(self) -> builtins.list[RunCount]:
         with self._lock:
-            times: dict[Group, builtins.list[float]] = {}
-            for kept in self._runs.values():
-                times.setdefault(group_of(kept), []).append(kept.updated_s)
-        return [group.counted(len(times[group]), min(times[group])) for group in sorted(times)]
+            counts = self._listed.counted()
+        return [group.counted(*counts[group]) for group in sorted(counts)]
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -306,7 +303,7 @@ class MemoryStore:
             self._check_free(kept, self._clock())
             del self._runs[run]
             self._new[kept.agent].discard(run)
-            self._held.discard(kept)
+            self._listed.remove(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
 
@@ -349,7 +346,7 @@ class MemoryStore:
         kept.tries += 1
         kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
         self._queue.hold(kept, kept.until_s)
-        self._held.add(kept)
+        self._listed.put(kept)
         return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
 
     def _get(self, run: str) -> StoredRun:
@@ -381,13 +378,13 @@ class MemoryStore:
 
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
-        self._held.discard(kept)
         kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
         kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = merge_questions(kept.asked, rest.questions, unread)
+        self._listed.put(kept)
         kept.ticket = 0
         if rest.is_ended:
             self._end(kept, kept.updated_s)
