@@ -22,7 +22,7 @@ from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
-from fsm_agent.agents.worker_health import Pulse, WorkerHealth
+from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
@@ -155,6 +155,7 @@ class Worker:
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
         self.pulse = Pulse()
+        self.reading = RunsReading(self.runs)
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries

@@ -178,6 +178,24 @@ class RunCount(Value, frozen=True, kw_only=True):
     oldest_s: float  # Unix time of the last rest of the one that has changed least recently
 
 
+class RunsHealth(Value, frozen=True, kw_only=True):
+    """How the runs of a store are.
+
+    Attributes:
+        due: How many wait for a driver: due, and without a holder.
+        oldest_due_s: For how many seconds the one that is due longest has been so; 0.0: none is due.
+        held: How many have a holder.
+        asked: How many have open questions, as `Store.list` finds with ``asked=True``.
+        stuck: How many of these cannot be driven by the code that there was.
+    """
+
+    due: int
+    oldest_due_s: float
+    held: int
+    asked: int
+    stuck: int
+
+
 class Loaded(Value, frozen=True, kw_only=True):
     """One consistent view of a run."""
 
@@ -381,6 +399,9 @@ class Store(Protocol):
 
     def stats(self) -> builtins.list[RunCount]:
         """Return how many runs there are, by agent, state and what they wait for; it looks at all runs."""
+
+    def health(self) -> RunsHealth:
+        """Return how the runs are; it counts those that are due, held or asked, whatever number has ended."""
 
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation; its version is 0 if it has no runs."""

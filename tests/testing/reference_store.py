@@ -38,6 +38,7 @@ from fsm_agent.store.store import (
     Run,
     RunCount,
     RunFilter,
+    RunsHealth,
     Start,
 )
 
@@ -417,6 +418,20 @@ class ReferenceStore:
             )
             for (agent, state, ended, failed, kinds), times in sorted(groups.items())
         ]
+
+    def health(self) -> RunsHealth:
+        rows, now_s = self.list(limit=10**6), self.clock()
+        due = [row for row in rows if row.due_s is not None and row.due_s <= now_s and row.holder is None]
+        found = [self.kept(row.id) for row in due]
+        since = [kept.due_s or kept.due_since_s if kept.until_s is None else kept.until_s for kept in found]
+        asked = [row for row in rows if row.waits]
+        return RunsHealth(
+            due=len(due),
+            oldest_due_s=max([now_s - at_s for at_s in since], default=0.0),
+            held=len([row for row in rows if row.holder is not None and not row.is_ended]),
+            asked=len(asked),
+            stuck=len([row for row in asked if any(question.kind == "stuck" for question in row.waits)]),
+        )
 
     def row(self, kept: Kept) -> Run:
         return Run(

@@ -17,7 +17,20 @@ from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start, Store
+from fsm_agent.store.store import (
+    Choice,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    RunsHealth,
+    Start,
+    Store,
+)
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 
@@ -580,6 +593,25 @@ class CountsOneTooFew(ReferenceStore):
             self.choice = choice
 
 
+class SaysThatTheDeadDrive(ReferenceStore):
+    def health(self) -> RunsHealth:
+        health = super().health()
+        left = [kept for kept in self.shared.runs.values() if kept.until_s is not None and not kept.is_ended]
+        return health.changed(due=health.due + health.held - len(left), held=len(left))
+
+
+class CountsStuckApart(ReferenceStore):
+    def health(self) -> RunsHealth:
+        health = super().health()
+        return health.changed(asked=health.asked - health.stuck)
+
+
+class IsDueSinceTheLastRest(ReferenceStore):
+    def health(self) -> RunsHealth:
+        since = [kept.updated_s for kept in self.shared.runs.values() if kept.due_s == 0.0]
+        return super().health().changed(oldest_due_s=self.clock() - min(since, default=self.clock()))
+
+
 class SpendsForItselfAlone(ReferenceStore):
     def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
         return super().spend(f"{name} of {id(self)}", amount, limit=limit, within_s=within_s)
@@ -1114,6 +1146,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("pages_have_each_run_once", GoesOnByTimeAlone, {}),
     ("pages_have_each_run_once", EndsAfterOnePage, {}),
     ("a_page_goes_on_where_the_one_before_ended", GoesOnByCount, {}),
+    ("health_counts", SaysThatTheDeadDrive, {}),
+    ("health_counts", CountsStuckApart, {}),
+    ("health_counts", IsDueSinceTheLastRest, {}),
     ("runs_are_counted", CountsByState, {}),
     ("runs_are_counted", CountsTheNewest, {}),
     ("a_store_that_only_reads_writes_nothing", WritesWhatItReads, {}),

@@ -23,7 +23,7 @@ from fsm_agent.store.checks import (
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
-from fsm_agent.store.listing import page_of, paged, wanted
+from fsm_agent.store.listing import health_of, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.listed_runs import ListedRuns
 from fsm_agent.store.memory.stored_run import (
@@ -36,7 +36,20 @@ from fsm_agent.store.memory.stored_run import (
     row_of,
 )
 from fsm_agent.store.spending import check_spend, moment, wait_s
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import (
+    Choice,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Post,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    RunsHealth,
+    Start,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -290,6 +303,13 @@ class MemoryStore:
         with self._lock:
             counts = self._listed.counted()
         return [group.counted(*counts[group]) for group in sorted(counts)]
+
+    def health(self) -> RunsHealth:
+        with self._lock:
+            now_s = self._clock()
+            since = self._queue.due_since(now_s)
+            asked = [(group.asks, count) for group, (count, _) in self._listed.counted().items()]
+            return health_of(len(since), min(since, default=None), len(self._count_held(now_s)), asked, now_s)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)

@@ -16,8 +16,8 @@ from fsm_agent.machine.process import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Room, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Wanted, page_of, paged
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
+from fsm_agent.store.listing import Group, Wanted, health_of, page_of, paged
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -500,6 +500,22 @@ class RunTables:
             f"SELECT {_GROUP}, count(*), min(updated) FROM {self.schema}.run GROUP BY {_GROUP} ORDER BY {_GROUP}"
         )
         return [_group(*row[:5]).counted(*row[5:]) for row in rows]
+
+    def health(self, c: Connection[Any], now_s: float) -> RunsHealth:
+        """Return how the runs are; one whose holder's session is over is held until somebody looks for such."""
+        s = self.schema
+        due, since_s = c.execute(f"SELECT count(*), min(wake) FROM {s}.run WHERE wake <= %s", (now_s,)).fetchone() or (
+            0,
+            0,
+        )
+        is_held = "until IS NOT NULL AND until > %s AND NOT is_ended"
+        [held] = c.execute(f"SELECT count(*) FROM {s}.run WHERE {is_held}", (now_s,)).fetchone() or (0,)
+        asked: list[tuple[str, int]] = []
+        for group in [group for group in self.groups(c) if group.asks]:
+            row = [encode(value) if isinstance(value, str) else value for value in group]
+            counted = f"SELECT count(*) FROM {s}.run WHERE ({_GROUP}) = (%s, %s, %s, %s, %s)"
+            asked += [(group.asks, count) for (count,) in c.execute(counted, row)]
+        return health_of(due, since_s, held, asked, now_s)
 
     def head(self, c: Connection[Any], conversation: str) -> Head:
         """Return the head of a conversation."""

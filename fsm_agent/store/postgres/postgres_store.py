@@ -40,7 +40,7 @@ from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
 from fsm_agent.store.spending import check_spend
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -339,6 +339,10 @@ class PostgresStore:
     def stats(self) -> builtins.list[RunCount]:
         counts: builtins.list[RunCount] = self._read(self._tables.stats)
         return counts
+
+    def health(self) -> RunsHealth:
+        health: RunsHealth = self._read(lambda c: self._tables.health(c, self._now(c)))
+        return health
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
