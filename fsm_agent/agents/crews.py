@@ -220,7 +220,7 @@ class TaskCrew:
             await self._room.acquire()
             claimed = None
             try:
-                claimed = await aclaim(self._take, self._threads, self._worker.return_claimed)
+                claimed = await aclaim(self._take, self._threads)
                 patience.note_success()
             except Exception as error:
                 await asyncio.sleep(patience.pause_s(error))

@@ -48,6 +48,7 @@ from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
@@ -56,7 +57,6 @@ from fsm_agent.store.watching import RunWatcher
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
 TITLE_CHARS = 160
-STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
 

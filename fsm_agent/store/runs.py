@@ -19,12 +19,13 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
-from fsm_agent.store.claiming import STUCK, Definition
+from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Run, RunsHealth
 
 
 class Runs(Forking):
@@ -193,6 +194,16 @@ class Runs(Forking):
         return keys[0]
 
     # Maintenance
+
+    def health(self) -> RunsHealth:
+        """Return how many runs are due, held, asked and stuck, and how long the first of them waits for a driver.
+
+        A run that is due for long has no worker: none has its agent, or none is running.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        return self.store.health()
 
     def prune(
         self,

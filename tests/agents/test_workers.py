@@ -24,10 +24,12 @@ from fsm_agent.agents.worker import PRUNING, Worker
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Choice, Rest
 from fsm_agent.testing import Script, call
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
@@ -386,6 +388,17 @@ class TestUnderAsyncio:
             asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
+def takes_one_more(store, agent: str) -> bool:
+    """Return whether there is room for a run of an agent of which one may have a holder."""
+    store.create("one more", "{}", agent=agent)
+    lease = store.claim("v", for_s=600.0, agents=[agent], now_s=2e9, choice=Choice(limits=((agent, 1),)))
+    if lease is not None:
+        store.append(lease, lease.n, (), Rest(state="", due_s=3e9))
+        if lease.run == "one more":
+            store.delete("one more")
+    return lease is not None
+
+
 class TestConcurrency:
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
@@ -413,7 +426,7 @@ class TestConcurrency:
         create(store, agent, "one", "two", "three")
         worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
         assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
-        assert worker._room == {"shop": 1}
+        assert takes_one_more(store, "shop")
 
     def test_a_cancelled_worker_frees_its_room(self, store):
         model = Patient(expected=1)
@@ -431,7 +444,7 @@ class TestConcurrency:
 
         for turns in (0, 1, 2, 5, 10):
             asyncio.run(main(turns))
-            wait_until(lambda: worker._room == {"x": 1})
+            wait_until(lambda: takes_one_more(store, "x"))
         assert {row.holder for row in rows(store).values()} == {None}
 
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
@@ -454,7 +467,21 @@ class TestConcurrency:
             for model in models.values():
                 model.may_answer.set()
             wait_until(lambda: all(row.is_ended for row in rows(store).values()))
-        assert not worker._keys
+
+    def test_a_stuck_run_needs_room(self, store):
+        """One that can be driven again is due, and is claimed when others of its agent have made room."""
+        agent, busy = shop.shop(), shop.shop()
+        create(store, agent, "stuck", "other")
+        lease = store.claim("w", for_s=600.0, run="stuck")
+        stuck = Question("stuck", "stuck", '{"problem":"a bad deploy","definition":"another"}', ("run_again",))
+        store.append(lease, 0, (), Rest(state="Stuck", questions=(stuck,), heeds="stuck"))
+        other = store.claim("w", for_s=600.0, run="other")
+        worker = Worker([busy], store, concurrency={"shop": 1})
+        assert worker.run(once=True) == 0
+        assert (rows(store)["stuck"].due_s, rows(store)["stuck"].holder) == (0.0, None)
+        store.append(other, 0, (), Rest(state="Completed", is_ended=True))
+        assert worker.run(once=True) == 1
+        assert rows(store)["stuck"].state == "ToolInterrupt"
 
     def test_mistakes(self, store):
         with pytest.raises(UsageError, match="key_concurrency is 0"):

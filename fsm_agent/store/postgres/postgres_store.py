@@ -36,11 +36,11 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session
 from fsm_agent.store.spending import check_spend
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -222,20 +222,23 @@ class PostgresStore:
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
-        changes = self._session.count()
+        changes, rests = self._session.count(), self._session.rests
         instance = self._session.instance()
 
-        def work(c: psycopg.Connection[Any]) -> Lease | None:
+        def work(c: psycopg.Connection[Any]) -> tuple[Lease | None, bool]:
             clock_s = self._now(c)
             if run is not None:
-                key: int | None = self._lock_free(c, run, clock_s)
+                found = Found(self._lock_free(c, run, clock_s), False)
             else:
-                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
-            return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
+                found = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
+            if found.key is None:
+                return None, found.is_limited
+            return self._tables.take(c, found.key, holder, instance, clock_s, for_s), False
 
-        lease: Lease | None = self._do(work)
+        lease: Lease | None
+        lease, is_limited = self._do(work)
         if lease is None:
-            self._looked.vain = changes
+            self._looked.vain = changes, rests if is_limited else None
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -265,6 +268,8 @@ class PostgresStore:
         snapshot: bytes | None = None,
     ) -> int:
         unread: int = self._do(self._append(lease, n, lines, rest, took, snapshot), may_repeat=True)
+        if rest is not None:
+            self._session.note_rest()
         return unread
 
     def submit(
@@ -277,7 +282,10 @@ class PostgresStore:
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        return self._writer.submit((lease.run, self._append(lease, n, lines, rest, took, snapshot)))
+        future: Future[int] = self._writer.submit((lease.run, self._append(lease, n, lines, rest, took, snapshot)))
+        if rest is not None:
+            future.add_done_callback(lambda _: self._session.note_rest())
+        return future
 
     def _append(
         self,
@@ -332,6 +340,10 @@ class PostgresStore:
         counts: builtins.list[RunCount] = self._read(self._tables.stats)
         return counts
 
+    def health(self) -> RunsHealth:
+        health: RunsHealth = self._read(lambda c: self._tables.health(c, self._now(c)))
+        return health
+
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
         head: Head = self._read(lambda c: self._tables.head(c, conversation))
@@ -354,16 +366,16 @@ class PostgresStore:
         return left_s
 
     def wait(self, timeout_s: float) -> None:
-        changes = getattr(self._looked, "vain", None)
+        changes, rests = getattr(self._looked, "vain", None) or (self._session.count(), None)
         self._looked.vain = None
-        if changes is None:
-            changes = self._session.count()
         ends_s = time.monotonic() + timeout_s
         due_in_s = self._read if self._is_read_only else self._do
         next_s = due_in_s(self._next_due_s)
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
-            if self._session.wait(changes, min(left_s, max(next_s, 0.0) if is_near else POLL_S)) or is_near:
+            pause_s = min(left_s, max(next_s, 0.0) if is_near else POLL_S)
+            # Others give runs back without a word: whether there is room now is seen by a claim alone.
+            if self._session.wait(changes, pause_s, rests) or is_near or rests is not None:
                 return
             next_s = due_in_s(self._next_due_s)
 

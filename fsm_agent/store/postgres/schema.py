@@ -129,6 +129,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (name, at)
         )""",
     ),
+    (  # the runs that have a holder were not counted
+        "DROP INDEX {s}.run_held",
+        "CREATE INDEX run_held ON {s}.run (agent, concurrency_key) WHERE until IS NOT NULL",
+    ),
 )
 
 

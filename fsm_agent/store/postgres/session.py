@@ -43,6 +43,7 @@ class Session:
         self._number = secrets.randbelow(2**31 - 1) + 1
         self._changed = threading.Condition()
         self._count = 0
+        self._rests = 0
         self._is_locked = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -62,10 +63,31 @@ class Session:
             self._start()
             return self._count
 
-    def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+    @property
+    def rests(self) -> int:
+        """How often a run was given back through this store."""
+        return self._rests
+
+    def note_rest(self) -> None:
+        """Note that a run was given back, so that there is room for another one."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
+            self._rests += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int, timeout_s: float, rests: int | None = None) -> bool:
+        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change.
+
+        Args:
+            count: The count of changes.
+            timeout_s: How long to wait.
+            rests: Wait only until `rests` is another number; None: whatever it is.
+        """
+
+        def is_over() -> bool:
+            return self._count != count or (rests is not None and self._rests != rests) or self._is_closed
+
+        with self._changed:
+            return self._changed.wait_for(is_over, max(0.0, timeout_s))
 
     def close(self) -> None:
         """End the session, and the leases that share its life; safe to repeat."""

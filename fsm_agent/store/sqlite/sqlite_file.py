@@ -142,6 +142,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
         ) STRICT, WITHOUT ROWID""",
     ),
+    (  # who counts the runs that have a holder reads this index alone
+        "DROP INDEX run_held",
+        """CREATE INDEX run_held ON run (instance, priority, until, due, agent, concurrency_key)
+            WHERE until IS NOT NULL""",
+    ),
 )
 
 

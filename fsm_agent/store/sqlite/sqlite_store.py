@@ -42,7 +42,7 @@ from fsm_agent.store.listing import wanted
 from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -243,6 +243,10 @@ class SqliteStore:
     def stats(self) -> builtins.list[RunCount]:
         with self._read_transaction() as connection:
             return runs.stats(connection)
+
+    def health(self) -> RunsHealth:
+        with self._read_transaction() as connection:
+            return runs.health(connection, self._clock(), self._dead_instances(connection, None))
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)

@@ -550,13 +550,14 @@ def crowded(store: SqliteStore) -> SqliteStore:
             for query in (sqlite_runs.FREE, sqlite_runs.HELD)
             for also in ("", sqlite_runs.CHOSEN)
         ],
-        *(sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
+        *(sqlite_runs.HOLDING, sqlite_runs.HELD_NOW, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
         *(sqlite_runs.NEXT_FREE, sqlite_runs.NEXT_HELD, sqlite_runs.PRIORITIES),
         *(sqlite_runs.OF_GROUP, sqlite_runs.COUNTS),
     ],
 )
 def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     names = {"agent": "a", "priority": 0, "due_s": 0.0, "instance": "", "until_s": 0.0}
+    names |= {"now_s": 0.0, "dead": "[]"}
     names |= {"definitions": None, "busy": "[]", "is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
     with crowded._connections.one() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", names if ":" in query else [0] * query.count("?"))
