@@ -355,6 +355,15 @@ class MemoryStore:
             finally:
                 self._waiting -= 1
 
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        with self._lock:
+            self._waiting += 1
+            try:
+                self._due.wait_for(lambda: self._changes != seen, max(0.0, timeout_s))
+            finally:
+                self._waiting -= 1
+            return self._changes
+
     def close(self) -> None:
         """Do nothing; runs in memory need no closing."""
 

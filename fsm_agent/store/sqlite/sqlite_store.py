@@ -278,6 +278,10 @@ class SqliteStore:
         timeout_s = wait_limit_s(timeout_s, next_s, due_s, looked_s, self._clock())
         self._changes.wait(changes, timeout_s)
 
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        self._changes.wait(seen, timeout_s)
+        return self._changes.count()
+
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
 
