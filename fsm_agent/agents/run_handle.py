@@ -37,7 +37,8 @@ class RunHandle(Generic[Result]):
     """A run in a store, which a `Worker` drives; `submit` and `handle` return it.
 
     It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
-    OS process looks at all runs that are waited for, every quarter of a second if the store is fast enough.
+    OS process looks at all runs that are waited for, as soon as the store says that a run was given back, and every
+    quarter of a second for new entries.
 
     Attributes:
         run_id: The name of the run.
@@ -99,7 +100,8 @@ class RunHandle(Generic[Result]):
         while (result := self._settled()) is None:
             future = self._watch(is_settled)
             try:
-                future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
+                if self._settled() is None:  # it may have ended before it was watched
+                    future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
             except TimeoutError:
                 raise self._timed_out(timeout_s) from None
             finally:
@@ -110,11 +112,15 @@ class RunHandle(Generic[Result]):
         """`result` for asyncio."""
         ends_s = _end_of(timeout_s)
         while (result := await asyncio.to_thread(self._settled)) is None:
-            left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+            future = self._watch(is_settled)
             try:
-                await asyncio.wait_for(asyncio.wrap_future(self._watch(is_settled)), left_s)
+                if await asyncio.to_thread(self._settled) is None:
+                    left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+                    await asyncio.wait_for(asyncio.wrap_future(future), left_s)
             except TimeoutError:
                 raise await asyncio.to_thread(self._timed_out, timeout_s) from None
+            finally:
+                future.cancel()
         return result()
 
     def stream(self) -> Generator[Event]:
@@ -124,10 +130,12 @@ class RunHandle(Generic[Result]):
         and `Inside` of these.  It has no deltas, no starts and no progress, which only a driver's own stream has.
         `Suspended` is last if the run waits for a person.
 
+        If the code has changed, the events before the last rest that it cannot make are left out, which the log says.
+
         Raises:
             CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
             RunUnknown: It was deleted.
-            ReplayError: The code has changed, and takes other steps than the run.
+            ReplayError: The code has changed, and takes other steps than the run since its last rest, as in `result`.
             JournalError: The journal is damaged, foreign or forged.
         """
         follower = self._follower()

@@ -57,6 +57,7 @@ from fsm_agent.store.watching import RunWatcher
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
 TITLE_CHARS = 160
+BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
 
@@ -115,6 +116,7 @@ class Claiming:
         self.patience_s = patience_s
         self.queue_limit = queue_limit
         self.watcher = RunWatcher(self.store)
+        self._is_behind = False  # the clock of this machine, as the last claim has shown
         self._key = None if signing_key is None else key_bytes(signing_key)
 
     def begin(self, process: Process, definition: Definition) -> Claimed:
@@ -376,8 +378,16 @@ class Claiming:
         return lease
 
     def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
-        """Claim the run of these agents that is to be driven next; return None if none is due."""
-        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, choice=choice)
+        """Claim the run of these agents that is to be driven next; return None if none is due.
+
+        If the clock of this machine is behind that of the store, a run that rests until a time is left to others before
+        the time has come here.
+        """
+        now_s = time.time() if self._is_behind else None
+        lease = self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, choice=choice)
+        if lease is not None:
+            self._is_behind = lease.since_s > time.time() + BEHIND_S
+        return lease
 
     def _make_recorder(
         self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
@@ -393,6 +403,7 @@ class Claiming:
             redact=self.redact,
             signing_key=self._key,
             definition=changed_to,
+            ahead_s=lease.since_s - definition.now(),
         )
 
     # Folding

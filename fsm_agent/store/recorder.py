@@ -97,6 +97,7 @@ class StoreRecorder:
         posts: The unread posts of the run.
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
+        ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
         definition: The fingerprint of the code, if it is not that with which the run began.
@@ -115,6 +116,7 @@ class StoreRecorder:
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
         definition: str = "",
+        ahead_s: float = 0.0,
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -133,6 +135,7 @@ class StoreRecorder:
         self.redact = redact
         self.signing_key = signing_key
         self._definition = definition
+        self._ahead_s = ahead_s
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -278,12 +281,23 @@ class StoreRecorder:
         lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
-            rest = rest_of(self._process, is_stopped=self._is_stopped)
+            rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
             if self._chain.n and not (is_over and not rest.is_failed):
                 snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
+
+    def _by_the_clock_of_the_store(self, rest: Rest) -> Rest:
+        """Return a rest that lets the store wait as long as this driver would.
+
+        The store, whose clock is ahead, took the run to be due.  Given back as it was, it would be claimed at once, and
+        given back again, as often as the processor can.
+        """
+        is_as_it_was = self._chain.n == self.lease.n and not self._took
+        if rest.due_s and rest.due_s <= self.lease.since_s and is_as_it_was:
+            return rest.changed(due_s=rest.due_s + self._ahead_s)
+        return rest
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)

@@ -434,6 +434,19 @@ class Store(Protocol):
     def wait(self, timeout_s: float) -> None:
         """Wait until a run may be due, for at most ``timeout_s`` seconds; may return earlier for no reason."""
 
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        """Wait until a run may have been given back, for at most ``timeout_s`` seconds.
+
+        It may return earlier for no reason, and not hear of what others do: who waits for a run looks now and then.
+
+        Args:
+            seen: What the call before returned, so that nothing in between is missed; -1: return at once.
+            timeout_s: How long to wait.
+
+        Returns:
+            A number that is another after each rest.
+        """
+
     def close(self) -> None:
         """Close files and connections; safe to repeat.
 

@@ -1,11 +1,13 @@
 """Wait for runs that others drive, and follow their journals.
 
-One thread looks at the runs for all who wait for them in this OS process.  It looks often at first and whenever there
-is news, and `LOOK_S` apart if there is none.  After each look it rests for as long as that took.
+One thread looks at the runs for all who wait for them in this OS process.  It looks whenever the store says that a run
+was given back, often at first, and `LOOK_S` apart if there is no news, as no store says that a run has another entry.
+After each look it rests for as long as that took.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.errors import JournalError
+from fsm_agent.errors import JournalError, ReplayError
 from fsm_agent.lifecycle.outcomes import Replied
 from fsm_agent.machine.journal import fold, line_of, retried_in
 from fsm_agent.machine.process import SEPARATOR
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.02  # after which a run is looked at again
 LOOK_S = 0.25  # between two looks if there is no news
+_log = logging.getLogger("fsm_agent")
 MAX_REST_S = 1.0  # after a look, however long it took
 
 
@@ -50,7 +53,7 @@ class RunWatcher:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._changed = threading.Condition()
+        self._changed = threading.Lock()
         self._watches: list[Watch] = []
         self._has_new = False
         self._thread: threading.Thread | None = None
@@ -71,26 +74,32 @@ class RunWatcher:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True, name="fsm_agent run watcher")
                 self._thread.start()
-            self._changed.notify()
         return watch.future
 
     def _work(self) -> None:
-        pause_s = FIRST_LOOK_S
+        pause_s, seen = FIRST_LOOK_S, -1
         while True:
             with self._changed:
                 self._watches = [watch for watch in self._watches if not watch.future.done()]
                 if not self._watches:
                     self._thread = None
                     return
-                watches, self._has_new = [*self._watches], False
+                watches, has_new, self._has_new = [*self._watches], self._has_new, False
+            seen = self._rests_after(seen, 0.0)  # before the look: what happens during it is seen by the next one
             started_s = time.monotonic()
             has_news = self._look(watches)
             took_s = time.monotonic() - started_s
-            pause_s = FIRST_LOOK_S if has_news else min(1.5 * pause_s, LOOK_S)
+            pause_s = FIRST_LOOK_S if has_news or has_new else min(1.5 * pause_s, LOOK_S)
             time.sleep(min(took_s, MAX_REST_S))
-            with self._changed:
-                if self._changed.wait_for(lambda: self._has_new, max(0.0, pause_s - took_s)):
-                    pause_s = FIRST_LOOK_S
+            seen = self._rests_after(seen, max(0.0, pause_s - took_s))
+
+    def _rests_after(self, seen: int, timeout_s: float) -> int:
+        """Wait for the store's hint that a run was given back; without one, wait for the time."""
+        try:
+            return self._store.wait_for_rest(seen, timeout_s)
+        except Exception:  # the store's, which those who wait are told by the next look
+            time.sleep(timeout_s)
+            return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
         """Look at each run once, and tell those whose news there is; return whether there was any."""
@@ -131,12 +140,15 @@ class Follower:
     """
 
     def __init__(self, runs: Claiming, run: str, definition: Definition) -> None:
+        self._runs, self._definition = runs, definition
         first = runs.store.load(run, after=0)
-        empty = first.changed(snapshot=None, lines=(), run=first.run.changed(n=0))
-        self.process = runs.fold_run(empty, definition)
-        self._chain = self.process.journal.chain
-        self._store = runs.store
+        self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
         self.run = first.run  # as it was read last
+
+    def _begin(self, loaded: Loaded) -> None:
+        """Begin with a process that has no entries yet but those before its snapshot."""
+        self.process = self._runs.fold_run(loaded, self._definition)
+        self._chain = self.process.journal.chain
 
     @property
     def n(self) -> int:
@@ -149,31 +161,50 @@ class Follower:
 
     def load(self) -> Loaded:
         """Return the run with the entries after those that were read."""
-        return self._store.load(self.run.id, after=self.n)
+        return self._runs.store.load(self.run.id, after=self.n)
 
     def events(self, loaded: Loaded) -> Iterator[Event]:
         """Yield the events of entries that `load` has returned.
 
+        Entries before the last rest that the present code cannot take are passed over, as by `Runs.resume`.
+
         Raises:
             JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and takes other steps.
+            ReplayError: The code has changed, and takes other steps since the last rest.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
             there = f"the run {loaded.run.id!r} had {self.n} entries, and has {loaded.run.n}"
             raise JournalError(f"{there}: it was deleted and begun anew")
-        process = self.process
+        try:
+            for line in loaded.lines:
+                yield from self._events_of(line)
+        except ReplayError as error:
+            yield from self._events_since_the_rest(error)
+
+    def _events_since_the_rest(self, error: ReplayError) -> Iterator[Event]:
+        """Yield the events after the last rest, if an entry before it was refused; raise that error if it is later."""
+        loaded = self._runs.store.load(self.run.id, after=None)
+        rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        if rest_n <= self.n:
+            raise error
+        _log.warning("run %s: its events before entry %d are left out: %s", self.run.id, rest_n, error)
+        self.run = loaded.run
+        self._begin(loaded.changed(lines=(), run=loaded.run.changed(n=rest_n)))
         for line in loaded.lines:
-            entry, before = line_of(line), process.record
-            if retried_in(entry) is not None:
-                fold(process, [line], self._chain)
-                continue
-            reply = self._reply(entry.key, bytes(entry.outcome))
+            yield from self._events_of(line)
+
+    def _events_of(self, line: str) -> Iterator[Event]:
+        entry, process, before = line_of(line), self.process, self.process.record
+        if retried_in(entry) is not None:
             fold(process, [line], self._chain)
-            as_events = getattr(process, "as_events", None)
-            if reply is not None:
-                yield reply
-            yield from process.steps if as_events is None else as_events(before, process.steps)
+            return
+        reply = self._reply(entry.key, bytes(entry.outcome))
+        fold(process, [line], self._chain)
+        as_events = getattr(process, "as_events", None)
+        if reply is not None:
+            yield reply
+        yield from process.steps if as_events is None else as_events(before, process.steps)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
         """Return the event of a model's reply; None: the outcome is another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -513,6 +514,21 @@ class LeaseConformance(StoreTests):
         for store in (storage.store, storage.another()):
             check_heard(store, lambda: storage.store.post("r", "", "body"))
 
+    def test_a_rest_is_heard(self, storage: Storage) -> None:
+        """Of a run that ends, and of one that waits for a person; nothing since the call before is missed."""
+        names, rests = map(str, range(10**6)), itertools.cycle([ENDED, waiting("k")])
+        for store in (storage.store, storage.another()):
+            seen = store.wait_for_rest(-1, LONG_S)
+            check_heard(
+                store,
+                lambda: storage.store.append(begun(storage.store, next(names)), 0, ["one"], next(rests)),
+                lambda store, timeout_s: store.wait_for_rest(store.wait_for_rest(-1, 0.0), timeout_s),
+            )
+            assert store.wait_for_rest(seen, LONG_S) != seen
+        started_s = time.monotonic()
+        storage.store.wait_for_rest(storage.store.wait_for_rest(-1, 0.0), 0.01)
+        assert time.monotonic() - started_s < storages.PATIENCE_S
+
     def test_wait_ends(self, storage: Storage) -> None:
         """At its timeout, if nothing happens."""
         started_s = time.monotonic()
@@ -527,10 +543,12 @@ def claimed_due(store: Store, *, agents: list[str] | None = None, for_s: float =
     return lease
 
 
-def check_heard(store: Store, happen: Callable[[], object]) -> None:
+def check_heard(
+    store: Store, happen: Callable[[], object], hear: Callable[[Store, float], object] = lambda store, s: store.wait(s)
+) -> None:
     """Check that a wait ends when something happens; it happens again and again, as the wait may not have begun."""
     patience_s = storages.PATIENCE_S
-    thread = threading.Thread(target=store.wait, args=(2 * patience_s,), daemon=True)
+    thread = threading.Thread(target=hear, args=(store, 2 * patience_s), daemon=True)
     thread.start()
     end_s = time.monotonic() + patience_s
     while thread.is_alive() and time.monotonic() < end_s:

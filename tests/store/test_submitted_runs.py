@@ -38,7 +38,7 @@ from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.lifecycle.outcomes import Cancelled
 from fsm_agent.messages.event import HistoryChanged, ReplyCompleted
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import PostgresStore, Store
+from fsm_agent.store import PostgresStore, Store, watching
 from fsm_agent.store.errors import NotAsked, QueueFull, RunExists, RunUnknown
 from fsm_agent.store.watching import LOOK_S
 from fsm_agent.testing import Script, call
@@ -344,6 +344,41 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
     while watcher._thread is not None and time.monotonic() < ends_s:
         time.sleep(0.01)
     assert watcher._thread is None, "the thread goes on although nobody waits"
+
+
+def test_a_result_is_there_when_the_run_has_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store says so; those who wait do not look again for an hour."""
+    agent = agent_of(store, *["Done."] * 40)
+    for name in ("FIRST_LOOK_S", "LOOK_S"):
+        monkeypatch.setattr(watching, name, LATER_S)
+    with Working(agent):
+        for number in range(20):
+            run = agent.submit("x")
+            waits = [agent.handle(run.run_id) for _ in range(3)]
+            with ThreadPoolExecutor(3) as threads:
+                found = [threads.submit(wait.result, PATIENCE_S) for wait in waits]
+                assert [one.result(PATIENCE_S).output for one in found] == ["Done."] * 3, number
+
+
+def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The events before the last rest that the code cannot make are left out."""
+    agent = agent_of(store, call("look", path="a"), call("erase", path="a"))
+    with pytest.raises(CallSuspended):
+        agent.call("tidy up", run_id="r")
+    changed = Agent(Script("Done."), name="clerk", functions=[erase], store=store)
+    run = changed.handle("r")
+    assert isinstance([*run.stream()][-1], Suspended)
+    assert "its events before entry" in caplog.text
+    run.answer(Approved())
+    assert Worker([changed], store).run(once=True) == 1
+    events = [*run.stream()]
+    assert isinstance(events[-1], Done)
+    assert run.result().output == "Done."
+    assert asyncio.run(_all_of(run.astream())) == events
+
+
+async def _all_of(events: Any) -> list[Any]:
+    return [event async for event in events]
 
 
 def test_who_gives_up_waiting_leaves_nothing_behind(store: Store) -> None:

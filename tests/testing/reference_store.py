@@ -484,6 +484,14 @@ class ReferenceStore:
             times = [kept.due_s - now_s for kept in self.shared.runs.values() if (kept.due_s or 0.0) > now_s]
             self.shared.changed.wait(min([timeout_s, *times]))
 
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        with self.shared.changed:
+            self.shared.changed.wait_for(lambda: self.rests() != seen, timeout_s)
+            return self.rests()
+
+    def rests(self) -> int:
+        return sum(kept.fence - (kept.until_s is not None) for kept in self.shared.runs.values())
+
     def close(self) -> None:
         self.writer.shutdown()
         self.is_closed = not self.is_volatile

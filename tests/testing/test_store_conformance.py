@@ -791,6 +791,18 @@ class WaitsForItself(ReferenceStore):
         threading.Event().wait(timeout_s)
 
 
+class HearsNoRests(ReferenceStore):
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        threading.Event().wait(0.0 if seen < 0 else timeout_s)
+        return 0
+
+
+class SaysTheSameAfterARest(ReferenceStore):
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        super().wait_for_rest(seen, min(0.001, timeout_s))
+        return 0
+
+
 class HearsNoPosts(ReferenceStore):
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
@@ -1131,6 +1143,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("two_holders_never_mix", LosesAnEntry, {}),
     ("wait_hears_of_a_new_run", WaitsForItself, {}),
     ("wait_hears_of_a_post", HearsNoPosts, {}),
+    ("a_rest_is_heard", HearsNoRests, {}),
+    ("a_rest_is_heard", SaysTheSameAfterARest, {}),
     ("wait_ends", WaitsUntilSomethingHappens, {}),
     ("a_run_is_got_without_its_journal", ForgetsTheTitle, {}),
     ("a_run_is_got_without_its_journal", GetsWhatIsNotThere, {}),

@@ -158,12 +158,18 @@ class DueQueue(Generic[R]):
             found += [at_s for at_s, _ in waiting.later.valid() if at_s <= now_s]
         return found
 
-    def next_due_s(self, agents: Iterable[str], after_s: float) -> float | None:
-        """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
+    def next_due_s(self, agents: Iterable[str], due_s: float, now_s: float) -> tuple[float | None, float | None]:
+        """Return when a run of these agents becomes due by itself next, and when the next lease ends.
+
+        Args:
+            agents: Of these agents; empty: of all.
+            due_s: Unix time after which the first is.
+            now_s: Unix time after which the second is.
+        """
         found = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
         waiting = [runs for priorities in found for runs in priorities.values()]
-        firsts = [heap.first_after(after_s) for heap in (self._held, *[runs.later for runs in waiting])]
-        return min([first for first in firsts if first is not None], default=None)
+        firsts = [runs.later.first_after(due_s) for runs in waiting]
+        return min([first for first in firsts if first is not None], default=None), self._held.first_after(now_s)
 
     def _end_leases(self, now_s: float) -> None:
         while (first := self._held.first()) is not None and first[0] <= now_s:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.store import checks
+from fsm_agent.store.changes import wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -165,7 +166,7 @@ class MemoryStore:
                 left = room(choice, self._count_held(clock_s) if counts_held(choice) else ())
                 due = self._queue.longest_due(agents, clock_s, due_s, left.choice, left.full)
                 if due is None:
-                    self._looked.vain = self._changes, tuple(agents), due_s
+                    self._looked.vain = self._changes, tuple(agents), due_s, clock_s
                     return None
                 kept = due
             else:
@@ -342,18 +343,26 @@ class MemoryStore:
     def wait(self, timeout_s: float) -> None:
         with self._lock:
             now_s = self._clock()
-            changes, agents, looked_s = getattr(self._looked, "vain", None) or (self._changes, (), now_s)
+            vain = getattr(self._looked, "vain", None) or (self._changes, (), now_s, now_s)
+            changes, agents, due_s, looked_s = vain
             self._looked.vain = None
             if changes != self._changes:  # a run has become due since this thread claimed in vain
                 return
-            next_s = self._queue.next_due_s(agents, looked_s)
-            if next_s is not None:
-                timeout_s = min(timeout_s, next_s - now_s)
+            timeout_s = wait_limit_s(timeout_s, self._queue.next_due_s(agents, due_s, looked_s), due_s, looked_s, now_s)
             self._waiting += 1
             try:
                 self._due.wait(max(0.0, timeout_s))
             finally:
                 self._waiting -= 1
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        with self._lock:
+            self._waiting += 1
+            try:
+                self._due.wait_for(lambda: self._changes != seen, max(0.0, timeout_s))
+            finally:
+                self._waiting -= 1
+            return self._changes
 
     def close(self) -> None:
         """Do nothing; runs in memory need no closing."""

@@ -38,7 +38,7 @@ from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
 from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
-from fsm_agent.store.postgres.session import POLL_S, Session
+from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
 from fsm_agent.store.spending import check_spend
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
@@ -268,8 +268,6 @@ class PostgresStore:
         snapshot: bytes | None = None,
     ) -> int:
         unread: int = self._do(self._append(lease, n, lines, rest, took, snapshot), may_repeat=True)
-        if rest is not None:
-            self._session.note_rest()
         return unread
 
     def submit(
@@ -282,10 +280,7 @@ class PostgresStore:
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        future: Future[int] = self._writer.submit((lease.run, self._append(lease, n, lines, rest, took, snapshot)))
-        if rest is not None:
-            future.add_done_callback(lambda _: self._session.note_rest())
-        return future
+        return self._writer.submit((lease.run, self._append(lease, n, lines, rest, took, snapshot)))
 
     def _append(
         self,
@@ -304,6 +299,8 @@ class PostgresStore:
             unread = self._tables.append(c, new, now_s)
             if rest is not None and rest.is_ended:
                 self._end(c, lease.run, now_s)
+            if rest is not None:
+                c.execute(f"NOTIFY {rests_channel(self._channel)}")
             if rest is not None and not rest.is_ended and (unread or rest.due_s is not None):
                 self._tell(c, lease.run, rest.due_s or now_s, now_s)
             return unread
@@ -374,10 +371,13 @@ class PostgresStore:
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
             pause_s = min(left_s, max(next_s, 0.0) if is_near else POLL_S)
-            # Others give runs back without a word: whether there is room now is seen by a claim alone.
+            # A holder that has died makes room without a word, which is seen by a claim alone.
             if self._session.wait(changes, pause_s, rests) or is_near or rests is not None:
                 return
             next_s = due_in_s(self._next_due_s)
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        return self._session.wait_for_rest(seen, timeout_s)
 
     def _next_due_s(self, c: psycopg.Connection[Any]) -> float | None:
         """Return in how many seconds the next run is due by itself, 0 if a session has died; None: none is."""

@@ -503,18 +503,21 @@ def spend(connection: Connection, name: str, amount: int, limit: int, within_s: 
     return left_s
 
 
-def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
-    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
-    moments = [
-        connection.execute(NEXT_FREE, (agent, priority, after_s)).fetchone()[0]
+def next_due_s(
+    connection: Connection, agents: Sequence[str], due_s: float, now_s: float
+) -> tuple[float | None, float | None]:
+    """Return when a run of these agents is due by itself after ``due_s``, and when a lease ends after ``now_s``."""
+    free = [
+        connection.execute(NEXT_FREE, (agent, priority, due_s)).fetchone()[0]
         for agent in agents or [name for (name,) in connection.execute(AGENTS).fetchall()]
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall()
     ]
-    moments += [
-        connection.execute(NEXT_HELD, (*holding, after_s)).fetchone()[0]
+    held = [
+        connection.execute(NEXT_HELD, (*holding, now_s)).fetchone()[0]
         for holding in connection.execute(HOLDING).fetchall()
     ]
-    return min([moment for moment in moments if moment is not None], default=None)
+    first_s, end_s = [min([at_s for at_s in times if at_s is not None], default=None) for times in (free, held)]
+    return first_s, end_s
 
 
 def _free(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
-from fsm_agent.store.changes import ChangeNotifier
+from fsm_agent.store.changes import ChangeNotifier, wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -154,7 +154,7 @@ class SqliteStore:
             instance = self._holders.instance(self._has_leases)
             lease = self._writer.run(lambda connection: runs.take(connection, wish(), instance))
         if lease is None:
-            self._looked.vain = changes, looked.agents, looked.due_s
+            self._looked.vain = changes, looked.agents, looked.due_s, looked.now_s
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -269,14 +269,19 @@ class SqliteStore:
         return left_s
 
     def wait(self, timeout_s: float) -> None:
-        vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
+        now_s = self._clock()
+        changes, agents, due_s, looked_s = getattr(self._looked, "vain", None) or (None, (), now_s, now_s)
         self._looked.vain = None
-        changes, agents, looked_s = vain
+        if changes is None:
+            changes = self._changes.count()
         with self._read_transaction() as connection:
-            next_s = runs.next_due_s(connection, agents, looked_s)
-        if next_s is not None:
-            timeout_s = min(timeout_s, next_s - self._clock())
+            next_s = runs.next_due_s(connection, agents, due_s, looked_s)
+        timeout_s = wait_limit_s(timeout_s, next_s, due_s, looked_s, self._clock())
         self._changes.wait(changes, timeout_s)
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        self._changes.wait(seen, timeout_s)
+        return self._changes.count()
 
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
