@@ -37,7 +37,7 @@ from fsm_agent import (
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, TextDelta
+from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Suspended, TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, ScriptError, call
 
@@ -489,14 +489,16 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
     agent = Agent(script(call("erase", path="x")), functions=[erase])
     last = list(agent.stream("go"))[-1]
-    assert last.keys == ("ask:1.0",)
+    with pytest.raises(CallSuspended) as suspended:
+        Agent(script(call("erase", path="x")), functions=[erase]).call("go")
+    assert last == Suspended(("ask:1.0",), questions=(suspended.value.call.effects[0].question,))
     assert [(question.key, question.kind) for question in last.questions] == [("ask:1.0", "approval")]
 
     async def main() -> list[object]:
         other = Agent(script(call("erase", path="x")), functions=[erase])
         return [event async for event in other.astream("go")]
 
-    assert asyncio.run(main())[-1].keys == ("ask:1.0",)
+    assert asyncio.run(main())[-1] == last
 
 
 def test_a_restored_call_has_the_settings_that_it_was_made_with(script):
