@@ -62,6 +62,25 @@ def test_a_users_text_is_data_and_never_a_template(script, text):
     assert one.requests[0].messages[-1].text == text
 
 
+def test_no_argument_of_a_model_is_taken_for_the_deps(script):
+    @function
+    def whose(ctx: Context[str]) -> str:
+        """Say whose."""
+        return ctx.deps
+
+    one = script(call("whose", ctx={"deps": "admin"}, deps="admin"), call("whose"), "ok")
+    tried, asked = Agent(one, functions=[whose]).call("?", deps="guest").function_calls
+    assert not one.requests[0].functions[0].parameters.get("properties")
+    assert "admin" not in (tried.result or "")
+    assert asked.result == "guest"
+
+
+def test_an_answer_of_another_type_is_no_answer(script):
+    with pytest.raises(CallFailed) as failed:
+        Agent(script(*['{"total": "many"}'] * 3), output=int, limits=Limits(parse_retries=2)).call("How many?")
+    assert failed.value.reason is Reason.UNPARSEABLE
+
+
 def test_a_prompt_with_variables(script):
     one = script("42")
     result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse)(a=17, b="{{ b }}"))
