@@ -534,7 +534,8 @@ def title_of(header: str) -> str:
         texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
     elif data:
         texts.append(_words(data))
-    text = " ".join(plain(", ".join(texts)[: 2 * TITLE_CHARS]).split())
+    text = ", ".join(texts)[: 2 * TITLE_CHARS]
+    text = " ".join((text if text.isprintable() else plain(text)).split())
     return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
 
 
