@@ -47,6 +47,7 @@ COMMANDS = {
     ),
     "models": CommandLocation("local_models", "app", "Models that run on this machine: list, fetch, remove them."),
     "providers": CommandLocation("providers", "app", "Providers of models: their keys, wires and addresses."),
+    "mcp": CommandLocation("mcp", "app", "Functions, agents and flows as tools of an MCP server."),
     "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
 }
 
