@@ -32,7 +32,7 @@ from fsm_agent.mcp.serving.progress import MAX_WAITING, Progress
 from fsm_agent.mcp.serving.stdin import BoundedLines
 from fsm_agent.mcp.serving.tool_call import ANSWERED, MAX_ARGUMENT_CHARS, NO_FORMS, NO_STORE
 from fsm_agent.messages.event import FunctionProgress
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, call
 
 MODES = ["auto", "legacy"]
 APPROVE = {"approve": True}
@@ -48,6 +48,8 @@ class User:
     async def fill(self, context: Any, params: Any) -> types.ElicitResult:
         self.asked.append(params)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, types.ElicitResult):
+            return answer
         if isinstance(answer, str):
             return types.ElicitResult(action=answer)  # type: ignore[arg-type]
         return types.ElicitResult(action="accept", content=answer)
@@ -155,9 +157,10 @@ def test_arguments_are_bounded(mode):
         ({"approve": "true"}, "not allowed"),
         ({}, "not allowed"),
         ("decline", "the user has declined"),
+        (types.ElicitResult(action="decline", content=APPROVE), "the user has declined"),
         ("cancel", "the user has declined"),
     ],
-    ids=["yes", "no", "a text", "nothing", "declined", "dismissed"],
+    ids=["yes", "no", "a text", "nothing", "declined", "declined in spite", "dismissed"],
 )
 def test_only_a_clear_approval_runs_the_function(mode, answer, end):
     shop, user = Shop(), User(answer)
@@ -294,16 +297,18 @@ def test_a_source_that_is_asked_anew_cannot_bring_in_what_needs_a_store(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_whose_functions_come_late_is_not_carried(mode):
-    """Its server may bring a function that needs approval: the state could be answered twice."""
+@pytest.mark.parametrize("asks", ["refund", "weather"])
+def test_an_agent_whose_functions_come_late_is_not_carried(mode, asks):
+    """Its source may bring a function that needs approval: the state could be answered twice."""
     shop = Shop()
 
     class Source:
         @property
         def functions(self) -> tuple[Any, ...]:
-            return (shop.functions[0],)
+            return (shop.functions[0], weather)
 
-    desk = Agent(Script(desk_model), functions=[Source()], name="desk")
+    model = Script(desk_model if asks == "refund" else call("weather"))
+    desk = Agent(model, functions=[Source()], name="desk")
     result = called(serve("shop", [desk]), "desk", {"task": "A"}, User(APPROVE), mode)
     assert result.is_error
     assert text_of(result) == NO_STORE
@@ -381,7 +386,7 @@ def test_two_clients_at_once_cannot_answer_one_state_twice():
             waits = await first.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
             answered = {"input_responses": yes(), "request_state": waits.request_state}
             clients = [first.session.call_tool, second.session.call_tool]
-            return await asyncio.gather(*[call("refund", {"order": "C"}, **answered) for call in clients])
+            return await asyncio.gather(*[answer("refund", {"order": "C"}, **answered) for answer in clients])
 
     results = asyncio.run(main())
     assert sorted(map(text_of, results)) == sorted(["refunded C", ANSWERED])
