@@ -279,13 +279,14 @@ def test_a_source_that_is_asked_anew_cannot_bring_in_what_needs_a_store(mode):
     class Source:
         @property
         def functions(self) -> tuple[Any, ...]:
-            return (add, shop.functions[0])
+            return (add, *shop.functions[:2])
 
     server = serve("shop", [Source()])
 
     async def main() -> Any:
         async with client_of(server, User(APPROVE), mode) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
+            assert (await client.call_tool("pay", {"order": "A"})).is_error
             return names, await client.call_tool("refund", {"order": "A"}), await client.call_tool("add", {"a": 1})
 
     names, refused, added = asyncio.run(main())
@@ -543,8 +544,16 @@ def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
 
 
 def test_a_line_that_is_too_long_is_no_message():
-    lines = BoundedLines(io.BytesIO(b"12345\n" + b"x" * 200_000 + b"\n67\xff\n89"), max_bytes=6)
+    sizes = list[int]()
+
+    class File(io.BytesIO):
+        def readline(self, size: Any = -1) -> bytes:
+            sizes.append(size)
+            return super().readline(size)
+
+    lines = BoundedLines(File(b"12345\n" + b"x" * 200_000 + b"\n67\xff\n89"), max_bytes=6)
     assert [lines.readline() for _ in range(5)] == ["12345\n", "too long\n", "67\ufffd\n", "89", ""]
+    assert 0 < min(sizes) <= max(sizes) <= 1 << 16  # never the whole of it
 
 
 def test_hooks_limits_and_deps_are_those_of_any_agent():
