@@ -317,6 +317,16 @@ def test_an_agent_whose_functions_come_late_is_not_carried(mode, asks):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_an_approver_that_cannot_say_needs_a_store(mode):
+    """Only the call shows that a person is needed."""
+    model = Script(*[call("add", a=1)] * 2, "Two.")
+    desk = Agent(model, functions=[add], approve=lambda call: None, name="desk")
+    assert text_of(called(serve("shop", [desk]), "desk", {"task": "1 + 1?"}, User(APPROVE), mode)) == NO_STORE
+    stored = serve("shop", [desk], store=MemoryStore())
+    assert text_of(called(stored, "desk", {"task": "1 + 1?"}, User(APPROVE), mode)) == "Two."
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_cancelled_request_cancels_the_call(mode, is_stored):
     shop, store = Shop(), MemoryStore()
