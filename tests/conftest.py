@@ -22,6 +22,7 @@ from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
+os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
 
 if sys.dont_write_bytecode:
     # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.

@@ -252,7 +252,7 @@ def _drive(
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
-                raise typer.BadParameter(_wrong_data(flow, error), param_hint="data") from None
+                raise typer.BadParameter(wrong_data(flow, error), param_hint="data") from None
             result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
         answers = _tell_waits(screen, waiting, where)
@@ -269,7 +269,7 @@ def _drive(
         screen.line(f"{result.state}\n{json_text(ended)}")
 
 
-def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
+def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
     """Return the wrong fields with their values and what would be right, and the names of all fields."""
     message = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
     with suppress(PromptError):  # of a type without a schema
