@@ -177,6 +177,10 @@ LETTERS = Flow(
 )
 
 
+def letters(store: Any, name: str = "letters", **options: Any) -> Flow[Any]:
+    return replace(LETTERS, name=name, store=store, **options)
+
+
 def example(name: str, scripts: dict[str, Script]) -> ModuleType:
     """An example's module, whose agents ask scripts in place of models."""
     text = (ROOT / "examples" / f"{name}.py").read_text("utf-8")
@@ -246,10 +250,8 @@ def fill(store: Store, clock: Moving | None = None) -> Runs:
     suspended(lambda: flow.call(module.Ticket("My parcel has not arrived."), run_id="ticket-8"))
     key = runs.only_question("ticket-8")
     suspended(lambda: flow.resume("ticket-8", {key: "It is order A-17."}, by="the customer"))
-    letters = replace(LETTERS, store=runs, **world)
-    suspended(lambda: letters.call(Letter("Dear Bob, thank you."), run_id="letter-9"))
-    stuck = replace(LETTERS, name="notes", store=runs, **world)
-    suspended(lambda: stuck.call(Letter("Hello"), run_id="note-1"))
+    suspended(lambda: letters(runs, **world).call(Letter("Dear Bob, thank you."), run_id="letter-9"))
+    suspended(lambda: letters(runs, "notes", **world).call(Letter("Hello"), run_id="note-1"))
     runs.answer("note-1", {"": Approved()})
     other = Flow("notes", Letter, start=stamps, rows=[stamps.done(SENT)], store=runs)
     Worker([other], runs).run(once=True)
