@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Collection
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -76,7 +76,7 @@ class Headers:
 
     def _is_own_form(self, request: Request) -> bool:
         origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-        is_ours = origin in self._origins if self._origins else bool(host) and urlsplit(origin).netloc == host
+        is_ours = origin in (self._origins or {f"{scheme}://{host}" for scheme in ("http", "https") if host})
         return is_ours and request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
 
 

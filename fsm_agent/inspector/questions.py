@@ -260,7 +260,7 @@ def _approval(question: Question, asked: QuestionForm, form: Mapping[str, str]) 
     fields = asked.choices[0].fields
     if all(form.get(field.name, field.value) == field.value for field in fields):
         return Approved()
-    value = _value(fields, form)
+    value = _value(fields, form, may_be_empty=True)
     if not isinstance(value, dict):
         raise FormError({fields[0].name: "the arguments of a function are an object: {…} would be right"})
     _check(value, _schema(question), fields)
@@ -307,8 +307,13 @@ def _check(value: Any, schema: Mapping[str, Any], fields: tuple[Field, ...]) -> 
         raise FormError(errors) from None
 
 
-def _value(fields: tuple[Field, ...], form: Mapping[str, str]) -> Any:
+def _value(fields: tuple[Field, ...], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
     """Return the value of fields.
+
+    Args:
+        fields: The fields.
+        form: What was typed into them.
+        may_be_empty: A text that is needed, or was there before, may be empty; else it was forgotten.
 
     Raises:
         FormError: A field is empty that is needed, or holds something else.
@@ -317,7 +322,7 @@ def _value(fields: tuple[Field, ...], form: Mapping[str, str]) -> Any:
     errors: dict[str, str] = {}
     for field in fields:
         text = form.get(field.name, "").replace("\r\n", "\n")
-        is_text = field.kind == "string" and (field.is_needed or field.value)
+        is_text = may_be_empty and field.kind == "string" and (field.is_needed or field.value)
         if not text.strip() and not is_text:
             if field.is_needed:
                 errors[field.name] = "this is needed"
