@@ -68,7 +68,7 @@ class Tab:
         return " ".join(self.page.locator(what).inner_text().split())
 
     def until(self, is_true: str, argument: Any = None) -> None:
-        """Wait until an expression is true; `wait_for_function` would have the page evaluate text, against its policy."""
+        """Wait until an expression is true; `wait_for_function` would have the page evaluate text."""
         ends_s = time.monotonic() + WAIT_MS / 1000
         while not self.page.evaluate(is_true, argument):
             assert time.monotonic() < ends_s, is_true
