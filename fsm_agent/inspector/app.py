@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
@@ -37,7 +37,7 @@ from fsm_agent.inspector.listing import Filters, found_runs, run_state
 from fsm_agent.inspector.live import ALL, GONE, MOST_PAGES, News
 from fsm_agent.inspector.machines import picture
 from fsm_agent.inspector.questions import FormError, QuestionForm, question_form
-from fsm_agent.inspector.story import Item, labels, story, tried
+from fsm_agent.inspector.story import labels, story, tried
 from fsm_agent.inspector.timeline import past, timeline
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.reading import RunReading, read
@@ -52,28 +52,6 @@ _COUNTED_S = 20.0  # how long counts of all runs stay as they are
 _NO_DEPS: Any = object()  # functions that need some are not run here
 _HERE = Path(__file__).parent
 Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # the key of a question, what is wrong, what was typed
-
-
-class View:
-    """A run as pages show it: what is made of its reading is made once."""
-
-    def __init__(self, reading: RunReading) -> None:
-        self.reading = reading
-
-    @cached_property
-    def items(self) -> list[Item]:
-        """What happened."""
-        return story(self.reading)
-
-    @cached_property
-    def labels(self) -> dict[str, str]:
-        """The names of its processes."""
-        return labels(self.reading)
-
-    @cached_property
-    def timeline(self) -> dict[str, Any]:
-        """Where each process was when."""
-        return timeline(self.reading)
 
 
 class Inspector:
@@ -97,21 +75,9 @@ class Inspector:
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._form_token = derived(new_token(), "forms")
         self._user = user or _signed_in
-        self._views: OrderedDict[str, View] = OrderedDict()
+        self._readings: OrderedDict[str, RunReading] = OrderedDict()
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
         self._lock = threading.Lock()
-        self._templates = Environment(
-            loader=PackageLoader("fsm_agent.inspector"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(
-            {name: getattr(wording, name) for name in ("ago", "clock", "money", "pretty", "shown", "span", "tokens")}
-        )
-        self._templates.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
-        self._templates.globals.update(store=name, run_state=run_state, is_read_only=is_read_only)
         errors = {FsmAgentError: _failed(self), OSError: _failed(self)}
         self.app = Starlette(
             routes=[
@@ -139,8 +105,17 @@ class Inspector:
 
     def html(self, request: Request, template: str, **values: Any) -> str:
         """Return a template that is filled in."""
-        base = request.scope.get("root_path", "")
-        rendered: str = self._templates.get_template(template).render(base=base, form=self._form_token, **values)
+        rendered: str = (
+            _templates()
+            .get_template(template)
+            .render(
+                base=request.scope.get("root_path", ""),
+                form=self._form_token,
+                store=self.name,
+                is_read_only=self.is_read_only,
+                **values,
+            )
+        )
         return rendered
 
     def list(self, request: Request) -> Response:
@@ -169,62 +144,59 @@ class Inspector:
 
     def _run_page(self, request: Request, run: str, failed: Failed | None = None) -> Response:
         mark = self.news.mark(run)
-        view = self.view(run)
-        last = _number(request, "until", len(view.items))
-        until = last if 0 < last <= len(view.items) else len(view.items)
-        inside = request.query_params.get("inside", "")
-        values = self._values(view, inside if inside in view.reading.processes else "", failed)
-        values |= {"items": view.items[max(0, until - SHOWN) : until], "mark": mark, "until": until}
+        reading = self.read(run)
+        last, count = _number(request, "until", 0), len(reading.entries)
+        until = last if 0 < last <= count else count
+        values = self._values(reading, _inside(request, reading), failed)
+        values |= {"items": story(reading, until - SHOWN, until), "mark": mark, "until": until}
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
-    def _values(self, view: View, inside: str, failed: Failed | None = None) -> dict[str, Any]:
+    def _values(self, reading: RunReading, inside: str, failed: Failed | None = None) -> dict[str, Any]:
         """Return what the pieces of a run's page need."""
-        reading = view.reading
         key, error, typed = failed or ("", None, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
         return {
             "r": reading,
             "run": reading.run,
             "inside": inside,
-            "labels": view.labels,
+            "labels": labels(reading),
             "machine": picture(reading, reading.processes[inside]),
-            "timeline": view.timeline,
+            "timeline": timeline(reading),
             "questions": [_filled(form, error, typed) if form.key == key else _filled(form) for form in asked],
             "answered": {post.key: post for post in reading.posts},
-            "tried": tried(view.items)[-5:] if reading.run.is_failed else [],
+            "tried": tried(story(reading, len(reading.entries) - SHOWN))[-5:] if reading.run.is_failed else [],
             "has_code": reading.header.agent in self._agents,
         }
 
     def items(self, request: Request) -> Response:
         """Answer with the entries of a run after one of them, and up to another."""
-        view = self.view(_name(request))
-        after, until = _number(request, "after", 0), _number(request, "until", len(view.items))
-        items = view.items[max(0, after) : max(0, until)]
-        return HTMLResponse(self.html(request, "items.html", items=items, labels=view.labels, run=view.reading.run))
+        reading = self.read(_name(request))
+        items = story(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
+        return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
 
     def picture(self, request: Request) -> Response:
         """Answer with the machine of a process in a run."""
-        view, path = self.view(_name(request)), request.query_params.get("inside", "")
-        if path not in view.reading.processes:
+        reading, path = self.read(_name(request)), request.query_params.get("inside", "")
+        if path not in reading.processes:
             raise UsageError(f"nothing inside of the run is called {path!r:.200}")
-        drawn = picture(view.reading, view.reading.processes[path])
+        drawn = picture(reading, reading.processes[path])
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
         """Answer with a run as it was after an entry: by its code, if it is known."""
         name, n = _name(request), _number(request, "n", 0)
-        view = self.view(name)
-        if not 0 <= n <= len(view.items):
+        reading = self.read(name)
+        if not 0 <= n <= len(reading.entries):
             raise UsageError(f"the run {name!r} has no entry {n}")
-        definition = self._definition(view.reading)
+        definition = self._definition(reading)
         folded = None if definition is None else past(self.runs, name, n, definition)
-        values = {"moment": view.reading.at(n), "past": folded, "labels": view.labels, "r": view.reading}
+        values = {"moment": reading.at(n), "past": folded, "labels": labels(reading), "r": reading}
         return HTMLResponse(self.html(request, "moment.html", **values))
 
     def compare(self, request: Request) -> Response:
         """Answer with two runs side by side."""
-        a, b = [self.view(request.query_params.get(name, "")) for name in "ab"]
-        return HTMLResponse(self.html(request, "compare.html", a=a.reading, b=b.reading, c=compared(a, b)))
+        a, b = [self.read(request.query_params.get(name, "")) for name in "ab"]
+        return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=compared(a, b)))
 
     def export(self, request: Request) -> Response:
         """Answer with the journal of a run as lines of JSON."""
@@ -232,20 +204,20 @@ class Inspector:
         headers = {"content-disposition": 'attachment; filename="run.jsonl"'}
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
-    def view(self, run: str) -> View:
+    def read(self, run: str) -> RunReading:
         """Return a run as the store has it now; it is read once for each change."""
         row = self.runs.store.get(run)
         with self._lock:
-            kept = self._views.get(run)
-            if kept is not None and kept.reading.run == row and row.holder is None:
-                self._views.move_to_end(run)
+            kept = self._readings.get(run)
+            if kept is not None and kept.run == row and row.holder is None:
+                self._readings.move_to_end(run)
                 return kept
-        view = View(read(self.runs, run))
+        reading = read(self.runs, run)
         with self._lock:
-            self._views[run] = view
-            while len(self._views) > _KEPT:
-                self._views.popitem(last=False)
-        return view
+            self._readings[run] = reading
+            while len(self._readings) > _KEPT:
+                self._readings.popitem(last=False)
+        return reading
 
     def _counted(self) -> Sequence[RunCount]:
         """Return how many runs there are; it looks at all of them, so not at each page."""
@@ -276,12 +248,12 @@ class Inspector:
         mark = self.news.mark(name)
         if mark == GONE:
             return JSONResponse({"mark": mark})
-        view = self.view(name)
-        inside = request.query_params.get("inside", "")
-        values = self._values(view, inside if inside in view.reading.processes else "")
-        values["items"] = view.items[max(0, _number(request, "after", 0)) :]
+        reading = self.read(name)
+        values = self._values(reading, _inside(request, reading))
+        after = _number(request, "after", 0)
+        values["items"] = story(reading, after, after + SHOWN)
         pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
-        return JSONResponse({"mark": mark, "timeline": view.timeline, **pieces})
+        return JSONResponse({"mark": mark, "timeline": values["timeline"], **pieces})
 
     # Acts
 
@@ -301,14 +273,30 @@ class Inspector:
 
     def _do(self, request: Request, act: Any, form: Mapping[str, str]) -> Response:
         run, base = form.get("id", ""), request.scope.get("root_path", "")
-        definition = self._definition(self.view(run).reading) if act is ACTS["fork"] else None
+        definition = self._definition(self.read(run)) if act is ACTS["fork"] else None
         try:
             shown = act(self.runs, run, form, self._user(request.scope), definition)
         except FormError as error:
             return self._run_page(request, run, (form.get("key", ""), error, form))
         with self._lock:
-            self._views.pop(run, None)
+            self._readings.pop(run, None)
         return RedirectResponse(f"{base}/run?{urlencode({'id': shown})}" if shown else f"{base}/", 303)
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("fsm_agent.inspector"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("ago", "clock", "money", "pretty", "shown", "span", "tokens")
+    found.filters.update({name: getattr(wording, name) for name in names})
+    found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
+    found.globals.update(run_state=run_state)
+    return found
 
 
 def inspector_app(
@@ -361,6 +349,12 @@ def _name(request: Request) -> str:
     if not name:
         raise UsageError("the name of a run is missing: ?id=… would be right")
     return name
+
+
+def _inside(request: Request, reading: RunReading) -> str:
+    """Return the process whose machine is wanted; the run itself, if there is no such."""
+    inside = request.query_params.get("inside", "")
+    return inside if inside in reading.processes else ""
 
 
 def _number(request: Request, name: str, default: int) -> int:

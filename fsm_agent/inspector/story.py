@@ -34,16 +34,28 @@ _BAD = frozenset({"denied", "cancelled", "expired"})
 Item = dict[str, Any]  # what the template of an item needs
 
 
-def story(reading: RunReading) -> list[Item]:
-    """Return what happened in a run."""
-    teller = _Teller(reading)
+def story(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
+    """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
+    teller, undone = _Teller(reading), _undone(reading)
     items: list[Item] = []
-    for entry in reading.entries:
-        if (step := entry.undoes_to) is not None:
-            for undone in items[step:]:
-                undone["is_undone"] = True
-        items.append(teller.item(entry))
+    for entry in reading.entries[:until]:
+        if entry.n <= after:
+            teller.note(entry)
+        else:
+            items.append({**teller.item(entry), "is_undone": entry.n in undone})
     return items
+
+
+def _undone(reading: RunReading) -> set[int]:
+    """Return the numbers of the entries that a later retry has undone."""
+    found: set[int] = set()
+    least = len(reading.entries)  # the earliest entry from which the run has gone on later
+    for entry in reversed(reading.entries):
+        if entry.n > least:
+            found.add(entry.n)
+        if (step := entry.undoes_to) is not None:
+            least = min(least, step)
+    return found
 
 
 def labels(reading: RunReading) -> dict[str, str]:
@@ -84,11 +96,19 @@ class _Teller:
         self._requested: dict[str, Sequence[FunctionCall]] = {}  # by path: the calls of the last reply
         self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
 
+    def note(self, entry: EntryReading) -> None:
+        """Note what later entries are about."""
+        if isinstance(entry.outcome, Replied):
+            self._requested[entry.path] = entry.outcome.reply.message.function_calls
+        if entry.kind in FAILURES:
+            self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
+        elif entry.kind != "slept":
+            self._tries.pop(entry.path, None)
+
     def item(self, entry: EntryReading) -> Item:
         """Return what an entry says."""
+        self.note(entry)
         item = _item(entry, self._names)
-        if entry.kind not in (*FAILURES, "slept"):
-            self._tries.pop(entry.path, None)
         prefix = _prefix(entry)
         if entry.by or prefix in ("ask", "answer"):
             item |= {"role": "person", "who": entry.by or "a person", "verdict": _VERDICTS.get(entry.kind, entry.kind)}
@@ -108,12 +128,10 @@ class _Teller:
     def _replied(self, entry: EntryReading, data: Item, item: Item) -> Item:
         if not isinstance(entry.outcome, Replied):
             return {}
-        self._requested[entry.path] = entry.outcome.reply.message.function_calls
         return {"role": "assistant", **_reply(item, entry.outcome)}
 
     def _model_failed(self, entry: EntryReading, data: Item, item: Item) -> Item:
-        self._tries[entry.path] = tries = self._tries.get(entry.path, 0) + 1
-        is_last = item["state"] == State.FAILED
+        tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
         told = _failure(entry.outcome, tries, is_last) if isinstance(entry.outcome, ModelFailed) else {}
         return {"role": "error", "is_failure": True, **told}
 

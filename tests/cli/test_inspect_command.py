@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from fsm_agent import Agent
+from fsm_agent import Agent, Runs
 from fsm_agent.testing import Script
 
 LIMIT_S = 60
@@ -23,6 +25,11 @@ def store(tmp_path: Path) -> Path:
     with Agent(Script("Hi."), name="host", store=path) as agent:
         agent.call("Hello", run_id="r")
     return path
+
+
+def kept(store: Path) -> tuple[Any, list[str]]:
+    with closing(Runs(store, read_only=True)) as runs:
+        return runs.store.get("r"), list(runs.export("r"))
 
 
 def begin(*words: str, **environment: str) -> subprocess.Popen[str]:
@@ -63,7 +70,7 @@ def test_it_serves_until_it_is_told_to_end(store, number):
 
 
 def test_read_only_writes_nothing(store):
-    before = store.read_bytes()
+    before = kept(store)
     process = begin(str(store), "--no-browser", "--read-only")
     try:
         assert process.stdout is not None
@@ -78,7 +85,7 @@ def test_read_only_writes_nothing(store):
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
-    assert store.read_bytes() == before
+    assert kept(store) == before
 
 
 def test_the_code_of_agents_is_loaded(store, tmp_path):

@@ -194,7 +194,7 @@ def test_earlier_entries_are_on_pages_of_their_own(runs, monkeypatch):
 
 
 def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
-    bare = " ".join(pages.page("/moment", id="desk-3", n="4").text.split())
+    bare = " ".join(pages.page("/moment", id="desk-3", n="6").text.split())
     assert "desk ToolInterrupt" in bare
     assert "billing ToolInterrupt" in bare
     assert "--agents MODULE" in bare
@@ -320,9 +320,9 @@ def test_a_run_is_read_once_for_each_change(runs, monkeypatch):
     monkeypatch.setattr("fsm_agent.inspector.app.read", noted)
     inspector = Inspector(runs)
     for _ in range(3):
-        assert inspector.view("order-17").reading.run.id == "order-17"
+        assert inspector.read("order-17").run.id == "order-17"
     assert reads == ["order-17"]
     for name in sorted(ALL):
-        inspector.view(name)
-    inspector.view("order-17")
+        inspector.read(name)
+    inspector.read("order-17")
     assert reads.count("order-17") == 3  # few are kept

@@ -310,6 +310,7 @@ function runPage() {
     }
     $("#inside").replaceChildren(pieces(news.inside));
     if (isLive) now = total();
+    if (isLive && last === known) await loadUpTo(now);
     show(isLive && total() !== known);
   }
 
