@@ -45,6 +45,9 @@ COMMANDS = {
         "submit", "submit", "Put a task into a store, for a worker to do; print the name of the run."
     ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
+    "inspect": CommandLocation(
+        "inspecting", "inspect", "Show the runs in a store in a browser, live, and answer their questions there."
+    ),
     "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),
     "agents": CommandLocation(
         "agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."

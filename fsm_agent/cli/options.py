@@ -271,8 +271,13 @@ def _valid(kind: type, values: Mapping[str, Any]) -> Any:
 
 def store_option(store: str) -> str:
     """Return the option that names a store, for a command that people are shown; a password is left out."""
+    return f"--store {shlex.quote(shown_store(store))}"
+
+
+def shown_store(store: str) -> str:
+    """Return the path or address of a store without a password."""
     scheme, colon, rest = store.partition("://")
-    if colon and "@" in rest:
-        login, at, place = rest.rpartition("@")
-        store = f"{scheme}://{login.partition(':')[0]}{at}{place}"
-    return f"--store {shlex.quote(store)}"
+    if not (colon and "@" in rest):
+        return store
+    login, _, place = rest.rpartition("@")
+    return f"{scheme}://{login.partition(':')[0]}@{place}"

@@ -401,7 +401,8 @@ def _moves(path: str, kind: Kind, steps: list[_Taken], undone: Mapping[int, int]
         if step.trigger != RETRIED:
             current.append(index)
             continue
-        states |= _states(kind, steps, current, None, states)
+        failed = str(State.FAILED) if kind == "call" and not path else None  # or it could not be retried
+        states |= _states(kind, steps, current, failed, states)
         source = states[current[-1]][1] if current else _SEEDED
         current = [number for number in current if steps[number].n <= undone.get(step.n, step.n)]
         states[index] = source, states[current[-1]][1] if current else _SEEDED

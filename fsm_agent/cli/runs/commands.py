@@ -43,8 +43,6 @@ from fsm_agent.cli.options import load_callable, load_runnables, store_option
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
-from fsm_agent.cli.runs.differences import as_json as parting_json
-from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
@@ -72,6 +70,8 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
+from fsm_agent.store.differences import as_json as parting_json
+from fsm_agent.store.differences import parting
 from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunFilter
