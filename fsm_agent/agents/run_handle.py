@@ -13,7 +13,8 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError
-from fsm_agent.messages.event import Event
+from fsm_agent.machine.process import wakes_at_s
+from fsm_agent.messages.event import Done, Event, Suspended
 from fsm_agent.mistakes import check, wrong
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
@@ -205,9 +206,12 @@ class RunHandle(Generic[Result]):
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended, or that waits for a person."""
         self._check_stuck(follower.run)
-        yield follower.last()
-        if not follower.process.effects:
-            self._runnable.result_of(follower.process)
+        process = follower.process
+        if process.effects:
+            yield Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
+            return
+        yield Done(process.outcome)
+        self._runnable.result_of(process)
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:
