@@ -9,6 +9,24 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
+    from fsm_agent.fronts.ag_ui import AgUi as AgUi
+    from fsm_agent.fronts.ai_sdk import AiSdk as AiSdk
+    from fsm_agent.fronts.fold import Fold as Fold
     from fsm_agent.fronts.live import Live as Live
+    from fsm_agent.fronts.reading import Asked as Asked
+    from fsm_agent.fronts.reading import BadRequest as BadRequest
+    from fsm_agent.fronts.reading import read_json as read_json
+    from fsm_agent.fronts.server_events import failing as failing
+    from fsm_agent.fronts.server_events import sse as sse
 else:
-    __all__, __getattr__, __dir__ = exports(__name__, {"live": "Live"})
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "ag_ui": "AgUi",
+            "ai_sdk": "AiSdk",
+            "fold": "Fold",
+            "live": "Live",
+            "reading": "Asked BadRequest read_json",
+            "server_events": "failing sse",
+        },
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.fronts.reading import Asked, with_secrets
 from fsm_agent.fronts.told import Told, is_last, is_step
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import shown
@@ -30,6 +31,7 @@ from fsm_agent.store.store import Run
 from fsm_agent.store.watching import Follower, is_settled
 
 if TYPE_CHECKING:
+    from fsm_agent.messages.message import Message
     from fsm_agent.store.runs import Runs
 
 Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
@@ -63,7 +65,8 @@ class Live:
 
     def __init__(self, runnable: Runnable, *, drives: bool = True, **options: Any) -> None:
         self.has_store = getattr(runnable, "store", None) is not None
-        self.runnable = runnable if self.has_store else _in_memory(runnable)
+        self.runnable: Any = runnable if self.has_store else _in_memory(runnable)
+        self.has_conversations = hasattr(self.runnable, "conversation")
         self.runs: Runs = self.runnable.runs
         self._definition = self.runnable.definition(**options)
         self._options, self._drives = options, drives
@@ -100,7 +103,7 @@ class Live:
         self._check_open()
         if conversation is None:
             of = self.runnable
-        elif hasattr(self.runnable, "conversation"):
+        elif self.has_conversations:
             of = self.runnable.conversation(conversation)
         else:
             raise UsageError(f"{shown(self.runnable)} is no agent, and has no conversations")
@@ -131,6 +134,45 @@ class Live:
         await asyncio.to_thread(self.runnable.post_answers, run, answers, by, self._definition)
         self._start(run)
         return steps
+
+    async def take(
+        self, asked: Asked, *, by: str = "", task: Callable[[Message], Any] | None = None
+    ) -> tuple[str, int]:
+        """Begin or answer what a client has asked; return the run, and after how many steps it is to be followed.
+
+        A run is named by its conversation and the client's name for it, so that no two conversations share one.  A
+        flow has one run for each conversation.
+
+        Args:
+            asked: What the client says, as a fold reads it.
+            by: Who says it; see `answer`.
+            task: Makes the task, or the data of a flow, of a message; None: the message is the task.
+
+        Raises:
+            NotAsked: There is no such conversation, or it asks no such question.
+            AlreadyAnswered: Another answer came first.
+            UsageError: As `begin` and `answer` do.
+        """
+        if asked.message is not None:
+            said: Any = asked.message if task is None else task(asked.message)
+            if not self.has_conversations:
+                return await self.begin(said, run_id=asked.conversation), 0
+            run_id = f"{asked.conversation}:{asked.run}" if asked.run else None
+            return await self.begin(said, run_id=run_id, conversation=asked.conversation), 0
+        run = await self.newest(asked.conversation)
+        if run is None:
+            raise NotAsked(f"there is no conversation {asked.conversation!r}")
+        waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
+        return run, await self.answer(run, with_secrets(asked.answers, waits), by=by)
+
+    async def newest(self, conversation: str) -> str | None:
+        """Return the newest run of a conversation; None: there is none."""
+        if self.has_conversations:
+            return (await asyncio.to_thread(self.runs.store.head, conversation)).run or None
+        try:
+            return (await asyncio.to_thread(self.runs.store.get, conversation)).id
+        except RunUnknown:
+            return None
 
     async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Cancel a run, whoever drives it.
