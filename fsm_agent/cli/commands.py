@@ -40,6 +40,11 @@ COMMANDS = {
         "worker",
         "Advance the runs in a store that are due, until it is stopped; start one for each processor.",
     ),
+    "serve": CommandLocation(
+        "serve",
+        "serve",
+        "Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures.",
+    ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),
     "agents": CommandLocation(

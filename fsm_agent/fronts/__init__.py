@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fsm_agent.fronts.reading import read_json as read_json
     from fsm_agent.fronts.server_events import failing as failing
     from fsm_agent.fronts.server_events import sse as sse
+    from fsm_agent.fronts.serving import serve as serve
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -28,5 +29,7 @@ else:
             "live": "Live",
             "reading": "Asked BadRequest read_json",
             "server_events": "failing sse",
+            "serving": "serve",
         },
+        needs=dict.fromkeys(("starlette", "uvicorn", "anyio"), "'fsm-agent[serve]'"),
     )

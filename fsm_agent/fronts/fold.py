@@ -9,6 +9,7 @@ would not be recognized.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -41,6 +42,7 @@ from fsm_agent.prompts.output import ANSWER
 Data: TypeAlias = dict[str, Any]
 TEXT, REASONING = "text", "reasoning"
 NOT_RUN = "it was not run"
+_IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function that a model requested
 _STATES = frozenset(map(str, State))
 
 
@@ -54,12 +56,19 @@ class _Inside:
         self.calls: dict[int, tuple[str, str, str]] = {}  # of the present reply: id, name and arguments so far
         self.pending: Sequence[Any] = ()  # functions of a reply that came as a whole
         self.asked: dict[str, str] = {}  # names of functions without a result, by id
-        self.known: set[str] = set()  # ids of functions
+        self.known: set[str] = set()  # ids of functions that were told
+        self.ended: set[str] = set()  # and of those whose end was; a stream may begin between both
         self.is_flow = False
 
 
 class Fold(ABC):
-    """A fold into the words of a protocol, for one stream."""
+    """A fold into the words of a protocol, for one stream: `AgUi` and `AiSdk` are folds.
+
+    Examples:
+        >>> fold: Fold = AgUi("t1", "r1")
+        >>> [data["type"] for data in fold.take(TextDelta("Hel"))]
+        ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
+    """
 
     def __init__(self) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
@@ -172,21 +181,25 @@ class Fold(ABC):
         return [*self._close(path, seen), *self._called(path, _under(path, id), name, masked_arguments(arguments))]
 
     def _end_function(self, path: str, seen: _Inside, event: FunctionEnded) -> list[Data]:
-        if seen.asked.pop(event.id, None) is None:
+        seen.asked.pop(event.id, None)
+        if event.id in seen.ended or not _IS_CALL(event.id):
             return []
+        seen.ended.add(event.id)
         id = _under(path, event.id)
         return [*self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
         """Return the ends of functions that have none of their own: the model was told at once why not."""
-        found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in seen.asked.items()]
+        found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
     # Steps
 
     def _step(self, path: str, seen: _Inside, step: Stepped) -> list[Data]:
         prefix, _, id = step.key.partition(":")
-        if step.trigger == "denied" and prefix == "ask" and seen.asked.pop(id, None) is not None:
+        if step.trigger == "denied" and prefix == "ask" and id not in seen.ended:
+            seen.asked.pop(id, None)
+            seen.ended.add(id)
             return self._denied(path, _under(path, id), step.detail)
         if str(step.to) not in _STATES:
             seen.is_flow = True

@@ -65,7 +65,7 @@ class Live:
 
     def __init__(self, runnable: Runnable, *, drives: bool = True, **options: Any) -> None:
         self.has_store = getattr(runnable, "store", None) is not None
-        self.runnable: Any = runnable if self.has_store else _in_memory(runnable)
+        self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
         self.runs: Runs = self.runnable.runs
         self._definition = self.runnable.definition(**options)
@@ -107,7 +107,7 @@ class Live:
             of = self.runnable.conversation(conversation)
         else:
             raise UsageError(f"{shown(self.runnable)} is no agent, and has no conversations")
-        run = (await of.asubmit(task, run_id=run_id, **options)).run_id
+        run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
         self._start(run)
         self._begun += 1
         if not self.has_store and self._begun % KEPT_IN_MEMORY == 0:
@@ -336,13 +336,17 @@ class Live:
             await asyncio.sleep(SWEEP_S)
 
 
-def _in_memory(runnable: Any) -> Any:
-    """Return the agent or flow with a store in memory."""
+def with_store(runnable: Any, store: Any) -> Any:
+    """Return an agent or flow with another store.
+
+    Raises:
+        UsageError: It is none, or of a class whose configuration says where its store is.
+    """
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
         raise UsageError(f"{shown(runnable)} has no store: an agent or a flow with store='runs.db' would be right")
     if hasattr(runnable, "changed"):
-        return runnable.changed(store=MemoryStore())
-    return replace(runnable, store=MemoryStore())  # type: ignore[type-var]
+        return runnable.changed(store=store)
+    return replace(runnable, store=store)  # type: ignore[type-var]
 
 
 def _is_free(run: Run) -> bool:

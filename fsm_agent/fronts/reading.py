@@ -37,7 +37,14 @@ class BadRequest(UsageError):
 
 
 class Asked(NamedTuple):
-    """What a client says: something new, or answers."""
+    """What a client says: something new, or answers.
+
+    Examples:
+        >>> said = {"role": "user", "id": "m1", "content": "Hello"}
+        >>> asked = AgUi.read({"threadId": "t1", "runId": "r1", "messages": [said]})
+        >>> asked.conversation, asked.message.text
+        ('t1', 'Hello')
+    """
 
     conversation: str
     run: str  # the client's name for it; empty: it has none
@@ -50,6 +57,10 @@ def read_json(body: bytes) -> Any:
 
     Raises:
         BadRequest: It is too large, or no JSON.
+
+    Examples:
+        >>> read_json(b'{"id": "c1"}')
+        {'id': 'c1'}
     """
     if len(body) > MAX_BODY:
         raise BadRequest(f"the body has {len(body):,} bytes, and {MAX_BODY:,} are the most", "too_large")

@@ -18,7 +18,7 @@ ALIVE_S = 15.0  # after which a comment is sent, so that no proxy takes a quiet 
 async def sse(
     items: AsyncGenerator[tuple[int, Event]], fold: Fold, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    """Yield what a fold makes of the events of a run, as server-sent events; each has its number of steps as its id.
+    r"""Yield what a fold makes of the events of a run, as server-sent events; each has its number of steps as its id.
 
     Errors are told in the words of the protocol, those of bugs without details.
 
@@ -27,6 +27,15 @@ async def sse(
         fold: The fold.
         end: What comes last, such as ``data: [DONE]``.
         alive_s: After how many quiet seconds a comment is sent.
+
+    Examples:
+        >>> async def main():
+        ...     async with Live(Agent(Script("Hi."), name="host")) as live:
+        ...         run = await live.begin("Hello")
+        ...         return [line async for line in sse(live.follow(run), AgUi("t1", "r1"))]
+        >>> import asyncio
+        >>> asyncio.run(main())[0]
+        'data: {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1", "protocolVersion": "1.0"}\n\n'
     """
     for data in fold.begin():
         yield _lines(data)
@@ -57,7 +66,16 @@ async def sse(
 
 
 async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
-    """Raise an error in place of the events, for `sse` to tell."""
+    r"""Raise an error in place of the events, for `sse` to tell.
+
+    Examples:
+        >>> async def main():
+        ...     told = sse(failing(BadRequest("no name", "bad_name")), AgUi("t1", "r1"))
+        ...     return [line async for line in told][-1]
+        >>> import asyncio
+        >>> asyncio.run(main())
+        'data: {"type": "RUN_ERROR", "message": "no name", "code": "bad_name"}\n\n'
+    """
     raise error
     yield  # makes it a generator
 
