@@ -23,6 +23,7 @@ class AiSdk(Fold):
 
     Args:
         message: The id of the reply; it must differ from the id of the user's message.
+        is_continued: Whether the client goes on with the message in which it was asked, as `Asked.is_continued` says.
 
     Examples:
         >>> fold = AiSdk("m1-reply")
@@ -31,8 +32,8 @@ class AiSdk(Fold):
         ['start-step', 'text-start', 'text-delta']
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__()
+    def __init__(self, message: str, *, is_continued: bool = False) -> None:
+        super().__init__(tells_again=not is_continued)
         self._message = message
         self._in_step = False
 
@@ -54,7 +55,7 @@ class AiSdk(Fold):
         else:
             answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
         if answers:
-            return Asked(chat, "", None, answers)
+            return Asked(chat, "", None, answers, last.role == "assistant")
         if last.role != "user":
             raise BadRequest("messages: the last one must be of the user, or answer an approval", "no_message")
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]

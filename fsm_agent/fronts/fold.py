@@ -26,6 +26,7 @@ from fsm_agent.messages.event import (
     FunctionCallStarted,
     FunctionEnded,
     FunctionProgress,
+    FunctionStarted,
     HistoryChanged,
     PartialOutput,
     ReasoningDelta,
@@ -70,8 +71,9 @@ class Fold(ABC):
         ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_again: bool = False) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
+        self._tells_again = tells_again  # functions that were called before the stream began, once they run
 
     @abstractmethod
     def begin(self) -> list[Data]:
@@ -117,6 +119,8 @@ class Fold(ABC):
                 first, pending, seen.pending = event.added[0], seen.pending, ()
                 asked = [(f"{first}.{n}", call.name, call.arguments_json) for n, call in enumerate(pending)]
                 return [data for each in asked for data in self._ask(path, seen, *each)]
+            case FunctionStarted() if self._tells_again and _IS_CALL(event.id):
+                return self._ask(path, seen, event.id, event.name, event.arguments_json)
             case FunctionProgress():
                 return self._progressed(_under(path, event.id), masked_data({"data": event.data})["data"])
             case FunctionEnded():
@@ -184,9 +188,11 @@ class Fold(ABC):
         seen.asked.pop(event.id, None)
         if event.id in seen.ended or not _IS_CALL(event.id):
             return []
+        again = self._ask(path, seen, event.id, event.name, "") if self._tells_again else []
+        seen.asked.pop(event.id, None)
         seen.ended.add(event.id)
         id = _under(path, event.id)
-        return [*self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
+        return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
         """Return the ends of functions that have none of their own: the model was told at once why not."""
@@ -200,6 +206,8 @@ class Fold(ABC):
         if step.trigger == "denied" and prefix == "ask" and id not in seen.ended:
             seen.asked.pop(id, None)
             seen.ended.add(id)
+            if self._tells_again and id not in seen.known:
+                return []
             return self._denied(path, _under(path, id), step.detail)
         if str(step.to) not in _STATES:
             seen.is_flow = True

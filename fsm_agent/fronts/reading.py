@@ -50,6 +50,7 @@ class Asked(NamedTuple):
     run: str  # the client's name for it; empty: it has none
     message: Message | None  # what is said; None: questions are answered
     answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
+    is_continued: bool = False  # the client goes on with the message in which it was asked
 
 
 def read_json(body: bytes) -> Any:
