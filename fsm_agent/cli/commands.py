@@ -44,6 +44,11 @@ COMMANDS = {
     "submit": CommandLocation(
         "submit", "submit", "Put a task into a store, for a worker to do; print the name of the run."
     ),
+    "serve": CommandLocation(
+        "serve",
+        "serve",
+        "Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures.",
+    ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "inspect": CommandLocation(
         "inspecting", "inspect", "Show the runs in a store in a browser, live, and answer their questions there."

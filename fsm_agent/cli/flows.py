@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 import sys
@@ -12,7 +11,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from msgspec import to_builtins
 from pydantic import ValidationError
 
 from fsm_agent._internal.plain_text import plain
@@ -262,11 +260,11 @@ def _drive(
         error_line(error_text(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
-    ended = json.loads(flow.data_json(result.output))
+    told = result.to_dict()
     if lines:
-        lines.end("result", state=result.state, data=ended, usage=to_builtins(result.usage))
+        lines.end("result", **told)
     else:
-        screen.line(f"{result.state}\n{json_text(ended)}")
+        screen.line(f"{result.state}\n{json_text(told['data'])}")
 
 
 def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
