@@ -48,5 +48,5 @@ def room(choice: Choice | None, held: Iterable[Held]) -> Room:
             of_keys[key] = of_keys.get(key, 0) + count
     full = frozenset([agent for agent, limit in choice.limits if of_agents[agent] >= limit])
     limit = choice.key_limit
-    busy = () if limit is None else tuple([key for key, count in of_keys.items() if count >= limit])
+    busy = () if limit is None else tuple(sorted([key for key, count in of_keys.items() if count >= limit]))
     return Room(choice.changed(busy=(*choice.busy, *busy)), full)

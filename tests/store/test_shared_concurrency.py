@@ -77,7 +77,7 @@ def test_so_many_are_driven_whoever_is_killed(address: str, tmp_path: Path) -> N
     runs, crew = Runs(address), Crew(address, places.folder)
     agent = limited(places.folder, store=runs)
     for number in range(RUNS):
-        key = {"extra": {"concurrency_key": KEY}} if number % 2 else {}
+        key: dict[str, Any] = {"extra": {"concurrency_key": KEY}} if number % 2 else {}
         agent.submit(KEY if key else "other", run_id=f"r{number}", **key)
     try:
         for _ in range(3):

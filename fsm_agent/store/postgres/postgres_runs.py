@@ -208,8 +208,9 @@ class RunTables:
             # Claims that count wait here for each other, so that each sees what the one before has taken.  One that
             # finds nothing to take has not waited.
             c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (self.schema, _ROOM))
-            left = self._room(c, names, now_s, choice)
-            queues = self._due_queues(c, names, times, left)
+            before, left = left, self._room(c, names, now_s, choice)
+            if left != before:
+                queues = self._due_queues(c, names, times, left)
         for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
             also, chosen = _chosen(left.choice)
             queue = {**times, **chosen, "agent": agent, "priority": priority}

@@ -33,8 +33,9 @@ CHOSEN = """
     AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
     AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
 _LASTS = "(until > :now_s AND instance NOT IN (SELECT value FROM json_each(:dead)))"  # the lease
+# By its order alone, SQLite would prefer the index of groups, which has all runs.
 HELD_NOW = f"""
-SELECT agent, concurrency_key, count(*) FROM run
+SELECT agent, concurrency_key, count(*) FROM run INDEXED BY run_held
     WHERE until IS NOT NULL AND due IS NOT NULL AND {_LASTS} GROUP BY agent, concurrency_key"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
