@@ -202,7 +202,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return what returns the result of the run, or raises; None: the run goes on."""
+        """Return what returns the result of the run, or raises; None: the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -226,7 +226,7 @@ class RunHandle(Generic[Result]):
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
             run = self._runs.store.get(self.run_id)
-            who = f"{run.holder!r} drives it" if run.holder is not None else "nobody drives it: is a worker running?"
+            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it: is a worker running?"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
         except StoreError as error:

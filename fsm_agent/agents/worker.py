@@ -72,7 +72,7 @@ class Worker:
         store_patience_s: How many seconds the store may fail before the worker gives up.
         drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
             after that they are interrupted, and given back.  None: as long as they need.
-        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent are driven at a time, by the agent's name; others as `run` and `arun`
@@ -364,7 +364,7 @@ class Worker:
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
-        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
@@ -391,7 +391,7 @@ class Worker:
             return False
         try:
             definition = self._definition(agent, header_of(header))
-        except Exception as error:  # of whoever makes `deps`; or the header is damaged
+        except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
             return False
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)

@@ -8,7 +8,7 @@ Without a signing key, the digests reveal damage, but not a forger who computes 
 A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.  Of a process with others inside, it also holds what nobody could tell later without the code: the states
+has changed.  Of a process with others inside, it also holds what cannot be told later without the code: the states
 that the steps led to, and what the processes that have begun are and have begun with.
 """
 
@@ -81,7 +81,7 @@ class Beginning(Value, frozen=True):
 
 
 class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
-    """The outcome by which a failed run goes on from an earlier entry, as if those after it were not there."""
+    """The outcome by which a failed run continues from an earlier entry, as if those after it were not there."""
 
     step: int  # the number of the entry
     at_s: float
@@ -468,7 +468,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome of an entry by which a failed run goes on; None: it is another entry."""
+    """Return the outcome of an entry by which a failed run continues; None: it is another entry."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)

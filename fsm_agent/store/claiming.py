@@ -263,7 +263,7 @@ class Claiming:
         Args:
             lease: The lease.
             definition: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
                 is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
                 the run.
 
@@ -325,7 +325,7 @@ class Claiming:
             return None
         return (
             f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
-            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+            f" {process.definition!r}; RunAgain() continues with the code as it is now"
         )
 
     def give_back(self, lease: Lease, loaded: Loaded) -> None:

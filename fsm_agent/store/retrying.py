@@ -1,4 +1,4 @@
-"""Retry failed runs: which entries a retry undoes, and the entry by which a run goes on from those before.
+"""Retry failed runs: which entries a retry undoes, and the entry by which a run continues from those before.
 
 A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
 row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
@@ -79,6 +79,6 @@ def _goes_on_from(runs: Claiming, loaded: Loaded, saved: Saved | None) -> tuple[
     if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
         problem = "it ended under an earlier release, which kept nothing to go on from"
     raise UsageError(
-        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that goes on from a"
+        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that continues from a"
         " step of your choice"
     )

@@ -111,7 +111,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has ended.
-            AlreadyAnswered: The run is stuck, and somebody has said already what is to become of it.
+            AlreadyAnswered: The run is stuck, and the question about it was answered before.
         """
         asked = [question.key for question in self.store.get(run).waits]
         self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
@@ -170,7 +170,7 @@ class Runs(Forking):
         """Make a run due that was to start later, since no post does that; its driver then ends it."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
-            with suppress(LeaseLost, RunBusy, RunUnknown):  # then somebody drives it, or it is gone
+            with suppress(LeaseLost, RunBusy, RunUnknown):  # then it has a driver, or it is gone
                 lease = self.claim(run)
                 self.give_back(lease, self.store.load(run, after=lease.n))
 

@@ -35,7 +35,7 @@ MAX_REST_S = 1.0  # after a look, however long it took
 
 
 class Watch(NamedTuple):
-    """What somebody waits for."""
+    """A run, and the news of it that is waited for."""
 
     run: str
     is_news: Callable[[Run], bool]

@@ -793,7 +793,7 @@ class TestChangedCode:
         assert worker.run(once=True) == 1
         row = rows(store)["one"]
         assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
-        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert "RunAgain() continues with the code as it is now" in row.waits[0].about
         assert worker.run(once=True) == 0
         Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
         assert worker.run(once=True) == 1

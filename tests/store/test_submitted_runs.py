@@ -115,7 +115,7 @@ def test_a_run_is_submitted_driven_by_a_worker_and_its_result_awaited(store: Sto
     agent = agent_of(store, "One.", "Two.", "Three.")
     run = agent.submit("first", run_id="r", extra={"ticket": 7})
     assert (run.run_id, run.state) == ("r", "Seeded")
-    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; nobody drives it: is a worker running\?"):
+    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; no driver has it: is a worker running\?"):
         run.result(timeout_s=0.05)
     with pytest.raises(TimeoutError):
         asyncio.run(agent.handle("r").aresult(timeout_s=0.0))

@@ -226,7 +226,7 @@ def copy_file(source: sqlite3.Connection, path: Path) -> int:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
         with name_file_in_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as copy:
-            source.backup(copy)  # in one step, in which the source is read as of one moment; nobody waits for it
+            source.backup(copy)  # in one step, in which the source is read as of one moment; writers do not wait for it
             copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
             [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
