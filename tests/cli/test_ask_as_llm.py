@@ -206,6 +206,7 @@ class TestWhatIsKept:
             assert asked(stub, "I am Ann.", "--system", "Be brief.").exit_code == 0
             assert ran("ask", "Who am I?", "-c", "--base-url", stub.base_url).stdout == "Ann.\n"  # of the same model
             assert asked(stub, "Who am I?").stdout == "No idea.\n"
+        assert {request["model"] for request in stub.requests} == {"stub"}
         roles = [[(message["role"], message["content"]) for message in sent(stub, n)] for n in range(3)]
         first = [("system", "Be brief."), ("user", "I am Ann.")]
         assert roles == [
