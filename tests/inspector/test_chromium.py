@@ -50,10 +50,14 @@ class Tab:
         self.base = server.url.partition("?")[0].rstrip("/")
         self.dialogs: list[str] = []
         self.complaints: list[str] = []
-        self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         self.page.goto(server.url)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
 
     def go(self, path: str = "/", **query: Any) -> Any:
         self.page.goto(f"{self.base}{path}?{urlencode(query)}")
@@ -131,7 +135,7 @@ class TestTheList:
         tab.live()
         assert page.locator("tr[data-id=newest]").count() == 0
         Agent(Script("Hi."), name="host", store=runs).call("Hello", run_id="newest")
-        page.wait_for_selector("tr[data-id=newest].fresh")
+        page.wait_for_selector("tr[data-id=newest]")
         assert "only=ended" in page.url
 
     def test_a_box_that_was_ticked_stays_so(self, tab, runs):
