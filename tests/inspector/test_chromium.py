@@ -106,8 +106,8 @@ class TestTheList:
         page = tab.live()
         page.keyboard.press("/")
         page.keyboard.type("degrees")
+        tab.until("location.search.endsWith('words=degrees')")
         tab.until("document.querySelectorAll('tr[data-id]').length === 2")
-        assert "words=degrees" in page.url
         page.keyboard.press("Escape")
         page.keyboard.press("j")
         page.keyboard.press("j")
