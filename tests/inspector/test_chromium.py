@@ -191,6 +191,9 @@ class TestTimeTravel:
         assert tab.text("#now-state") == "ToolInterrupt"
         shown = page.locator(".item:not(.apart)").count()
         assert 0 < shown < page.locator(".item").count()
+        assert (
+            page.locator("#tip").count() == page.locator("#machine #tip").count() == 1
+        )  # a hidden one draws no arrows
         page.click(".processes a[data-inside='']")
         page.wait_for_selector("svg[data-picture='']")
 
