@@ -78,7 +78,7 @@ class Inspector:
         self._readings: OrderedDict[str, RunReading] = OrderedDict()
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
         self._lock = threading.Lock()
-        errors = {FsmAgentError: _failed(self), OSError: _failed(self)}
+        errors = dict.fromkeys((FsmAgentError, OSError, RecursionError), _failed(self))
         self.app = Starlette(
             routes=[
                 Route("/", self.list),
