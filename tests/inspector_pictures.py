@@ -19,7 +19,7 @@ WIDE, NARROW = {"width": 1180, "height": 720}, {"width": 390, "height": 780}
 PICTURES = [  # name, path, colours, window
     ("list", "", "light", WIDE),
     ("approval", "run?id=desk-3", "light", WIDE),
-    ("time-travel", "run?id=ticket-8#n7", "dark", {"width": 1080, "height": 640}),
+    ("time-travel", "run?id=ticket-8#n7", "dark", {"width": 1060, "height": 610}),
     ("failure", "run?id=degrees-paris", "dark", WIDE),
     ("compare", "compare?a=degrees-rome&b=degrees-paris", "light", WIDE),
     ("narrow-list", "", "light", NARROW),

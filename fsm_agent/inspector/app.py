@@ -78,7 +78,7 @@ class Inspector:
         self._readings: OrderedDict[str, RunReading] = OrderedDict()
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
         self._lock = threading.Lock()
-        errors = {FsmAgentError: _failed(self), OSError: _failed(self)}
+        errors = dict.fromkeys((FsmAgentError, OSError, RecursionError), _failed(self))
         self.app = Starlette(
             routes=[
                 Route("/", self.list),
@@ -221,12 +221,11 @@ class Inspector:
 
     def _counted(self) -> Sequence[RunCount]:
         """Return how many runs there are; it looks at all of them, so not at each page."""
-        with self._lock:
-            at_s, counts = self._counts
-            if time.monotonic() - at_s > _COUNTED_S or not at_s:
-                counts = self.runs.store.stats()
-                self._counts = time.monotonic(), counts
-            return counts
+        at_s, counts = self._counts
+        if time.monotonic() - at_s > _COUNTED_S or not at_s:
+            counts = self.runs.store.stats()
+            self._counts = time.monotonic(), counts
+        return counts
 
     def _definition(self, reading: RunReading) -> Any:
         """Return how the process of a run is made; None: its code is not known here."""

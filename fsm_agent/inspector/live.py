@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -72,7 +72,7 @@ class News:
             return AWAY
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
-    async def marks(self, run: str = ALL) -> AsyncIterator[str | None]:
+    async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
         """Yield the mark of a run, then each that follows; None: nothing has happened for a while."""
         page = _Page(run, asyncio.get_running_loop(), asyncio.Queue())
         self._add(page)

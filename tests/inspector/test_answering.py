@@ -348,6 +348,16 @@ class TestFormsBySchema:
             outcome_of(question, {"kind": "approved", field.name: "[1]"})
         assert outcome_of(question, {"kind": "denied", "reason": "no"}) == Denied("no")
 
+    def test_arguments_have_to_fit_their_schema(self):
+        schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}
+        about = json.dumps({"function": "f", "arguments": '{"n": 1}'})
+        question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), json.dumps(schema))
+        n, s = question_form(question).choices[0].fields
+        assert outcome_of(question, {"kind": "approved", n.name: "5", s.name: ""}) == Modified('{"n": 5}')
+        with pytest.raises(FormError) as caught:
+            outcome_of(question, {"kind": "approved", n.name: "6"})
+        assert set(caught.value.errors) == {n.name}
+
     def test_other_outcomes(self):
         doubt = Question("doubt:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
         assert outcome_of(doubt, {"kind": "run_again"}) == RunAgain()

@@ -13,7 +13,7 @@ from support.inspector_pages import Pages
 
 from fsm_agent import Agent, Runs
 from fsm_agent.inspector import guard, inspector_app
-from fsm_agent.inspector.app import MOST_BODY
+from fsm_agent.inspector.app import MOST_BODY, Inspector
 from fsm_agent.inspector.guard import Door, derived, new_token
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
@@ -121,8 +121,13 @@ class TestTheDoor:
         assert all(len(new_token()) >= 40 for _ in range(5))
 
     def test_secrets_are_compared_in_constant_time(self, monkeypatch):
-        seen = []
-        monkeypatch.setattr(guard.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or a == b)
+        seen = list[Any]()
+
+        def compare(a: bytes, b: bytes) -> bool:
+            seen.append((a, b))
+            return a == b
+
+        monkeypatch.setattr("fsm_agent.inspector.guard.hmac.compare_digest", compare)
         assert guard.is_same("x", "x")
         assert not guard.is_same("\ud800", "x")
         assert len(seen) == 2
@@ -225,6 +230,13 @@ class TestAnApplicationOfOnesOwn:
         pages.origin = "https://ops.example.com"
         assert pages.do("cancel", "r").status_code == 303
 
+    def test_a_form_that_the_browser_says_is_from_elsewhere_is_refused(self, runs):
+        for site, status in (("cross-site", 403), ("same-site", 403), ("none", 403), ("same-origin", 303)):
+            pages = Pages(inspector_app(runs))
+            data = {"form": pages.form_token("r"), "id": "r"}
+            headers = {"origin": pages.origin, "sec-fetch-site": site}
+            assert pages.request("POST", "/do/cancel", data=data, headers=headers).status_code == status
+
     def test_who_answers_is_who_has_signed_in(self, runs):
         pages = Pages(inspector_app(runs, user=lambda scope: f"ann from {scope['client'][0]}"))
         pages.do("answer", "r", key="ask:4.0", kind="approved")
@@ -232,15 +244,18 @@ class TestAnApplicationOfOnesOwn:
         assert post.by == "ann from 127.0.0.1"
 
     def test_read_only_refuses_every_act(self, runs):
-        pages = Pages(inspector_app(runs, read_only=True))
+        inspector = Inspector(runs, is_read_only=True)
+        pages = Pages(inspector.app)
         page = pages.page("/run", id="r")
         assert not page.all("form", method="post")
         assert not page.all("input", name="form")
         assert "read only" in page.text
         for act in ("answer", "cancel", "retry", "fork", "delete"):
             data = {"id": "r", "key": "ask:4.0", "kind": "approved", "confirm": "r", "at": "1", "name": "f"}
+            data["form"] = inspector._form_token  # which is on none of its pages
             answer = pages.request("POST", f"/do/{act}", data=data, headers={"origin": pages.origin})
             assert answer.status_code == 403
+            assert "only reads" in answer.text
         assert is_untouched(runs)
 
     def test_its_headers_let_nothing_in_from_elsewhere(self, runs):

@@ -118,8 +118,8 @@ class TestMarkup:
         links = [link["href"] for link in page.all("a") if "/run?" in link["href"]]
         assert len(links) == len(NAMES)
         assert all(pages.get(link).status_code == 200 for link in links)
-        for query in ({"words": EVIL}, {"agent": EVIL}, {"state": EVIL}, {"only": EVIL}, {"age": EVIL}):
-            pages.page("/", **query)
+        for name in ("words", "agent", "state", "only", "age"):
+            assert pages.get("/", **{name: EVIL}).status_code == 200
 
     def test_in_a_comparison_and_in_errors(self, runs):
         pages = Pages(inspector_app(runs))
@@ -216,6 +216,25 @@ class TestDamage:
         pages.page("/compare", a="r", b="s")
         assert pages.get("/news", id="s").status_code == 200
         pages.page("/run", id="r")
+
+    @pytest.mark.parametrize("depth", [100, 300, 490, 900, 990, 5_000])
+    def test_an_entry_that_is_nested_deeply(self, damaged, depth):
+        """It is shown, or told to be wrong: Python's stack ends somewhere."""
+        (name, line), *_ = [(name, line) for name in "rs" for line in [damaged.load(name).lines[-1]]]
+        assert name == "r"
+        outcome = '{"kind":"returned","text":' + '{"a":' * depth + "1" + "}" * depth + "}"
+        before, _, after = line.partition('"outcome":')
+        nested = f'{before}"outcome":{outcome},"steps"{after.partition(chr(34) + "steps" + chr(34))[2]}'
+        other = nested.replace('"a":1', '"a":2')
+        with damaged._connections.one() as connection:
+            places = [place for (place,) in connection.execute("SELECT place FROM journal ORDER BY place DESC LIMIT 9")]
+            lines = dict(connection.execute("SELECT place, line FROM journal").fetchall())
+            last = {name: max(p for p in places if lines[p] == damaged.load(name).lines[-1]) for name in "rs"}
+            connection.execute("UPDATE journal SET line = ? WHERE place = ?", (nested, last["r"]))
+            connection.execute("UPDATE journal SET line = ? WHERE place = ?", (other, last["s"]))
+        pages = Pages(inspector_app(Runs(damaged)))
+        for path, query in (("/run", {"id": "r"}), ("/compare", {"a": "r", "b": "s"}), ("/news", {"id": "r"})):
+            assert pages.get(path, **query).status_code in (200, 409)
 
     @pytest.mark.parametrize("header", ["{", "null", "[" * 10_000, "<script>alert(1)</script>"])
     def test_a_damaged_header(self, header):

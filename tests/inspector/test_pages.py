@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -326,3 +328,11 @@ def test_a_run_is_read_once_for_each_change(runs, monkeypatch):
         inspector.read(name)
     inspector.read("order-17")
     assert reads.count("order-17") == 3  # few are kept
+
+
+def test_without_its_extra_its_name_says_so():
+    code = "import sys; sys.modules['starlette'] = None\nfrom fsm_agent.inspector import inspector_app"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: inspector_app needs starlette: pip install 'fsm-agent[inspect]'"
+    )

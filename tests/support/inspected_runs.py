@@ -112,7 +112,7 @@ def desk(store: Any, **options: Any) -> Agent[Any, Any]:
         said("Let me see.", call("billing", task="Refund order C-3."), call("weather", city="Bergen")),
         said("You have your money back, and yes: take an umbrella."),
     )
-    functions = [billing.as_function("billing", "Pays customers back."), weather]
+    functions: list[Any] = [billing.as_function("billing", "Pays customers back."), weather]
     return Agent(model, functions=functions, name="desk", store=store, prices=PRICE, **options)
 
 
