@@ -46,9 +46,13 @@ class Tab:
         self.page.set_default_timeout(WAIT_MS)
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         self.page.goto(address)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
     def say(self, text: str) -> None:
         self.page.fill("#text", text)
