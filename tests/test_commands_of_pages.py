@@ -20,7 +20,10 @@ from typer.testing import CliRunner
 from fsm_agent.cli.commands import LateCommands, app, load_command
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
-IN_BLOCK, IN_TEXT = re.compile(r"^(?:\$ )?(fsm-agent [a-z-].*)$", re.MULTILINE), re.compile(r"`(fsm-agent [^`]+)`")
+IN_BLOCK, IN_TEXT = (
+    re.compile(r"^(?:\$ |cat \S+ \| )?(fsm-agent [a-z-].*)$", re.MULTILINE),
+    re.compile(r"`(fsm-agent [^`]+)`"),
+)
 COMMANDS = [
     (page, command)
     for page, text in TEXTS.items()
