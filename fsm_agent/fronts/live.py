@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -19,7 +19,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
-from fsm_agent.fronts.reading import Asked, with_secrets
+from fsm_agent.fronts.reading import Asked, BadRequest, with_secrets
 from fsm_agent.fronts.told import Told, is_last, is_step
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import shown
@@ -146,7 +146,8 @@ class Live:
         Args:
             asked: What the client says, as a fold reads it.
             by: Who says it; see `answer`.
-            task: Makes the task, or the data of a flow, of a message; None: the message is the task.
+            task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
+                the JSON that it is, the data.
 
         Raises:
             NotAsked: There is no such conversation, or it asks no such question.
@@ -154,7 +155,7 @@ class Live:
             UsageError: As `begin` and `answer` do.
         """
         if asked.message is not None:
-            said: Any = asked.message if task is None else task(asked.message)
+            said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             if not self.has_conversations:
                 return await self.begin(said, run_id=asked.conversation), 0
             run_id = f"{asked.conversation}:{asked.run}" if asked.run else None
@@ -347,6 +348,19 @@ def with_store(runnable: Any, store: Any) -> Any:
     if hasattr(runnable, "changed"):
         return runnable.changed(store=store)
     return replace(runnable, store=store)  # type: ignore[type-var]
+
+
+def _task_of(runnable: Any, message: Message) -> Any:
+    """Return what a message asks of an agent; of a flow, the data that its text is."""
+    adapter = getattr(runnable, "adapter", None)
+    if adapter is None:
+        return message if hasattr(runnable, "conversation") else message.text
+    with suppress(ValueError):
+        return adapter.validate_python(message.text)
+    try:
+        return adapter.validate_json(message.text)
+    except ValueError as error:
+        raise BadRequest(f"the text is no data of the flow {runnable.name!r}: {error}", "bad_data") from None
 
 
 def _is_free(run: Run) -> bool:

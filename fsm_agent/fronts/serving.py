@@ -56,7 +56,7 @@ def serve(
         runnable: The agent or flow; with a store, conversations survive restarts.
         user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
         hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
-        task: Makes the data of a flow of a message; None: the message is the task.
+        task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
         options: Of `Live`, such as ``deps``.
 
     Examples:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.errors import JournalError, ReplayError
 from fsm_agent.lifecycle.effects import CallModel, RunFunction
-from fsm_agent.lifecycle.outcomes import Replied
+from fsm_agent.lifecycle.outcomes import Replied, Returned
 from fsm_agent.machine.journal import fold, line_of, retried_in
 from fsm_agent.machine.process import SEPARATOR, along, prefix_of
 from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
@@ -204,6 +204,7 @@ class Follower:
             fold(process, [line], self._chain)
             return
         reply = self._reply(entry.key, bytes(entry.outcome))
+        returned = self._returned(entry.key, bytes(entry.outcome)) if self._has_functions else None
         fold(process, [line], self._chain)
         as_events = getattr(process, "as_events", None)
         if reply is not None:
@@ -212,7 +213,7 @@ class Follower:
             if not self._has_functions:
                 yield event
                 continue
-            if (ended := _function_ended(process, event)) is not None:
+            if (ended := _function_ended(process, event, returned)) is not None:
                 yield ended
             if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
                 yield event  # without those of agents, which would come once more
@@ -220,6 +221,16 @@ class Follower:
     def last(self) -> Event:
         """Return the last event of a run that has ended, or that rests."""
         return last_event(self.process)
+
+    def _returned(self, key: str, document: bytes) -> FunctionEnded | None:
+        """Return the end of a function that is a state of a flow; None: the outcome is another."""
+        if prefix_of(key) != RunFunction.prefix or b'"returned"' not in document:
+            return None
+        outcome: Any = self.process.decode(key, document)
+        if type(outcome) is not Returned:
+            return None
+        id = key.rpartition(SEPARATOR)[2].partition(":")[2]
+        return FunctionEnded(id, id.partition("#")[0], outcome.text, outcome.is_error, 0.0)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
         """Return the event of a model's reply; None: the outcome is another."""
@@ -233,8 +244,14 @@ class Follower:
         return Inside(path, event) if path else event
 
 
-def _function_ended(process: Any, event: Event) -> Event | None:
-    """Return the event of the function whose end a step took; None: the step took none."""
+def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) -> Event | None:
+    """Return the event of the function whose end a step took; None: the step took none.
+
+    Args:
+        process: The process after the step.
+        event: The step.
+        returned: What the entry itself says, in case the function is a state.
+    """
     path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
     if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
         return None
@@ -246,4 +263,6 @@ def _function_ended(process: Any, event: Event) -> Event | None:
             text = call.result if call.error is None else call.error
             ended = FunctionEnded(id, call.name, text or "", call.error is not None, 0.0)
             return Inside(path, ended) if path else ended
-    return None
+    if returned is None or returned.id != id:
+        return None
+    return Inside(path, returned) if path else returned

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsm_agent import Agent, Context, Message, function
 from fsm_agent.errors import AuthFailed
-from fsm_agent.flows import Flow, end, wait
+from fsm_agent.flows import Flow, end, execute, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.testing import Pieces, Script, call
 
@@ -90,3 +90,20 @@ def letters(store: Any = None) -> Flow[Letter]:
         review.done(end("sent"), do=lambda letter, verdict: replace(letter, verdict=verdict)),
     ]
     return Flow("letters", Letter, start=writing, rows=rows, store=store)
+
+
+def sums(store: Any = None) -> Flow[int]:
+    """Return a flow whose states are functions."""
+
+    @execute
+    def double(n: int) -> int:
+        return 2 * n
+
+    @execute
+    def add(n: int) -> int:
+        return n + 1
+
+    def new(n: int, found: int) -> int:
+        return found
+
+    return Flow("sums", int, start=double, rows=[double.done(add, do=new), add.done(end("over"), do=new)], store=store)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import Letter, desk, letters
+from served import Letter, desk, letters, sums
 
 from fsm_agent import Agent, Approved, MemoryStore, SqliteStore, UsageError, Worker, function
 from fsm_agent.fronts import Live
@@ -97,8 +97,10 @@ def test_any_cut_of_any_stream_and_what_follows_is_the_whole(kind: str, tmp_path
     async def cut_and_follow(task: str, cut: int, is_at_once: bool) -> None:
         name = next(stores)
         kept = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / f"{name}.db")
-        async with Live(desk(kept) if task != "letter" else letters(kept)) as live:
-            run = await live.begin(Letter("x") if task == "letter" else task)
+        of: Any = {"letter": letters, "sums": sums}.get(task, desk)(kept)
+        async with Live(of) as live:
+            data: dict[str, Any] = {"letter": Letter("x"), "sums": 4}
+            run = await live.begin(data.get(task, task))
             before = await heard(live, run, most=cut)
             if not is_at_once:
                 await heard(live, run)
@@ -112,7 +114,7 @@ def test_any_cut_of_any_stream_and_what_follows_is_the_whole(kind: str, tmp_path
         assert all(steps >= seen for steps, _ in behind)
 
     @settings(max_examples=40 if kind == "memory" else 15, deadline=None)
-    @given(st.sampled_from([*TASKS, "letter", "refund"]), st.integers(1, 40), st.booleans())
+    @given(st.sampled_from([*TASKS, "letter", "sums", "refund"]), st.integers(1, 40), st.booleans())
     def check(task: str, cut: int, is_at_once: bool) -> None:
         asyncio.run(cut_and_follow(task, cut, is_at_once))
 

@@ -105,6 +105,14 @@ def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
     run(serve(letters(str(tmp_path / "runs.db")), task=lambda message: Letter(message.text)), use)
 
 
+def test_the_data_of_a_flow_are_what_is_said(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        assert (await page.ask("c1", "not JSON"))[-1]["code"] == "bad_data"
+        assert (await page.ask("c1", '{"about": "the delay"}'))[-1]["outcome"]["type"] == "interrupt"
+
+    run(serve(letters(str(tmp_path / "runs.db"))), use)
+
+
 def test_without_a_store_it_works_as_well() -> None:
     async def use(page: Page) -> None:
         assert text(await page.ask("c1", "hello")) == "Hello there"
