@@ -13,9 +13,9 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError
-from fsm_agent.machine.process import wakes_at_s
-from fsm_agent.messages.event import Done, Event, Suspended
+from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, wrong
+from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.store import Loaded, Run, Start
@@ -202,7 +202,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return what returns the result of the run, or raises; None: the run goes on."""
+        """Return what returns the result of the run, or raises; None: the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -215,11 +215,9 @@ class RunHandle(Generic[Result]):
         """Yield the last event of a run that has ended, or that waits for a person."""
         self._check_stuck(follower.run)
         process = follower.process
-        if process.effects:
-            yield Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
-            return
-        yield Done(process.outcome)
-        self._runnable.result_of(process)
+        yield last_event(process)
+        if not process.effects:
+            self._runnable.result_of(process)
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:
@@ -228,7 +226,7 @@ class RunHandle(Generic[Result]):
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
             run = self._runs.store.get(self.run_id)
-            who = f"{run.holder!r} drives it" if run.holder is not None else "nobody drives it: is a worker running?"
+            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it: is a worker running?"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
         except StoreError as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
@@ -72,7 +72,7 @@ class Worker:
         store_patience_s: How many seconds the store may fail before the worker gives up.
         drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
             after that they are interrupted, and given back.  None: as long as they need.
-        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
             with the error, and leaves the run to others: for the first worker of a new version.
         concurrency: How many runs of an agent are driven at a time, by the agent's name; others as `run` and `arun`
@@ -209,8 +209,11 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(ThreadCrew(self, threads, once).run())
+        finally:
+            end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -226,25 +229,28 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(await TaskCrew(self, tasks, once).run())
+        finally:
+            await asyncio.to_thread(end_pruning)
 
-    @contextmanager
-    def _pruning(self) -> Iterator[None]:
-        """Delete old runs now and each hour, in a thread, if that is wanted."""
+    def _begin_pruning(self) -> Callable[[], None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted; return what ends it."""
         if self._keep is None and self._max_age_s is None:
-            yield
-            return
+            return lambda: None
         is_over = threading.Event()
         thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
         thread.start()
-        try:
-            yield
-        finally:
+
+        def end() -> None:
             is_over.set()
+            thread.join(LEAVE_S)
+
+        return end
 
     def _prune_now_and_then(self, is_over: threading.Event) -> None:
-        while not is_over.is_set():
+        while True:
             try:
                 pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
                 if pause_s == 0.0:
@@ -254,7 +260,8 @@ class Worker:
             except Exception as error:  # the store's; there is time enough
                 _log.warning("old runs could not be deleted: %s", error)
                 pause_s = PRUNE_S
-            is_over.wait(pause_s)
+            if is_over.wait(pause_s):
+                return
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -353,11 +360,11 @@ class Worker:
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
-        run = self.runs.store.load(run_id, after=None).run
+        run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
-        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
@@ -384,7 +391,7 @@ class Worker:
             return False
         try:
             definition = self._definition(agent, header_of(header))
-        except Exception as error:  # of whoever makes `deps`; or the header is damaged
+        except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
             return False
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)

@@ -140,7 +140,8 @@ class HealthServer:
     Args:
         worker: The worker.
         port: Its TCP port; 0: any that is free.
-        host: The address to listen on.  Whoever can reach it can read counts of runs, so the default is this machine.
+        host: The address to listen on.  All clients that reach it can read counts of runs, so the default is this
+            machine.
 
     Attributes:
         port: The port that it listens on.

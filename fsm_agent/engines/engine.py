@@ -73,7 +73,7 @@ class Engine(ABC):
         self.store = store
         self._counting = threading.Lock()
         self._driven = 0
-        self.hears_since_s = 0.0  # monotonic; jobs from before may have been told to nobody
+        self.hears_since_s = 0.0  # monotonic; jobs from before may have been lost
 
     def run(self, *, threads: int = 1) -> int:
         """Drive runs until `Worker.stop` is called; return how many times a run was driven.

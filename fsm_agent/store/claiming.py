@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
@@ -262,7 +263,7 @@ class Claiming:
         Args:
             lease: The lease.
             definition: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
                 is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
                 the run.
 
@@ -324,7 +325,7 @@ class Claiming:
             return None
         return (
             f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
-            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+            f" {process.definition!r}; RunAgain() continues with the code as it is now"
         )
 
     def give_back(self, lease: Lease, loaded: Loaded) -> None:
@@ -533,7 +534,8 @@ def title_of(header: str) -> str:
         texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
     elif data:
         texts.append(_words(data))
-    text = " ".join(plain(", ".join(texts)[: 2 * TITLE_CHARS]).split())
+    text = ", ".join(texts)[: 2 * TITLE_CHARS]
+    text = " ".join((text if text.isprintable() else plain(text)).split())
     return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
 
 
@@ -613,8 +615,7 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_process_name.cache_clear)
+at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:

@@ -33,7 +33,7 @@ from fsm_agent.store.claiming import Claiming, title_of
 from fsm_agent.store.store import Loaded, Post, Run
 
 UNKNOWN = "?"  # a state that only the code knows
-RETRIED = "retried"  # the kind of the entry by which a failed run goes on
+RETRIED = "retried"  # the kind of the entry by which a failed run continues
 _SEEDED = str(State.SEEDED)
 _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
 _FINAL = frozenset(map(str, FINAL))  # also those of members
@@ -103,7 +103,7 @@ class EntryReading(NamedTuple):
 
     @property
     def undoes_to(self) -> int | None:
-        """Of a `RETRIED` entry: the number of the entry from which the run goes on; None: it is no such entry."""
+        """Of a `RETRIED` entry: the number of the entry from which the run continues; None: it is no such entry."""
         step = self.data.get("step") if self.kind == RETRIED else None
         return step if isinstance(step, int) else None
 
@@ -401,7 +401,8 @@ def _moves(path: str, kind: Kind, steps: list[_Taken], undone: Mapping[int, int]
         if step.trigger != RETRIED:
             current.append(index)
             continue
-        states |= _states(kind, steps, current, None, states)
+        failed = str(State.FAILED) if kind == "call" and not path else None  # or it could not be retried
+        states |= _states(kind, steps, current, failed, states)
         source = states[current[-1]][1] if current else _SEEDED
         current = [number for number in current if steps[number].n <= undone.get(step.n, step.n)]
         states[index] = source, states[current[-1]][1] if current else _SEEDED

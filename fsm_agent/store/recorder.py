@@ -67,7 +67,7 @@ class Saved(Value, frozen=True):
     start: str  # the digest of the header of its journal
     digest: str  # of the entry
     document: str
-    before: Before | None = None  # of a process that has failed: from where a retry goes on; None: it cannot
+    before: Before | None = None  # of a process that has failed: from where a retry continues; None: it cannot
     definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
@@ -264,7 +264,7 @@ class StoreRecorder:
     def _may_be_superseded(self, batch: _Batch) -> bool:
         """Return whether the lease may have passed since a batch was sent, of which the store has told so late.
 
-        What comes next may be a function that must not run twice, and somebody may have let another holder run it.
+        What comes next may be a function that must not run twice, and another holder may have been told to run it.
         """
         return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
 
@@ -305,7 +305,7 @@ class StoreRecorder:
         return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, definition, before)
 
     def _before(self) -> Before | None:
-        """Return the state from which a retry of the process, which has failed, goes on; None: it cannot be retried."""
+        """Return the state from which a retry of the failed process continues; None: it cannot be retried."""
         journal = self._journal
         count = count_to_keep([(entry.key, entry.outcome) for entry in journal.entries])
         if count is None:
@@ -355,13 +355,11 @@ class StoreRecorder:
                     continue
                 self._seen.add(post.id)
                 try:
-                    posted = decoder_of(Posted).decode(post.body)
-                    kind = decoder_of(_Kind).decode(posted.outcome).kind
-                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    posted, ends = _read(post)
+                except _UNREADABLE as error:
                     self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
-                is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
-                is_new, is_ending = True, is_ending or (is_own and kind in _ENDING)
+                is_new, is_ending = True, is_ending or ends
                 self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
@@ -419,6 +417,24 @@ class StoreRecorder:
             raise self.lost
 
 
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
+
+def is_end_request(post: Post) -> bool:
+    """Return whether a post ends a process: a cancellation, or a stop."""
+    try:
+        return _read(post)[1]
+    except _UNREADABLE:
+        return False
+
+
+def _read(post: Post) -> tuple[Posted, bool]:
+    """Return the body of a post, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
+    posted: Posted = decoder_of(Posted).decode(post.body)
+    is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
+    return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
+
+
 def packed_snapshot(
     header: str,
     digest: str,
@@ -449,7 +465,7 @@ class _Outcome(msgspec.Struct):
 
 
 def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
-    """Return after how many entries a failed run goes on; None: its last entry was no failure.
+    """Return after how many entries a failed run continues; None: its last entry was no failure.
 
     A request to a model that failed begins anew, with all its attempts.
 

@@ -17,10 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.errors import JournalError, ReplayError
+from fsm_agent.lifecycle.effects import CallModel, RunFunction
 from fsm_agent.lifecycle.outcomes import Replied
 from fsm_agent.machine.journal import fold, line_of, retried_in
-from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.event import Event, Inside, ReplyCompleted
+from fsm_agent.machine.process import SEPARATOR, along, prefix_of
+from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
+from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.store import Loaded, Run, Store
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ MAX_REST_S = 1.0  # after a look, however long it took
 
 
 class Watch(NamedTuple):
-    """What somebody waits for."""
+    """A run, and the news of it that is waited for."""
 
     run: str
     is_news: Callable[[Run], bool]
@@ -133,14 +135,16 @@ class Follower:
         runs: The runs.
         run: The name of the run.
         definition: How its process is made.
+        has_functions: Whether `FunctionEnded` is told as well, with the result that the model got.
 
     Raises:
         RunUnknown: The run does not exist.
         JournalError: As `Runs.resume` does.
     """
 
-    def __init__(self, runs: Claiming, run: str, definition: Definition) -> None:
+    def __init__(self, runs: Claiming, run: str, definition: Definition, has_functions: bool = False) -> None:
         self._runs, self._definition = runs, definition
+        self._has_functions = has_functions
         first = runs.store.load(run, after=0)
         self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
         self.run = first.run  # as it was read last
@@ -149,7 +153,6 @@ class Follower:
         """Begin with a process that has no entries yet but those before its snapshot."""
         self.process = self._runs.fold_run(loaded, self._definition)
         self._chain = self.process.journal.chain
-        self._records = {self.n: self.process.record}  # by the number of the entry that led there, for a retry
 
     @property
     def n(self) -> int:
@@ -197,22 +200,30 @@ class Follower:
 
     def _events_of(self, line: str) -> Iterator[Event]:
         entry, process, before = line_of(line), self.process, self.process.record
-        if (retried := retried_in(entry)) is not None:
-            step = retried.step
-            fold(process, [line], self._chain, "", (step, self._records[step]) if step in self._records else None)
-            self._records[self.n] = process.record
+        if retried_in(entry) is not None:
+            fold(process, [line], self._chain)
             return
         reply = self._reply(entry.key, bytes(entry.outcome))
         fold(process, [line], self._chain)
-        self._records[self.n] = process.record
         as_events = getattr(process, "as_events", None)
         if reply is not None:
             yield reply
-        yield from process.steps if as_events is None else as_events(before, process.steps)
+        for event in process.steps if as_events is None else as_events(before, process.steps):
+            if not self._has_functions:
+                yield event
+                continue
+            if (ended := _function_ended(process, event)) is not None:
+                yield ended
+            if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
+                yield event  # without those of agents, which would come once more
+
+    def last(self) -> Event:
+        """Return the last event of a run that has ended, or that rests."""
+        return last_event(self.process)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
         """Return the event of a model's reply; None: the outcome is another."""
-        if b'"replied"' not in document:
+        if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # listeners hear of no summary
             return None
         outcome: Any = self.process.decode(key, document)
         if type(outcome) is not Replied:
@@ -220,3 +231,19 @@ class Follower:
         path = key.rpartition(SEPARATOR)[0]
         event = ReplyCompleted(outcome.reply)
         return Inside(path, event) if path else event
+
+
+def _function_ended(process: Any, event: Event) -> Event | None:
+    """Return the event of the function whose end a step took; None: the step took none."""
+    path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+    if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
+        return None
+    for inner, _ in along(process, path):
+        process = inner.process
+    id = step.key.partition(":")[2]
+    for call in reversed(getattr(process.record, "function_calls", ())):
+        if call.id == id:
+            text = call.result if call.error is None else call.error
+            ended = FunctionEnded(id, call.name, text or "", call.error is not None, 0.0)
+            return Inside(path, ended) if path else ended
+    return None

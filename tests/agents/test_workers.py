@@ -42,6 +42,14 @@ def store(request, tmp_path):
     store.close()
 
 
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """No thread of a worker outlasts what it was begun for."""
+    yield
+    left = [thread.name for thread in threading.enumerate()]
+    assert [name for name in left if name.startswith(("fsm_agent worker", "fsm_agent drain", "fsm_agent prune"))] == []
+
+
 class Away(MemoryStore):
     """A store whose server is away at first."""
 
@@ -521,6 +529,44 @@ class TestDraining:
         assert ended == [2]
         assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
+    def test_a_worker_that_has_run_before_drains_as_long_as_another(self, store, mode):
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        worker = Worker([agent], store, drain_s=30)
+        again = {"threads": 1} if "threads" in mode else {"tasks": 2}
+        assert (asyncio.run(worker.arun(**again, once=True)) if "tasks" in mode else worker.run(once=True)) == 0
+        create(store, agent, "one", "two")
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            time.sleep(0.1)
+            model.may_answer.set()
+        assert ended == [2]
+        assert [row.n for row in rows(store).values()] == [2, 2]
+
+
+class TestInterrupting:
+    def test_ctrl_c_gives_all_runs_back_at_once(self, store, monkeypatch):
+        """It comes in the thread that has called `run`, while it waits for the others."""
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store)
+        beat = worker.pulse.beat
+
+        def press():
+            beat()
+            if model.all_asked.wait(30):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(worker.pulse, "beat", press)
+        began_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(threads=2)
+        assert time.monotonic() - began_s < 20
+        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+        model.may_answer.set()
+
 
 class TestFailing:
     def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog):
@@ -747,7 +793,7 @@ class TestChangedCode:
         assert worker.run(once=True) == 1
         row = rows(store)["one"]
         assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
-        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert "RunAgain() continues with the code as it is now" in row.waits[0].about
         assert worker.run(once=True) == 0
         Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
         assert worker.run(once=True) == 1
@@ -875,6 +921,15 @@ class TestPruning:
             wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
             time.sleep(0.1)
         assert len(rows(store)) == 3
+
+    @pytest.mark.parametrize("tasks", [0, 2])
+    def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, tasks):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        worker = Worker([agent], store, keep=1)
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 0
+        assert len(rows(store)) == 1
 
     def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
         store, agent = MemoryStore(), shop.shop()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, Runs, UsageError, function, handoff
+from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Runs, UsageError, function, handoff
 from fsm_agent.diagrams.diagram import trace_diagram
+from fsm_agent.errors import Overloaded
 from fsm_agent.machine.journal import TASK_CHARS
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
-from fsm_agent.store.reading import read
-from fsm_agent.testing import Script
+from fsm_agent.store.reading import RETRIED, read
+from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
 
@@ -157,3 +159,17 @@ def test_a_store_of_an_older_version_is_not_migrated_to_be_read(tmp_path: Path):
     assert path.read_bytes() == before
     SqliteStore(path).close()
     SqliteStore(path, read_only=True).close()
+
+
+def test_what_was_retried_had_failed(tmp_path: Path):
+    """The same trigger leads to a pause as well, which the table alone cannot tell from the failure."""
+    busy = Overloaded("busy", status=529)
+    with closing(Runs(tmp_path / "runs.db")) as runs:
+        agent = Agent(Script(busy, busy, "Hi."), name="host", limits=Limits(recalls=1), store=runs)
+        agent = replace(agent, world={"clock": FakeClock()})
+        with pytest.raises(CallFailed):
+            agent.call("Hello", run_id="r")
+        runs.retry("r", by="ann")
+        (back,) = [move.step for move in read(runs, "r").process.moves if move.step.trigger == RETRIED]
+        assert (back.source, back.to) == ("Failed", "Calling")
+        assert read(runs, "r").at(4).states == {"": "Failed"}

@@ -115,7 +115,7 @@ def test_a_run_is_submitted_driven_by_a_worker_and_its_result_awaited(store: Sto
     agent = agent_of(store, "One.", "Two.", "Three.")
     run = agent.submit("first", run_id="r", extra={"ticket": 7})
     assert (run.run_id, run.state) == ("r", "Seeded")
-    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; nobody drives it: is a worker running\?"):
+    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; no driver has it: is a worker running\?"):
         run.result(timeout_s=0.05)
     with pytest.raises(TimeoutError):
         asyncio.run(agent.handle("r").aresult(timeout_s=0.0))
@@ -150,7 +150,9 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
         with pytest.raises(CallSuspended, match=r"'ask:1\.0'"):
             asyncio.run(run.aresult(PATIENCE_S))
         assert list(run.questions) == ["ask:1.0"]
-        assert [*run.stream()][-1] == Suspended(("ask:1.0",))
+        *_, last = agent_of(MemoryStore(), call("erase", path="x")).stream("Erase x.")
+        assert isinstance(last, Suspended)
+        assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
         with pytest.raises(UsageError, match="Cancelled answers no"):
             run.answer({"ask:1.0": Cancelled()})
         run.answer(Approved(), by="ann")
@@ -436,8 +438,12 @@ def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) 
     agent.runs.retry("r", by="ann")
     Worker([agent], agent.runs).run(once=True)
     assert run.result().output == "Done."
-    steps = [event.to for event in run.stream() if isinstance(event, Stepped)]
-    assert [str(state) for state in steps] == ["Calling", "Failed", "Completed"]
+    events = [*run.stream()]
+    assert [str(event.to) for event in events if isinstance(event, Stepped)] == ["Calling", "Failed", "Completed"]
+    assert isinstance(events[-1], Done)
+    followed = events[-1].result.call
+    assert [str(record.state) for record in followed.states] == ["Seeded", "Calling", "Failed", "Calling", "Completed"]
+    assert followed.journal.n == store.get("r").n
 
 
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
@@ -506,7 +512,9 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(address: str) 
             events = run.stream()
             assert isinstance(next(events), Stepped)
             rest = [*events]
-            assert rest[-1] == Suspended(("ask:3.0",))
+            last = rest[-1]
+            assert isinstance(last, Suspended)
+            assert (last.keys, [question.key for question in last.questions]) == (("ask:3.0",), ["ask:3.0"])
             with pytest.raises(CallSuspended):
                 run.result(PATIENCE_S)
             run.answer(Approved(), by="ann")

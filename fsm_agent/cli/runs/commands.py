@@ -43,8 +43,6 @@ from fsm_agent.cli.options import load_callable, load_runnables, store_option
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
-from fsm_agent.cli.runs.differences import as_json as parting_json
-from fsm_agent.cli.runs.differences import parting
 from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
@@ -72,6 +70,8 @@ from fsm_agent.lifecycle.outcomes import (
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
+from fsm_agent.store.differences import as_json as parting_json
+from fsm_agent.store.differences import parting
 from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunFilter
@@ -188,7 +188,7 @@ def replay(
         if step is not None:
             _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
             return
-        row = runs.store.load(run).run
+        row = runs.store.get(run)
         call = runs.replay(run, definition)
         n, is_same = call.journal.chain.n, call.definition == header.definition
         if row.holder is None and n == row.n and row.state != STUCK_STATE and str(call.state) != row.state:
@@ -206,7 +206,7 @@ def replay(
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     """Return how a module's agent or flow makes the process of its run, and the header of the run."""
     found, prompts = option("--agents", load_runnables, agents)
-    header = header_of(runs.store.load(run).header)
+    header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
     if header.agent not in by_name:
         raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
@@ -272,7 +272,7 @@ def fork(
                 raise typer.BadParameter(f"{past} has none: a run of a flow has", param_hint="--data")
             edit = "" if data is None else forking.edit_json(past, past.flow.data_of(data), who)
             runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
-        forked = header_of(runs.store.load(name).header).forked
+        forked = header_of(runs.store.load(name, after=None).header).forked
         assert forked is not None
         screen.line(f"{one_line(name)} continues {one_line(run)} from step {forked[1]}")
 
@@ -422,7 +422,7 @@ def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
     Raises:
         UsageError: It is of another kind.
     """
-    questions = {question.key: question for question in runs.store.load(run, after=None).run.waits}
+    questions = {question.key: question for question in runs.store.get(run).waits}
     right = questions[key].answers if key in questions else ()  # if not, the store tells who has answered it
     if right and outcome.kind not in right:
         named = ", ".join([OPTIONS.get(kind, kind) for kind in right])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import logging
 import math
-import os
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
@@ -578,5 +578,4 @@ def _reopen_all() -> None:
         store._reopen_after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reopen_all)
+at_fork(after_in_child=_reopen_all)

@@ -33,6 +33,11 @@ def parting(a: RunReading, b: RunReading) -> Parting:
     return Parting(beginning, None, [])
 
 
+def is_same(a: EntryReading | None, b: EntryReading | None) -> bool:
+    """Return whether two entries say the same, at whatever time."""
+    return not _list_differences("", _content(a), _content(b))
+
+
 def _beginning(reading: RunReading) -> dict[str, Any]:
     header = reading.header
     return {"agent": header.agent, "definition": header.definition, "seed": reading.seed, "extra": header.extra}

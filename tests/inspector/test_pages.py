@@ -1,0 +1,338 @@
+"""Do the pages show what is in a store, of each kind?"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inspected_runs import fill, forecaster, letters, shop
+from support.inspector_pages import Markup, Pages
+from support.postgres import NOT_HERE, PostgresServer, programs
+
+from fsm_agent import Agent, Runs
+from fsm_agent.inspector import inspector_app
+from fsm_agent.inspector.app import Inspector
+from fsm_agent.inspector.machines import picture
+from fsm_agent.inspector.timeline import timeline
+from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
+from fsm_agent.store.reading import RETRIED, read
+from fsm_agent.testing import Script
+
+ALL = {
+    *("order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3", "customer-17:2-call-2"),
+    *("customer-17:1-call-1", "order-17", "degrees-paris", "degrees-rome"),
+}
+ASKING = {"order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3"}
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgres"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    if request.param != "postgres":
+        path = tmp_path_factory.mktemp("runs") / "runs.db"
+        with closing(fill(SqliteStore(path) if request.param == "sqlite" else MemoryStore())) as filled:
+            yield filled
+        return
+    if programs() is None:
+        pytest.skip(NOT_HERE)
+    server = PostgresServer()
+    try:
+        with closing(Runs(server.url())) as made:
+            yield fill(made.store)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def pages(runs: Runs) -> Pages:
+    return Pages(inspector_app(runs))
+
+
+def listed(page: Markup) -> list[str]:
+    return [row["data-id"] for row in page.all("tr") if "data-id" in row]
+
+
+def test_open_questions_come_first(pages):
+    page = pages.page("/")
+    names = listed(page)
+    assert len(names) == len(ALL)
+    assert set(names) == ALL
+    assert set(names[: len(ASKING)]) == ASKING
+    assert "Waiting for an answer" in page.text
+    assert "11 runs" in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "right"),
+    [
+        ({"words": "DEGREES"}, {"degrees-rome", "degrees-paris"}),
+        ({"words": "umbrella"}, {"desk-3"}),  # of the task
+        ({"agent": "shop"}, {"order-17", "order-22"}),
+        ({"state": "review"}, {"letter-9", "ticket-8"}),
+        ({"only": "asked"}, ASKING),
+        ({"only": "open"}, ASKING),
+        ({"only": "ended"}, ALL - ASKING),
+        ({"only": "failed"}, {"degrees-paris"}),
+        ({"age": "hour"}, ALL),
+        ({"only": "ended", "agent": "shop", "words": "parcel"}, {"order-17"}),
+        ({"only": "nonsense", "age": "never"}, ALL),
+        ({"words": "no such words"}, set()),
+    ],
+)
+def test_filters_stand_in_the_address(pages, query, right):
+    page = pages.page("/", **query)
+    assert set(listed(page)) == right
+    assert set(listed(pages.page("/", rows="1", **query))) == right
+    for name, value in query.items():
+        if name == "words":
+            assert page.all("input", name="words")[0]["value"] == value
+        elif name in ("agent", "state"):
+            assert [one["value"] for one in page.all("option") if "selected" in one if one["value"] == value]
+    assert ("no such runs" in page.text) == (not right)
+
+
+def test_a_page_has_a_next_one(runs, monkeypatch):
+    monkeypatch.setattr("fsm_agent.inspector.listing.PAGE", 3)
+    monkeypatch.setattr("fsm_agent.inspector.listing.FIRST", 2)
+    pages, found = Pages(inspector_app(runs)), list[str]()
+    page = pages.page("/")
+    assert "All that wait for an answer" in page.text
+    above = listed(page)[:2]
+    found += listed(page)[2:]
+    for _ in range(10):
+        older = page.all("a", id="older")
+        if not older:
+            break
+        page = pages.page(older[0]["href"])
+        found += listed(page)
+    assert len(found) == len({*found})
+    assert {*found, *above} == ALL
+
+
+def test_a_run_is_shown_whole(pages):
+    page = pages.page("/run", id="order-17")
+    text = " ".join(page.text.split())
+    assert [item["data-n"] for item in page.all("article")] == [str(n) for n in range(1, 8)]
+    for said in (
+        "Where is my parcel? I am Ada.", "find_order", '{"customer": "Ada"}', "refund",
+        "The parcel is lost. I would pay the customer back.", "ann approves refund", "refund returned",
+        "19.50 EUR for A-17 are on their way", "$0.0005", "960 + 120", "4711", "digests",
+        "answered → Completed",
+    ):  # fmt: skip
+        assert said in text, said
+    assert page.all("svg", role="img")
+    assert {"Seeded", "Calling", "ToolInterrupt", "Completed", "Failed"} <= {g.get("data-state") for g in page.all("g")}
+
+
+def test_what_failed_says_what_was_tried(pages):
+    page = pages.page("/run", id="degrees-paris")
+    text = " ".join(page.text.split())
+    assert "Why it failed" in text
+    assert re.findall(r"attempt (\d) failed; status 529", text) == ["1", "2", "3"]
+    assert text.count("again after") == 2  # not after the last
+    assert page.all("button", id="retry")
+    assert not pages.page("/run", id="degrees-rome").all("button", id="retry")
+    assert "this could not be used: the model was told why" in pages.page("/run", id="degrees-rome").text
+
+
+def test_agents_and_members_inside_are_unfolded(pages):
+    page = pages.page("/run", id="desk-3")
+    assert {link["data-inside"] for link in page.all("a") if "data-inside" in link} == {"", "run:1.0"}
+    ticket = pages.page("/run", id="ticket-8")
+    paths = [link["data-inside"] for link in ticket.all("a") if "depth" in link.get("class", "")]
+    assert paths[0] == ""
+    assert [path for path in paths if path.endswith(("draft_warmly", "draft_tersely"))]
+    inside = pages.page("/run", id="desk-3", inside="run:1.0")
+    assert inside.all("a", data_inside="run:1.0", aria_current="true")
+    assert pages.page("/picture", id="ticket-8", inside=paths[1]).all("svg", data_picture=paths[1])
+    assert pages.get("/picture", id="ticket-8", inside="nothing").status_code == 409
+    flow = {g["data-state"] for g in ticket.all("g") if "data-state" in g}
+    assert {"triage", "research", "customer", "drafting", "review", "sent", "rejected"} <= flow
+
+
+def test_the_timeline_is_what_the_journal_says(runs):
+    """The script lights the last move up to an entry; that is what `RunReading.at` says of each process."""
+    for name in ALL:
+        reading = read(runs, name)
+        line = timeline(reading)
+        for n in range(len(reading.entries) + 1):
+            for path, state in reading.at(n).states.items():
+                moves = [move for move in line["processes"][path] if move[0] <= n]
+                assert (moves[-1][2] if moves else "Seeded") == state, (name, n, path)
+        assert len(line["spent"]) == len(reading.entries)
+
+
+def test_a_retry_undoes_what_is_shown(tmp_path: Path):
+    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
+        step = runs.retry("degrees-paris", by="bob")
+        page = Pages(inspector_app(runs)).page("/run", id="degrees-paris")
+        undone = [item["data-n"] for item in page.all("article") if "undone" in item["class"].split()]
+        assert undone == [str(n) for n in range(step + 1, 7)]
+        assert "bob retries" in " ".join(page.text.split())
+        reading = read(runs, "degrees-paris")
+        back = [move for move in timeline(reading)["processes"][""] if move[3]]
+        assert [(move[0], move[1]) for move in back] == [(7, "Failed")]
+        assert RETRIED not in str(picture(reading, reading.process))
+
+
+def test_earlier_entries_are_on_pages_of_their_own(runs, monkeypatch):
+    monkeypatch.setattr("fsm_agent.inspector.app.SHOWN", 3)
+    pages = Pages(inspector_app(runs))
+    page = pages.page("/run", id="order-17")
+    assert [item["data-n"] for item in page.all("article")] == ["5", "6", "7"]
+    (earlier,) = [link["href"] for link in page.all("a") if "until=" in link["href"]]
+    assert [item["data-n"] for item in pages.page(earlier).all("article")] == ["2", "3", "4"]
+    assert "3 later entries" in pages.page(earlier).text
+    for wrong in ("-1", "0", "99", "x", "9" * 50, "²"):
+        assert len(pages.page("/run", id="order-17", until=wrong).all("article")) == 3
+    items = pages.page("/items", id="order-17", after="1", until="3").all("article")
+    assert [item["data-n"] for item in items] == ["2", "3"]
+
+
+def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
+    bare = " ".join(pages.page("/moment", id="desk-3", n="6").text.split())
+    assert "desk ToolInterrupt" in bare
+    assert "billing ToolInterrupt" in bare
+    assert "--agents MODULE" in bare
+    known = Pages(inspector_app(runs, agents=[shop(runs), letters(runs)]))
+    told = " ".join(known.page("/moment", id="order-17", n="3").text.split())
+    assert "waits for model:1" in told
+    assert "You help the customers of a shop." in told
+    assert "The money is on its way" not in told
+    assert "The money is on its way" in known.page("/moment", id="order-17", n="7").text
+    letter = known.page("/moment", id="letter-9", n="1")
+    assert '"text": "Dear Bob, thank you."' in letter.text
+    assert "answer:review#1" in letter.text
+    assert known.get("/moment", id="order-17", n="8").status_code == 409
+
+
+def test_the_messages_of_a_branch_are_seen_where_the_model_saw_them(runs):
+    pages = Pages(inspector_app(runs, agents=[forecaster(runs)]))
+    branch = pages.page("/moment", id="degrees-rome", n="6")
+    assert "It is rather warm." in branch.text
+    assert branch.all("li", class_="assistant branch")
+    assert "It is rather warm." not in pages.page("/moment", id="degrees-rome", n="7").text
+
+
+def test_code_that_decides_otherwise_is_a_plain_problem(runs):
+    other = Agent(Script(), name="forecaster", output=str, store=runs)
+    changed = Pages(inspector_app(runs, agents=[other])).page("/moment", id="degrees-rome", n="6")
+    assert changed.all("p", class_="problem")
+
+
+def test_two_runs_side_by_side(pages):
+    page = pages.page("/compare", a="degrees-rome", b="degrees-paris")
+    text = " ".join(page.text.split())
+    assert "They part at entry 2. They begin differently." in text
+    assert "1 equal entry" in text
+    assert page.all("tr", id="d2")[0]["class"] == "other first"
+    assert "outcome.kind replied model_failed" in text
+    same = pages.page("/compare", a="order-17", b="order-17")
+    assert "Their entries are the same." in same.text
+    assert not [row for row in same.all("tr") if "first" in row.get("class", "")]
+    assert pages.page("/compare", 404, a="order-17", b="nobody")
+
+
+def test_an_export_is_that_of_the_command(pages, runs):
+    answer = pages.get("/export", id="order-17")
+    assert answer.text == "".join(f"{line}\n" for line in runs.export("order-17"))
+    assert "attachment" in answer.headers["content-disposition"]
+    assert all(json.loads(line) for line in answer.text.splitlines())
+
+
+def test_news_are_the_pieces_of_the_page(pages):
+    news = pages.get("/news", id="order-17", after="5").json()
+    assert [item["data-n"] for item in Markup(news["items"]).all("article")] == ["6", "7"]
+    page = pages.page("/run", id="order-17").all("div", data_page="run")[0]
+    assert news["mark"] == page["data-mark"]
+    assert news["timeline"] == json.loads(page["data-timeline"])
+    for piece in ("head", "asks", "inside"):
+        Markup(news[piece]).assert_harmless()
+    assert pages.get("/news", id="nobody").json() == {"mark": "gone"}
+
+
+@pytest.mark.parametrize("path", ["/run", "/items", "/moment", "/picture", "/export"])
+def test_a_run_that_is_not_there_is_a_plain_error(pages, path):
+    assert pages.get(path, id="nobody").status_code == 404
+    assert "there is no run 'nobody'" in Markup(pages.get(path, id="nobody").text).text
+    assert pages.get(path).status_code == 409  # without a name
+
+
+def test_it_can_stand_under_a_path(runs):
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    pages = Pages(Starlette(routes=[Mount("/ops/runs", inspector_app(runs, name="ours"))]))
+    page = pages.page("/ops/runs/")
+    assert page.all("html", data_base="/ops/runs")
+    for name in ("href", "src", "action"):
+        for _, attributes in page.elements:
+            assert attributes.get(name, "/ops/runs/").startswith(("/ops/runs/", "#")), attributes
+    for link in page.all("a"):
+        if not link["href"].startswith("#"):
+            assert pages.get(link["href"]).status_code == 200
+    script = pages.get("/ops/runs/static/inspector.js")
+    assert "javascript" in script.headers["content-type"]
+
+
+def test_all_that_is_linked_is_there(pages):
+    """Each address in each page of each run."""
+    seen, left = set[str](), ["/"]
+    while left:
+        address = left.pop()
+        answer = pages.get(address)
+        assert answer.status_code == 200, address
+        seen.add(address)
+        if "html" in answer.headers["content-type"]:
+            page = Markup(answer.text)
+            page.assert_harmless()
+            found = {one["href"].partition("#")[0] for tag in ("a", "link") for one in page.all(tag)}
+            left += [one for one in found if one and one not in seen and one not in left]
+    assert len(seen) > 40
+
+
+def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
+    path = tmp_path / "runs.db"
+    fill(SqliteStore(path)).close()
+    with closing(Runs(path, read_only=True)) as runs:
+        pages = Pages(inspector_app(runs))  # though nobody has said so to the application
+        assert set(listed(pages.page("/"))) == ALL
+        assert pages.page("/run", id="order-22").all("button", value="approved")
+        answer = pages.do("cancel", "order-22", reason="no")
+        assert answer.status_code == 409
+        assert "That did not work" in answer.text
+        with pytest.raises(ReadOnly):
+            runs.cancel("order-22")
+
+
+def test_a_run_is_read_once_for_each_change(runs, monkeypatch):
+    monkeypatch.setattr("fsm_agent.inspector.app._KEPT", 3)
+    reads = list[str]()
+
+    def noted(runs: Runs, run: str) -> Any:
+        reads.append(run)
+        return read(runs, run)
+
+    monkeypatch.setattr("fsm_agent.inspector.app.read", noted)
+    inspector = Inspector(runs)
+    for _ in range(3):
+        assert inspector.read("order-17").run.id == "order-17"
+    assert reads == ["order-17"]
+    for name in sorted(ALL):
+        inspector.read(name)
+    inspector.read("order-17")
+    assert reads.count("order-17") == 3  # few are kept
+
+
+def test_without_its_extra_its_name_says_so():
+    code = "import sys; sys.modules['starlette'] = None\nfrom fsm_agent.inspector import inspector_app"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: inspector_app needs starlette: pip install 'fsm-agent[inspect]'"
+    )
