@@ -209,7 +209,9 @@ class ListingConformance(StoreTests):
         store.append(leases["ended"], 0, ["1"], ENDED)
         store.append(leases["asks"], 0, ["1"], waiting("k", "l"))
         stuck = Question("stuck", "stuck", "{}")
-        store.append(leases["stuck\0"], 0, ["1"], Rest(state="Stuck", questions=(stuck, stuck.changed(key="k"))))
+        store.append(
+            leases["stuck\0"], 0, ["1"], Rest(state="Stuck", questions=(stuck, Question("k", "approval", "{}")))
+        )
         store.append(leases["later"], 0, ["1"], waiting("k", due_s=storage.now_s + 500))
         assert other.health() == RunsHealth(due=0, oldest_due_s=0.0, held=1, asked=3, stuck=1)
         for name in ("first", "second"):
