@@ -226,7 +226,7 @@ class TestWhatIsKept:
         ]
         found = json.loads(ran("logs", "search", "PARIS", "town", "--json").stdout)
         assert [row["question"] for row in found] == ["And the other town?"]
-        assert ran("logs", "search", "nothing").stdout == ""
+        assert ran("logs", "search", "nothing").stdout == ran("logs", "search", "paris", "rome").stdout == ""
         shown = ran("logs", "show", lines[1].split()[2]).stdout
         assert shown.split("\n")[1:] == ["user:", "Where is Rome?", "assistant:", "Rome is far.", ""]
         assert ran("logs", "show", "--answer").stdout == "Paris is near.\n"
