@@ -34,7 +34,7 @@ class TestCodingAgent:
         return tmp_path / "work"
 
     def test_it_reads_changes_and_runs_what_is_allowed(self, example, folder, monkeypatch):
-        coding = example("coding_agent")
+        coding = example("coder")
         test = "python3 -c 'import sums; print(sums.add(2, 2))'"
         model = Script(
             call("list_files"),
@@ -61,12 +61,12 @@ class TestCodingAgent:
         model = Script(
             [call("read_file", path=path), call("replace_in_file", path=path, old="nothing", new="all")], "I cannot."
         )
-        result = example("coding_agent").coder(folder, model).call("Read it.")
+        result = example("coder").coder(folder, model).call("Read it.")
         assert ["is not in the folder" in (done.error or "") for done in result.function_calls] == [True, True]
         assert (folder.parent / "secret.txt").read_text() == "nothing for you"
 
     def test_a_model_that_repeats_itself_is_told_and_the_budget_ends_it(self, example, folder):
-        coding = example("coding_agent")
+        coding = example("coder")
         model = Script(*[call("read_file", path="sums.py")] * (coding.LIMITS.rounds + 1))
         with pytest.raises(CallFailed) as caught:
             coding.coder(folder, model).call("Read it.")
@@ -130,7 +130,7 @@ class TestNightly:
         ]
 
 
-@pytest.mark.parametrize("name", ["coding_agent", "documents", "nightly"])
+@pytest.mark.parametrize("name", ["coder", "documents", "nightly"])
 def test_the_page_has_the_code_of_the_example(name):
     code = (ROOT / "examples" / f"{name}.py").read_text("utf-8").split('"""\n', 1)[1].lstrip("\n")
     assert f"```python\n{code}```\n" in (ROOT / "docs" / f"{name.replace('_', '-')}.md").read_text("utf-8")

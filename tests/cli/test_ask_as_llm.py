@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from support.paths import ROOT
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
+from fsm_agent import SqliteStore
 from fsm_agent.cli.commands import app
 from fsm_agent.cli.options import MAX_PIPED_BYTES
 from fsm_agent.cli.schemas import schema_type
 from fsm_agent.errors import UsageError
+from fsm_agent.machine.journal import header_of
 
 MODEL = ("--model", "openai-compatible:stub")
 DOT = bytes.fromhex(
@@ -226,7 +229,7 @@ class TestWhatIsKept:
         ]
         found = json.loads(ran("logs", "search", "PARIS", "town", "--json").stdout)
         assert [row["question"] for row in found] == ["And the other town?"]
-        assert ran("logs", "search", "nothing").stdout == ""
+        assert ran("logs", "search", "nothing").stdout == ran("logs", "search", "paris", "rome").stdout == ""
         shown = ran("logs", "show", lines[1].split()[2]).stdout
         assert shown.split("\n")[1:] == ["user:", "Where is Rome?", "assistant:", "Rome is far.", ""]
         assert ran("logs", "show", "--answer").stdout == "Paris is near.\n"
@@ -318,6 +321,8 @@ class TestSubmit:
         rows = json.loads(ran("runs", "list", "--store", "work.db", "--json").stdout)
         listed = rows["runs"] if isinstance(rows, dict) else rows
         assert {row["id"]: row["is_ended"] for row in listed} == {"r1": True, "r2": True}
+        with closing(SqliteStore("work.db")) as store:
+            assert header_of(store.load("r1", after=None).header).extra == {"ticket": "17"}
 
     def test_the_task_may_be_piped_in(self):
         run = self.submit("Sort it.", "--agent", "clerk", input="a list").stdout.strip()

@@ -1,16 +1,8 @@
-# A coding agent
+"""A coding agent for one folder: it reads and writes files, and runs commands that you allow at the terminal.
 
-After this page you have an agent that works on one folder: it reads, changes and tests, and asks before it runs a command.
+Run it with ``python examples/coder.py FOLDER "Make the tests pass." [provider:model]``.
+"""
 
-- Files outside of the folder are refused, also behind links. Only `shell` needs approval; what it runs is up to you.
-- The terminal asks for each command; `a` allows the same command until the end, and any other answer is told to the model.
-- `Limits` are the budget: rounds, tokens, time. A model that asks for the same thing three times in a row is told.
-- A read is not run twice for the same arguments while nothing has changed; `shell` is `repeatable`, since the tests have to run
-  again.
-
-[`examples/coding_agent.py`](../examples/coding_agent.py):
-
-```python
 import subprocess
 import sys
 from pathlib import Path
@@ -93,10 +85,3 @@ def main(folder: str, task: str, model: str = "openai:gpt-5-mini") -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-```
-
-```sh
-python examples/coding_agent.py . "Make the tests pass." openai:gpt-5-mini
-```
-
-For phases, in which the agent cannot edit before there is a plan, see the [recipe](recipes/coding-agent.md).
